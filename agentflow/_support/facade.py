@@ -81,7 +81,7 @@ def objects_of(
         made.__dir__ = shown
         if "__init__" in vars(full):  # errors about arguments should name the public class
             made.__init__.__qualname__ = f"{public.__qualname__}.__init__"
-        new.__wrapped__ = public.__init__  # pyright: ignore[reportFunctionMemberAccess] - for `inspect.signature`
+        vars(new)["__wrapped__"] = public.__init__  # for `inspect.signature`
         public.__new__ = new
         return full
 

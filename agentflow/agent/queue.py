@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar, cast
 from typing_extensions import TypedDict
 
 from agentflow._support.logs import logger
+from agentflow._support.undo import UndoOnFailure
 from agentflow._support.validation import closed
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
@@ -159,11 +160,8 @@ class TurnQueue:
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was passed")
             await self._wait_for_place(sent)
-        try:
+        with UndoOnFailure(self._entries.release):
             run = await self._evaluate(own)
-        except BaseException:  # refused, failed or cancelled: its place is free again
-            self._entries.release()
-            raise
         return await self._enter(own, run, sent, reserved=True)
 
     async def _wait_for_place(self, sent: bool) -> None:
@@ -228,15 +226,12 @@ class TurnQueue:
         self._check(turn)  # again, because it can have waited
         owner = self._owner
         turn.enter(owner.name)
-        try:
+        with UndoOnFailure(turn.leave):
             run = make_run(turn, owner.config, full_hooks(owner.hooks), None, owner.name, current_turn.get())
             event = await run.events.emit(PrePut, (turn.view,))
             verdict = None if event is None else event.verdict
             if verdict is not None:
                 raise TurnDeniedError(turn.tool.name, verdict.reason)
-        except BaseException:  # refused, failed or cancelled: another queue may accept it
-            turn.leave()
-            raise
         return run
 
     async def _enter(self, turn: FullTurn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:

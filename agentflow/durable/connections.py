@@ -103,11 +103,11 @@ def dbos_engine(url: str, size: int) -> Engine:
         pool_pre_ping=True,
     )
 
-    @event.listens_for(engine, "checkin")
-    def late(_connection: object, record: Any) -> None:  # pyright: ignore[reportUnusedFunction] - a listener
+    def late(_connection: object, record: Any) -> None:
         if engine in _closed:
             record.invalidate()
 
+    event.listen(engine, "checkin", late)
     return engine
 
 

@@ -12,7 +12,7 @@ try:
         WorkflowSerializationFormat,
         WorkflowStatus,
     )
-    from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage] - see `worker.py`
+    from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage] - see `stop_retrying`
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError('Durable runs need DBOS: pip install "agentflow-hooks[dbos]"', name=error.name) from error
 
@@ -24,5 +24,11 @@ __all__ = [
     "EnqueueOptions",
     "WorkflowSerializationFormat",
     "WorkflowStatus",
-    "dbos_module",
+    "stop_retrying",
 ]
+
+
+def stop_retrying() -> None:
+    """Make DBOS give up on a database that does not respond: it would retry indefinitely, with pauses of up to a minute."""
+    if (instance := getattr(dbos_module, "_dbos_global_instance", None)) is not None:
+        instance._sys_db._retry_connection_errors = False

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from agentflow._support.undo import UndoOnFailure
 from agentflow.durable.connections import shared_database
 from agentflow.errors import StoreError
 from agentflow.state.engine import now_in
@@ -134,11 +135,8 @@ class Tables:
         self._database = shared_database(url, self._make)
         self.dbos_url = self._database.url.render_as_string(hide_password=False)
         self.shown = self._database.shown
-        try:
+        with UndoOnFailure(self._database.dispose):
             self._write(lambda _: None)  # creates the tables
-        except BaseException:  # an interrupt too
-            self._database.dispose()
-            raise
 
     def _make(self, connection: Connection) -> None:
         if connection.dialect.name == "postgresql":

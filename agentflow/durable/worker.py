@@ -47,7 +47,7 @@ from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
 from agentflow.durable.publishing import EventPublisher
 from agentflow.durable.records import Request, error_out
-from agentflow.durable.sdk import DBOS, DBOSConfig, dbos_module  # pyright: ignore[reportPrivateUsage] - see `_stop_retrying`
+from agentflow.durable.sdk import DBOS, DBOSConfig, stop_retrying
 from agentflow.durable.tables import Tables
 from agentflow.durable.workflows import QUEUE
 from agentflow.errors import SessionConflictError, StoreError, UsageError
@@ -222,7 +222,7 @@ class Worker:
     async def __aexit__(self, *_: object) -> None:
         """Let the calls finish, abandon the rest, and leave."""
         self._stop.set()
-        _stop_retrying()
+        stop_retrying()
         # DBOS checks once a second whether the calls have ended, and not at all if it is given no time.
         grace = max(1, round(self._grace))
         destroyed = asyncio.ensure_future(in_daemon(DBOS.destroy, workflow_completion_timeout_sec=grace))
@@ -414,12 +414,6 @@ class Worker:
         if dead:
             logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
-
-
-def _stop_retrying() -> None:
-    """Make DBOS give up on a database that does not respond: it would retry indefinitely, with pauses of up to a minute."""
-    if (instance := getattr(dbos_module, "_dbos_global_instance", None)) is not None:
-        instance._sys_db._retry_connection_errors = False
 
 
 def _give_back(claiming: asyncio.Future[Claim]) -> None:

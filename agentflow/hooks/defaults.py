@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentflow.errors import ModelError
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import Hook, NarrowHook
 from agentflow.vocabulary.events import PostReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.verdicts import Again
@@ -24,7 +24,7 @@ class _Retries:
     truncated: int = 0
 
 
-class RetryEmptyAnswers(Hook):
+class RetryEmptyAnswers(NarrowHook):
     """Repeat a model call once, with a reminder, if its answer has neither text nor tool calls; then fail.
 
     Priority 20: runs before hooks that read the answer.
@@ -47,7 +47,7 @@ class RetryEmptyAnswers(Hook):
                 return False
         return reply.finish_reason != "length"
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PostReasoning) -> PostReasoning | Again:
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
@@ -62,7 +62,7 @@ class RetryEmptyAnswers(Hook):
         return Again("Your answer was empty. Answer with text, or call a tool.")
 
 
-class RetryTruncatedAnswers(Hook):
+class RetryTruncatedAnswers(NarrowHook):
     """Repeat a model call, at most twice, if its answer was truncated by the token limit; then fail.
 
     Priority 21.
@@ -81,7 +81,7 @@ class RetryTruncatedAnswers(Hook):
         """Whether a reply was truncated."""
         return reply.finish_reason == "length"
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PostReasoning) -> PostReasoning | Again:
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]

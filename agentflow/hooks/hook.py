@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from reactivex import Observable
 
@@ -14,7 +14,7 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import AnyTool
 from agentflow.vocabulary.verdicts import Verdict
 
-__all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
+__all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue", "NarrowHook"]
 
 HookValue: TypeAlias = HookEvent | Verdict | None
 HookResult: TypeAlias = "HookValue | Awaitable[HookResult] | Observable[Any]"
@@ -153,3 +153,10 @@ class Hook:
         if type(self.priority) in (int, float):
             return f"<{self.name} priority={self.priority}>"
         return f"<{type(self).__name__}>"  # a method as priority (refused later) would recurse
+
+
+class NarrowHook(Hook):
+    """A hook whose `on_event` accepts only the classes in `events`, which a type checker would refuse for `Hook`."""
+
+    if TYPE_CHECKING:
+        on_event: Any

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from agentflow.vocabulary.context import port_of
 from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg
 
 __all__ = ["Injections", "Marked", "before_deciding", "injecting"]
@@ -35,7 +36,7 @@ class Injections:
     @classmethod
     def of(cls, event: Event, marked: Marked | None = None) -> Injections:
         """Return the record for a hook that handles an event."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         return cls(None if frame is None else port_of(frame.context), marked)
 
     def note(self, messages: tuple[Msg, ...], keep: bool) -> None:

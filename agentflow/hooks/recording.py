@@ -32,6 +32,7 @@ from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import ModelRequest
 
@@ -208,7 +209,7 @@ Listeners: TypeAlias = tuple[ChangeListener, ...]
 
 def clock_of(event: Event) -> Callable[[], float]:
     """Return the clock for durations."""
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+    frame = frame_of(event)
     return perf_counter if frame is None else frame.context.clock.monotonic
 
 

@@ -219,7 +219,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         event = events.popleft()
         if buffer.putters:
             buffer.release()
-        return event  # pyright: ignore[reportReturnType]
+        return event  # pyright: ignore[reportReturnType] - the same
 
     async def _begin(self) -> None:
         """Start the run at the first read. Refuse a read beside another one, and after the end."""

@@ -258,7 +258,7 @@ class BatchWire(DirectWire):
         batch.waiting[slot.place] = future
         try:
             outcome = await future
-        except BaseException:
+        except BaseException:  # a cancelled run withdraws its request
             del batch.waiting[slot.place]
             self._opened().release(slot)
             if not batch.recorded:

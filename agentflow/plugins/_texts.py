@@ -28,6 +28,7 @@ from operator import mul
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
+from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import StoreError
 from agentflow.vocabulary.ports.embedder import Embedder, unit_vectors
 
@@ -159,11 +160,8 @@ class Texts(ABC, Generic[C]):
 
     def _connected(self) -> C:
         connection = self._connect()
-        try:
+        with UndoOnFailure(connection.close):
             self._set_up(connection)
-        except BaseException:  # an interrupt too
-            connection.close()
-            raise
         return connection
 
     def _rows(self, connection: C, sql: str, *given: object) -> list[Any]:

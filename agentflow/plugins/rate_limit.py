@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, checks_its_end
@@ -233,11 +234,11 @@ class RateLimit(Hook):
         waits.count += 1
         begin = clock.monotonic()
         try:
-            with waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")):
+            with (
+                UndoOnFailure(lambda: self._book(clock.monotonic(), -1, -tokens)),  # later callers get the place
+                waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")),
+            ):
                 await clock.sleep(wait)
-        except BaseException:  # whatever ended the wait, a cancellation above all: the place goes to later callers
-            self._book(clock.monotonic(), -1, -tokens)
-            raise
         finally:
             waits.seconds += clock.monotonic() - begin
         return True

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from agentflow._support.frozen import FrozenDict
+from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.vocabulary.context import own
@@ -220,7 +221,7 @@ class FileContent:
 
 
 def _tagged(text: str | None, tag: str) -> str:
-    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's function
+    if text is not None and not is_a(text, str):
         raise UsageError(f"A reminder or provider must return a string or None, not {type(text).__name__}.")
     if not text or not text.strip():
         return ""

@@ -29,6 +29,7 @@ from agentflow.vocabulary.events import (
     PreReasoning,
     ReasoningChunk,
 )
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import (
     DataBlock,
     Msg,
@@ -275,7 +276,7 @@ class View:
 
     def of_event(self, event: HookEvent) -> Public | None:
         """Return the view of an event; None if it is not sent."""
-        if event._frame is not None and event.source:  # pyright: ignore[reportPrivateUsage] - `source` raises without it
+        if frame_of(event) is not None and event.source:
             return None  # a sub-agent's
         match event:
             case ReasoningChunk(incremental_chunk=chunk, restart=restart):

@@ -32,6 +32,7 @@ except ModuleNotFoundError as error:
 from agentflow._support.ids import inner_session_id, new_id
 from agentflow._support.logs import logger
 from agentflow._support.outage import Outage
+from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
@@ -355,13 +356,10 @@ class SqlStore(KeepsLogs, SessionStore):
 
         check_id(lease.session_id)
         pause = 0.01
-        try:
+        with UndoOnFailure(lease.release):
             while not await self._ask(work):
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.25)
-        except BaseException:  # a cancellation too
-            lease.release()
-            raise
         return lease
 
     async def lease(self, session_id: str, owner: str, seconds: float) -> bool:

@@ -47,7 +47,7 @@ from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, SceneStage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
-from agentflow.vocabulary.events import CallEnded, Error
+from agentflow.vocabulary.events import CallEnded, Error, HookEvent
 
 __all__ = ["FindingKind", "HookCheckOptions", "HookReport", "check_hook", "check_hook_async"]
 
@@ -491,9 +491,10 @@ class _Errors(ChangeListener):
     def __init__(self, failed: Callable[..., None]) -> None:
         self.failed = failed
 
-    def on_event(self, event: Error) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: HookEvent) -> None:
         """Report the error."""
-        self.failed(event.error)
+        if isinstance(event, Error):
+            self.failed(event.error)
 
     def on_call(self, call: HookCall) -> None:
         """Report errors without an event: failures while a failure or the end of the call is handled."""

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from agentflow._support.json_text import read_json_text
+from agentflow._support.validation import is_a
 from agentflow.errors import ModelError, UsageError
 from agentflow.reactive.iterators import close
 from agentflow.testing.findings import ConformanceReport
@@ -156,7 +157,7 @@ async def _chunks(trial: _Trial) -> None:
     """The items of the stream are chunks."""
     async with trial.stream() as chunks:
         async for chunk in chunks:
-            if not isinstance(chunk, ModelChunk):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            if not is_a(chunk, ModelChunk):
                 raise FlawFound("chunks", "yields an item that is not a ModelChunk", repr(chunk))
     name = cast("object", trial.model.name)
     if not isinstance(name, str) or not name:

@@ -16,6 +16,7 @@ from agentflow.loop.session import Session, full_session
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Verdict
 
@@ -58,7 +59,7 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     """
     hooks = FullHookSet(hooks_of(hook))
     kind = event.sealed_form
-    if context is None and event._frame is None:  # pyright: ignore[reportPrivateUsage] - `event.context` would raise
+    if context is None and frame_of(event) is None:  # `event.context` would raise
         context = run_context()
     shown = event.replace() if context is None else event.within(context)
     chain = hooks.chain(kind)

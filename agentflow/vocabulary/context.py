@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from agentflow._support.ids import new_id as fresh_id
@@ -470,7 +471,7 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
         kwargs: Its keyword arguments.
     """
     try:
-        return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - as in `port_of`
+        return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - see `port_of`
     except KeyError:
         made = make(*args, **kwargs)
     if context._objects is _NO_OBJECTS:  # pyright: ignore[reportPrivateUsage] - the same
@@ -488,9 +489,9 @@ def note_caller(context: RunContext) -> None:
     called_from.set(port_of(context))
 
 
-def port_of(context: RunContext) -> CallPort:
-    """Return a context's port to the loop, for the package's own use."""
-    return context._port  # pyright: ignore[reportPrivateUsage] - no subclass, as for other facades: it is made for each call
+port_of: Callable[[RunContext], CallPort] = attrgetter("_port")
+"""Return a context's port to the loop, for the package's own use. There is no subclass with it, as other facades have, because
+a context is made for each call."""
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:

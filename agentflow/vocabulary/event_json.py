@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from agentflow._support.shown import printable_json
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg, TextBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import AnyVerdict
@@ -48,7 +49,7 @@ def event_to_dict(event: Event) -> dict[str, Json]:
     """
     record: dict[str, Json] = {"type": type(event).__name__}
     record.update({name: _json(getattr(event, name)) for name in _COMMON})
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises if there is none
+    frame = frame_of(event)
     if frame is not None:
         record.update(source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id)
     for field in fields(event):

@@ -105,8 +105,7 @@ def fields_of(event: HookEvent) -> Fields:
             return _turn(event)
         case Paused() | Resumed():
             return {}
-        case _:  # pyright: ignore[reportUnnecessaryComparison] - checked by the type checker
-            assert_never(event)
+    assert_never(event)
 
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:

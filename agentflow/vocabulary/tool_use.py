@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from agentflow._support.finite import NotFiniteError, all_finite, check_numbers
 from agentflow._support.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 
 __all__ = ["ToolUseBlock"]
@@ -52,7 +53,7 @@ class ToolUseBlock:
         if TYPE_CHECKING:
             self.id = id
             self.name = name
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not is_a(name, str):
             raise UsageError(f"ToolUseBlock(id, name, input): name is a {type(name).__name__}; was the id left out?")
         _set(self, "id", id)
         _set(self, "name", name)

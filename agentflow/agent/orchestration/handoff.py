@@ -27,7 +27,7 @@ from agentflow.agent.orchestration.replay import before, contributions
 from agentflow.agent.orchestration.steps import Step, ask, input_of
 from agentflow.agent.orchestration.workflow import WorkflowOptions, make_workflow
 from agentflow.errors import UsageError, Veto
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import NarrowHook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.wrapping import ToolSource
 from agentflow.loop.output.form import Form
@@ -311,7 +311,7 @@ def _result_of(
     return _TurnResult(answer_of(name, reply))
 
 
-class OfferHandoffs(Hook):
+class OfferHandoffs(NarrowHook):
     """Offers hand-offs to an agent for one call. A hand-off ends that call.
 
     Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
@@ -341,7 +341,7 @@ class OfferHandoffs(Hook):
         self._on_handoff = on_handoff
         self._specs = tuple([_spec(tool, agent, forms.get(agent.name)) for tool, agent in others.items()])
 
-    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:
         """Offer the tools, and end the call after the first hand-off."""
         match event:
             case PreReasoning():

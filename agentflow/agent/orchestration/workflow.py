@@ -24,7 +24,7 @@ from agentflow.agent.orchestration.functions import step_tool
 from agentflow.agent.orchestration.replay import Replayed, call_id, replay
 from agentflow.agent.orchestration.steps import StepError
 from agentflow.errors import UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import NarrowHook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.hooks.wrapping import ModelSource
@@ -211,7 +211,7 @@ class _Code(Generic[R]):
             ) from error
 
 
-class RunWorkflow(Hook):
+class RunWorkflow(NarrowHook):
     """Runs a workflow's function instead of a model.
 
     Priority 0: its answer comes before any hook that would call the model.
@@ -237,7 +237,7 @@ class RunWorkflow(Hook):
         self.passes = passes
         self._max_rounds = max_rounds
 
-    def on_event(self, event: PreReasoning) -> Answer | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PreReasoning) -> Answer | None:
         """Answer with the next steps, or with the function's return value."""
         context = event.context
         if event.purpose == "summary":

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TextIO, cast
 
 from agentflow._support.locks import FairLock
 from agentflow._support.shown import printable
@@ -180,7 +180,8 @@ class TerminalAsker:
 
 def at_terminal() -> bool:
     """Return whether standard input is a terminal."""
-    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison] - None without a console
+    stdin = cast("TextIO | None", sys.stdin)  # None without a console
+    return stdin is not None and not stdin.closed and stdin.isatty()
 
 
 def _choice(key: str, offered: list[str]) -> Choice | None:

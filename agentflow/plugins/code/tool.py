@@ -24,7 +24,7 @@ from agentflow.agent.as_tool import full_agent
 from agentflow.agent.orchestration.steps import Step, StepError, gather
 from agentflow.agent.orchestration.workflow import workflow
 from agentflow.errors import SandboxError, ToolError, UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import NarrowHook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.plugins.code.sandbox import (
     Finished,
@@ -145,13 +145,13 @@ class _Live:
             await running.close()
 
 
-class _CloseProgram(Hook):
+class _CloseProgram(NarrowHook):
     """Ends the process when its call ends."""
 
     observer = True
     events = (CallEnded,)
 
-    async def on_event(self, event: HookEvent) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - never a verdict
+    async def on_event(self, event: HookEvent) -> None:
         await event.context.state[_Live].close()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from agentflow._support.lazy import lazily
 from agentflow._support.logs import log_failure
@@ -78,7 +78,9 @@ class Breakpoint(Hook):
         priority: int = 990,
         scope: Literal["own", "tree"] = "own",
     ) -> None:
-        kinds = [kind for kind in events if isinstance(kind, type) and issubclass(kind, Event)]  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        kinds = [
+            kind for kind in cast("tuple[object, ...]", events) if isinstance(kind, type) and issubclass(kind, Event)
+        ]
         if not events or len(kinds) < len(events):
             raise UsageError(
                 f"Breakpoint{events!r:.80}: pass the event classes to pause at, such as Breakpoint(PreActing)."

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import NarrowHook
 from agentflow.plugins._note import MatchingNote
 from agentflow.plugins.memory.sqlite import SqliteMemory
 from agentflow.tools.tool import Tool, tool
@@ -35,7 +35,7 @@ NOTE: Final = (
 )
 
 
-class Memory(Hook):
+class Memory(NarrowHook):
     """Remembers facts about users: the model gets tools for them, and each request has those that match the user's input.
 
     The tools are `remember`, `recall` and `forget`; they concern the current user only. Approvals, guards and redactions
@@ -84,7 +84,7 @@ class Memory(Hook):
         self._longest = longest
         self._most = most
 
-    def on_event(self, event: PreReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PreReasoning) -> Awaitable[None] | None:
         """Add the memories that match the user's input."""
         if not self._recall:
             return None

@@ -22,6 +22,7 @@ from itertools import count
 from typing import Any, Final
 
 from agentflow._support.time_limit import TimeLimit, drive
+from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 from agentflow.hooks.recording import ConditionalWrapper, VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
@@ -123,7 +124,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         meter_provider: MeterProvider | None = None,
         conventions: semconv.Version | None = None,
     ) -> None:
-        if not isinstance(content, bool | Redaction):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not is_a(content, bool | Redaction):
             raise UsageError(f"OpenTelemetry(content={content!r:.60}) must be True, False or a Redaction.")
         self._redaction = Redaction() if content is True else content or None
         if conventions is None:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from agentflow.errors import UsageError
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import NarrowHook
 from agentflow.plugins._note import MatchingNote
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.blocks import Citation, ContentBlock, TextBlock
@@ -44,7 +44,7 @@ class _Found(MatchingNote):
         self.passages: dict[str, Passage] = {}
 
 
-class Retrieve(Hook):
+class Retrieve(NarrowHook):
     """Adds passages that match the user's input to each request, and brings a tool for further searches.
 
     If an answer cites a passage by its mark, `reply.citations` has its source and text.
@@ -84,7 +84,7 @@ class Retrieve(Hook):
         self._passages = passages
         self._tool = tool
 
-    def on_event(self, event: PreReasoning | PostReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PreReasoning | PostReasoning) -> Awaitable[None] | None:
         """Add the passages that match the user's input, or the citations of an answer."""
         if isinstance(event, PreReasoning):
             if not self._passages:

@@ -85,6 +85,7 @@ from agentflow.vocabulary.events import (
     PreToolRound,
     ReasoningChunk,
 )
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Decided, Deny
@@ -102,8 +103,7 @@ _NONE: tuple[Any, ...] = ()
 _make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
 """Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
-_MOST_CALLS = 10_000
-"""The limit of open calls; older ones are forgotten, since a process that stops leaves them open."""
+_MOST_CALLS = 10_000  # open calls; older ones are forgotten, since a process that stops leaves them open
 
 
 @runtime_checkable
@@ -174,7 +174,7 @@ class Recorder(ChangeListener, SideWrapper):
         self.short = short
         self.every_call = every_call
         self.changes_only = not every_call
-        if redaction is not None and not isinstance(redaction, Redacts):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if redaction is not None and not isinstance(cast("object", redaction), Redacts):
             raise UsageError(f"Recorder(redaction={redaction!r:.60}) must be a Redaction or None.")
         clean: Clean | None = None if redaction is None else redaction.outside
         finds = redaction.finds if isinstance(redaction, FindsInStream) else None
@@ -247,7 +247,7 @@ class Recorder(ChangeListener, SideWrapper):
 
     def on_event(self, event: HookEvent) -> Any:
         """Record the event; write at the end of a call."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         if frame is None:
             return None
         place = self._places.get(frame.call_id) or self._begin(event, frame)
@@ -257,7 +257,7 @@ class Recorder(ChangeListener, SideWrapper):
         if place.begun:
             self._write_begun(place, event.seq)
         if decision is not None or kind not in _CHUNKS:
-            run: Any = frame.context._port  # pyright: ignore[reportPrivateUsage] - `run_of`, without its calls
+            run: Any = port_of(frame.context)
             every, seen = run.journal.facts, place.facts
             facts = every[seen.count :]
             seen.count = len(every)
@@ -279,7 +279,7 @@ class Recorder(ChangeListener, SideWrapper):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Remember that a hook begins, in case anything else happens before it ends."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         if (
             hook.observer and hook.priority >= self.priority
         ):  # it runs after the recorder, and the event is recorded already
@@ -294,7 +294,7 @@ class Recorder(ChangeListener, SideWrapper):
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Record that a hook injects messages."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
             now = frame.context.clock.now()
@@ -344,7 +344,7 @@ class Recorder(ChangeListener, SideWrapper):
 
     def _effect(self, of: HookCall | LayerRun, via: str, effect: Line) -> None:
         hook, event = of.hook, of.event
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         place = (
             RecordedCall(_NO_CALL) if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
         )
@@ -592,7 +592,7 @@ def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] 
         if is_folder(where):
             return lambda run: FileSink(file_of(path, run)), partial(prune_folder, path)
         return lambda _: FileSink(path), None
-    if not isinstance(where, LogStore):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+    if not isinstance(cast("object", where), LogStore):
         raise UsageError(
             f"Recorder({where!r:.60}): use a folder such as 'runs/', a file such as 'runs.jsonl', a store for run logs (a "
             "SqlStore, or your own LogStore), or None for memory only."

@@ -51,6 +51,7 @@ from agentflow.recording.replay.substitutes import RecordedModel, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event, Frame, HookEvent, PreActing, PreReasoning
+from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest
 
@@ -157,7 +158,7 @@ class Player(Recorder):
 
     def on_event(self, event: HookEvent) -> Any:
         """Compare an event; if it comes too early because another task should be first, wait for its turn."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        frame = frame_of(event)
         if frame is None:
             return None
         begins = frame.call_id not in self._pairs

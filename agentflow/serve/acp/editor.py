@@ -3,9 +3,9 @@
 Rules:
 
 1. A prompt is a call of the agent; its hooks, limits and store apply. One prompt at a time in a session.
-2. A connection sees the sessions that editors began (`acp_…`), and only those that it began, loaded or resumed itself.
-3. A call that waits is asked about until it does not; see `permissions`. A call that a crash interrupted is continued before
-   the next prompt.
+2. A connection can load and resume sessions that editors began (`acp_…`), and use only those that it began, loaded or resumed.
+3. The user is asked about each pending tool call until none is left; see `permissions`. A call that a crash interrupted is
+   continued before the next prompt.
 4. A cancellation interrupts the call: the prompt ends with `cancelled`, in all cases.
 5. A failure is an error of JSON-RPC with its type and message, without passwords.
 """
@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from agentflow._support.logs import logger
 from agentflow._support.shown import described, one_line
+from agentflow._support.validation import is_a
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.as_tool import full_agent
@@ -71,7 +72,7 @@ class _EditorSession:
     Attributes:
         mode: The id of its mode.
         model: The chosen model; None means the agent's.
-        cancelled: The running prompt's cancellation; None: no prompt is running.
+        cancelled: The event that cancels the running prompt; None: no prompt is running.
         task: The running prompt's task.
     """
 
@@ -112,7 +113,7 @@ class EditorAgent:
         models: Sequence[str] = (),
         deps: Sequence[object] = (),
     ) -> None:
-        if isinstance(models, str) or not all(isinstance(name, str) and name for name in models):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if isinstance(models, str) or not all(is_a(name, str) and name for name in models):
             raise UsageError(f"EditorAgent(models={models!r:.60}): expected names of models, such as ['openai/gpt-5'].")
         self.agent = agent
         self._preview = preview

@@ -14,7 +14,7 @@ from agentflow._support.cancellation import cancel_requests
 from agentflow._support.validation import adapter_of
 from agentflow.hooks.answers import is_later, settle
 from agentflow.hooks.chain import NoRun, run_chain
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook import Hook, NarrowHook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import handler_of
 from agentflow.testing.hook_checks.judging import shown
@@ -39,7 +39,7 @@ _LAST: Any = float("inf")
 _TURN_EVENTS: tuple[type[Any], ...] = tuple(kind for kind in EVENT_TYPES if issubclass(kind, TurnEvent))
 
 
-class Witness(Hook):
+class Witness(NarrowHook):
     """The last observer: records the types of events."""
 
     observer = True
@@ -48,12 +48,12 @@ class Witness(Hook):
     def __init__(self) -> None:
         self.kinds: set[str] = set()
 
-    def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - every event is one
+    def on_event(self, event: Event) -> None:
         """Record the event."""
         self.kinds.add(type(event).__name__)
 
 
-class Before(Hook):
+class Before(NarrowHook):
     """The first editing hook: fires the events of a turn queue at the hook under test, once per call.
 
     Args:
@@ -69,7 +69,7 @@ class Before(Hook):
         self.failed = failed
         self.kinds: set[str] = set()
 
-    async def on_event(self, event: PreCall) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    async def on_event(self, event: PreCall) -> None:
         """Fire the events of a turn at the hook."""
         view = TurnView(id="turn_1", tool_use=ToolUseBlock("turn_1", "look", {"x": 1}))
         for kind in _TURN_EVENTS:
@@ -135,7 +135,7 @@ class _Faults(NoRun):
         return not fatal
 
 
-class After(Hook):
+class After(NarrowHook):
     """The last editing hook: checks requests and replies after the hook under test.
 
     Args:
@@ -154,7 +154,7 @@ class After(Hook):
         self.repaired: set[str] = set()
         self.offered: set[str] = set()
 
-    def on_event(self, event: PreReasoning | PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PreReasoning | PostReasoning) -> None:
         """Check the event."""
         if isinstance(event, PreReasoning):
             for what, where in illegal(event.input_messages):
@@ -167,7 +167,7 @@ class After(Hook):
                 self.found("PostReasoning", what, f"renamed to {sorted(repeated)}")
 
 
-class Offered(Hook):
+class Offered(NarrowHook):
     """The first hook on `PostReasoning`: records the ids as returned by the model."""
 
     priority = _FIRST
@@ -176,12 +176,12 @@ class Offered(Hook):
     def __init__(self, after: After) -> None:
         self.after = after
 
-    def on_event(self, event: PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: PostReasoning) -> None:
         """Record the ids."""
         self.after.offered |= {use.id for use in event.reasoning_result.tool_uses}
 
 
-class Saves(Hook):
+class Saves(NarrowHook):
     """The last observer of a call: checks that the state of the run and of the session can be saved.
 
     Args:
@@ -195,7 +195,7 @@ class Saves(Hook):
     def __init__(self, found: Callable[[str, str], None]) -> None:
         self.found = found
 
-    def on_event(self, event: CallEnded) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: CallEnded) -> None:
         """Save the state and load it again."""
         context = event.context
         for where, state in (("state", context.state), ("session_state", context.session_state)):
@@ -240,7 +240,7 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
     return found
 
 
-class Canceller(Hook):
+class Canceller(NarrowHook):
     """The first hook: cancels the task of the run at an event, some loop turns later.
 
     Args:
@@ -257,7 +257,7 @@ class Canceller(Hook):
         self.cancel = cancel
         self.count = 0
 
-    def on_event(self, event: Event) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+    def on_event(self, event: Event) -> None:
         """Count the event."""
         if self.count == self.at:
             self._later(self.turns)

@@ -22,6 +22,7 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from agentflow._support.json_text import read_json_text
+from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import UsageError
 
 __all__ = ["LlamaServer"]
@@ -97,10 +98,8 @@ class LlamaServer:
         alarm = threading.Timer(self._patience, self._process.kill)
         alarm.start()
         try:
-            self._await_ready(self._process)
-        except BaseException:  # an interrupt too: no process outlives a failed start
-            self.kill()
-            raise
+            with UndoOnFailure(self.kill):  # no process outlives a failed or interrupted start
+                self._await_ready(self._process)
         finally:
             alarm.cancel()
         return self

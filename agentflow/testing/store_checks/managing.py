@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from agentflow._support.ids import inner_session_id
 from agentflow._support.json_text import read_json_text
@@ -121,9 +121,9 @@ async def prune(trial: StoreTrial) -> None:
         await trial.keep(session_id, facts)
     others = [info.id for info in await store.sessions() if info.id not in ours]
     keep = [*others, kept]
-    for wrong in (30, timedelta(-1)):
+    for wrong in cast("tuple[Any, ...]", (30, timedelta(-1))):
         try:
-            await store.prune(older_than=wrong, keep=[*keep, *ours])  # pyright: ignore[reportArgumentType] - it is wrong
+            await store.prune(older_than=wrong, keep=[*keep, *ours])
         except UsageError:
             continue
         raise FlawFound(

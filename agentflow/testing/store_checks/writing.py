@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import cast
 
 from agentflow._support.ids import inner_session_id
 from agentflow.errors import SessionConflictError, StoreError
 from agentflow.testing.store_checks.samples import a_call, samples
 from agentflow.testing.store_checks.trial import StoreTrial
 from agentflow.testing.suite import CheckSkipped, FlawFound
-from agentflow.vocabulary.facts import SessionBegan
+from agentflow.vocabulary.facts import Reasoned, SessionBegan
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
@@ -79,7 +80,7 @@ async def atomicity(trial: StoreTrial) -> None:
     """A refused append writes nothing."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
-    other = a_call(1)[1]._replace(message=Msg.assistant("other", id="other"))  # pyright: ignore[reportCallIssue] - it has a message
+    other = cast("Reasoned", a_call(1)[1])._replace(message=Msg.assistant("other", id="other"))
     mixed = [*a_call(2), other, *a_call(3)]
     await trial.refused(lambda: store.append(s, mixed), "a fact whose natural key is used with different content")
     await trial.holds(s, a_call(1), "writes a part of an append that it refuses")

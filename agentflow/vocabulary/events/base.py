@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 from agentflow._support.values import draft_class, field, maker
@@ -17,7 +18,7 @@ from agentflow.vocabulary.verdicts import Decided, Verdict
 if TYPE_CHECKING:
     from agentflow.vocabulary.context import AgentView, RunContext
 
-__all__ = ["Check", "Event", "Frame", "event_class"]
+__all__ = ["Check", "Event", "Frame", "event_class", "frame_of"]
 
 
 class Frame:
@@ -175,6 +176,10 @@ class Event:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _field_names(type(self))[5:] if name[0] != "_")
         return f"{type(self).__name__}({shown})"
+
+
+frame_of: Callable[[Event], Frame | None] = attrgetter("_frame")
+"""Return an event's frame, or None for an event built by hand."""
 
 
 def _field_names(cls: type) -> tuple[str, ...]:

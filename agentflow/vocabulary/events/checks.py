@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from agentflow.vocabulary.context import port_of
-from agentflow.vocabulary.events.base import Check, Event
+from agentflow.vocabulary.events.base import Check, Event, frame_of
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.transcript import MessageView
@@ -86,7 +86,7 @@ def assistant(event: Event, value: object) -> object:
     """Check a reply, and make it legal in its call."""
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "reasoning_result", "an assistant's Msg", value)
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - absent for an event built by hand
+    frame = frame_of(event)
     return value if frame is None else port_of(frame.context).legal_reply(value)
 
 
