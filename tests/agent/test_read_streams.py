@@ -98,7 +98,7 @@ async def test_words_of_sub_agents_are_not_the_callers() -> None:
     inner = Agent("inner", ScriptedModel(["Inner words."]))
     outer = Agent(
         "outer",
-        ScriptedModel([[ToolUseBlock("t1", "inner", {"input": "go"})], "Outer words."]),
+        ScriptedModel([[ToolUseBlock("t1", "inner", {"message": "go"})], "Outer words."]),
         tools=[inner.as_tool()],
     )
     assert [piece async for piece in outer.stream("Hi", children=True).text()] == ["Outer words."]

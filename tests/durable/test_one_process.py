@@ -15,7 +15,7 @@ import pytest
 from loguru import logger
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, Approve, Deny, MemoryStore, Msg, ToolUseBlock, on, tool
+from agentflow import Agent, Approve, Deny, MemoryStore, Msg, PreActing, Suspend, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Request, RunEvent, RunFailedError
@@ -112,6 +112,21 @@ async def test_a_failed_call_raises_where_it_is_waited_for(file_url: str) -> Non
             ("ended", "completed"),
             ("ended", "failed"),
         ]
+
+
+async def test_a_failure_is_passed_on_with_its_notes(file_url: str) -> None:
+    """Such as the name of the hook that has failed."""
+
+    @on(PreCall)
+    def broken(event: PreCall) -> None:
+        raise ValueError("no ink")
+
+    async with durable_agent(file_url, ScriptedModel([]), hooks=[broken]) as durable, durable.worker(poll=0.02):
+        with pytest.raises(RunFailedError) as caught:
+            await durable.call("Hi", run_id="r")
+    assert str(caught.value).startswith(
+        "Run 'r' failed with ValueError: no ink (raised by hook broken (priority 100) on"
+    )
 
 
 async def test_a_denied_call_stores_nothing(file_url: str) -> None:
@@ -337,6 +352,24 @@ async def test_a_run_may_wait_several_times_and_is_closed_for_its_readers_if_it_
         calls = {event.data["call"]: None async for event in durable.stream("r") if "call" in event.data}
     assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
     assert list(calls) == ["r", "r/2", "r/3", "r/4"]
+
+
+async def test_a_run_that_is_cancelled_just_before_it_suspends_does_not_wait(file_url: str) -> None:
+    """Its worker has not noticed the cancellation when the call suspends."""
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    @on(PreActing)
+    async def ask(event: PreActing) -> Suspend:
+        await durable.cancel("r", "enough")
+        return Suspend("Pay?")
+
+    model = ScriptedModel([ToolUseBlock("t1", "pay")])
+    async with durable_agent(file_url, model, tools=[pay], hooks=[ask]) as durable, durable.worker(poll=5):
+        reply = await durable.call("Pay", run_id="r")
+    assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
 
 
 async def test_a_worker_lets_its_calls_finish_within_the_grace(file_url: str) -> None:

@@ -66,6 +66,21 @@ def test_a_suspended_session_takes_no_work(fact: Fact) -> None:
     assert machine.state is State.SUSPENDED
 
 
+@pytest.mark.parametrize(
+    ("before", "fact"),
+    [
+        ([], CallOpened("r", "c1", (Msg.assistant([USE]),), 3)),
+        ([], CallOpened("r", "c1", (), 3, Msg.assistant(["Paid.", USE]))),
+        ([OPENED, ANSWERED], CallClosed("r", "c1", "completed", Msg.assistant([USE]))),
+    ],
+    ids=["input", "answer", "last message"],
+)
+def test_no_tool_call_comes_from_elsewhere_than_a_reply(before: list[Fact], fact: Fact) -> None:
+    """It would not run."""
+    with pytest.raises(UsageError, match="contains a ToolUseBlock"):
+        Machine.from_facts(before).check(fact)
+
+
 def test_a_suspended_call_that_fails_ends_like_any_other() -> None:
     """Its open round is closed first; a second failure cannot leave the session waiting."""
     machine = Machine.from_facts([OPENED, ASKED, WAITS])

@@ -15,6 +15,7 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    EmbeddedResource,
     EmptyResult,
     LoggingMessageNotificationParams,
     PromptReference,
@@ -29,6 +30,7 @@ from ways import served
 from agentflow import Agent, DataBlock, Msg, TextBlock
 from agentflow.errors import UsageError
 from agentflow.mcp import Suggest, agent_server
+from agentflow.mcp.offers import content_of
 from agentflow.testing import ScriptedModel
 
 WAYS = ("memory", "memory-legacy", "http", "http-legacy")
@@ -162,6 +164,17 @@ def resources(folder: Path) -> dict[str, Any]:
         "talk://{session}": conversation,
     }
     return {"resources": {**files, "files://gone": folder / "gone", **more}}
+
+
+def test_a_file_of_a_message_is_embedded_by_its_name() -> None:
+    """Pictures and sounds have forms of their own, without a name."""
+    files = [DataBlock(kind, data="aQ==", name=name) for kind, name in FILES]
+    made = [content_of(file) for file in files]
+    assert [one.type for one in made] == ["image", "audio", "resource", "resource"]
+    assert [one.resource.uri for one in made if isinstance(one, EmbeddedResource)] == ["data:a.pdf", "data:"]
+
+
+FILES = [("image/png", "a.png"), ("audio/wav", "a.wav"), ("application/pdf", "a.pdf"), ("application/pdf", None)]
 
 
 @pytest.mark.parametrize("way", WAYS)

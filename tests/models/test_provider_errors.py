@@ -61,6 +61,24 @@ def test_the_message_is_one_clear_line() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [(400, "refused"), (403, "denied permission"), (404, "was not found"), (422, "refused")],
+)
+def test_a_status_is_named_in_words(status: int, problem: str) -> None:
+    """The number follows them."""
+    assert str(model_error(ProviderError("no way", status), MODEL)).startswith(f"{MODEL} {problem}")
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [("Set GROQ_TOKEN first", "GROQ_TOKEN"), ("no such key", "OPENAI_API_KEY")],
+)
+def test_a_refused_key_is_named(said: str, named: str) -> None:
+    """As the provider names it, or by the usual name."""
+    assert f"Check {named} or api_key=." in str(model_error(ProviderError(said, 401), MODEL))
+
+
 CAUSE = " See its cause for the reason: error.__cause__."
 
 

@@ -322,6 +322,20 @@ def test_a_character_that_is_cut_in_two_is_whole_in_the_reply() -> None:
     assert fold([chunk for half in halves for chunk in read(half)]).text == "\U0001f600"
 
 
+@pytest.mark.parametrize("repeats", [0, 1, 2, 3])
+def test_a_text_is_read_once_however_many_events_repeat_it(repeats: int) -> None:
+    """Servers leave out the ends of parts and items."""
+    item = {"type": "message", "content": [{"type": "output_text", "text": "Hello."}]}
+    events = [
+        {"type": "response.output_text.delta", "delta": "Hello."},
+        {"type": "response.output_text.done", "text": "Hello."},
+        {"type": "response.output_item.done", "item": item},
+    ][:repeats]
+    read = reader().read
+    last = {"type": "response.completed", "response": {"output": [item]}}
+    assert fold([chunk for event in (*events, last) for chunk in read(json.dumps(event).encode())]).text == "Hello."
+
+
 async def test_errors_of_the_stream_are_retried_where_they_may_pass() -> None:
     """The reply starts again, with restart."""
     async with WireServer.openai([WireReply("Hel", faults=Fault.error_event("text")), "Hello."]) as server:

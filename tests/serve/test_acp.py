@@ -17,6 +17,8 @@ import pytest
 from acp import RequestError, connect_to_agent, helpers, schema
 from nursery import Nursery
 
+from agentflow import DataBlock, TextBlock
+from agentflow.serve.acp.content import block_of
 from agentflow.state import SqlStore
 
 HERE = Path(__file__).parent
@@ -187,6 +189,13 @@ async def test_a_file_in_a_prompt_is_a_link_with_its_title_or_name(tmp_path: Pat
     async with running("plain", tmp_path) as run:
         await run.conn.prompt(await opened(run, tmp_path), links)
         assert run.editor.text().split() == ["[Start](/x/a.py)[a.py](/x/a.py)"]
+
+
+def test_content_has_the_protocols_own_forms() -> None:
+    """A file of another kind is embedded, and a link stays one."""
+    blocks = [DataBlock(kind, data="aQ==") for kind in ("image/png", "audio/wav", "application/pdf")]
+    made = [block_of(block) for block in (TextBlock("i"), *blocks, DataBlock.from_url("https://x.example/a.png"))]
+    assert [block.type for block in made] == ["text", "image", "audio", "resource", "resource_link"]
 
 
 async def test_standard_output_is_the_protocols_alone(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import openai
 import pytest
 from serve_client import LIMIT, Gate, connected, served
 
-from agentflow import Agent, CallEnded, ModelChunk, ToolUseBlock, Usage, on, tool
+from agentflow import Agent, CallEnded, ModelChunk, Msg, PostReasoning, ToolUseBlock, Usage, on, tool
 from agentflow.serve import App, Limits, bearer_tokens
 from agentflow.testing import ScriptedModel
 
@@ -104,6 +104,23 @@ async def test_a_chat_completion() -> None:
         ("user", "What is x?"),
     ]
     assert (request.options.temperature, request.options.max_tokens, request.options.stop) == (0.5, 100, ("END",))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_not_streamed_is_the_same(stream: bool) -> None:
+    """Such as one that a hook has written."""
+
+    @on(PostReasoning)
+    def rewrite(event: PostReasoning) -> None:
+        event.reasoning_result = Msg.assistant("It is 43.")
+
+    async with clients([[USED]], hooks=[rewrite], default_hooks=()) as (one, _, _model):
+        answer: Any = await one.chat.completions.create(model="a", messages=[ASK], stream=stream)
+        if not stream:
+            text = answer.choices[0].message.content
+        else:
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
+    assert text == "It is 43."
 
 
 async def test_a_streamed_chat_completion() -> None:
