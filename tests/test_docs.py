@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -274,6 +275,8 @@ def test_an_example_of_a_docstring_runs(
     """An example works, and prints the shown output."""
     if "Bubblewrap(" in about and shutil.which("bwrap") is None:
         pytest.skip("needs bubblewrap")
+    if "Monty(" in about and find_spec("pydantic_monty") is None:
+        pytest.skip("needs the extra monty")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
     places = (agentflow.errors, agentflow.vocabulary.events, agentflow.hooks, agentflow)

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[1] / "agentflow"
 ALLOWED = {
     "_support/json_text.py",  # the reader
     "plugins/code/runner.py",  # runs inside a sandbox, without the package
+    "plugins/code/functions.py",  # the same
+    "plugins/code/monty_runner.py",  # runs in a process of its own, without the package
     "testing/real/serve.py",  # imports nothing of the package, and reads what its own parent wrote
 }
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,15 +36,21 @@ from agentflow.plugins.code import (
     Finished,
     FunctionCall,
     FunctionCalls,
+    FunctionResult,
+    Monty,
     Program,
     RunningProgram,
+    Sandbox,
     code_tool,
 )
+from agentflow.plugins.code.running import ProcessProgram
 from agentflow.recording import Recorder, Replay
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 
+NEEDS_MONTY = pytest.mark.skipif(find_spec("pydantic_monty") is None, reason="needs the extra monty")
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+BOTH = pytest.mark.parametrize("kind", [Bubblewrap, pytest.param(Monty, marks=NEEDS_MONTY)])
 
 
 @tool(type="read")
@@ -63,11 +73,16 @@ def code(*lines: str, id: str = "t1") -> ToolUseBlock:  # noqa: A002
     return ToolUseBlock(id, "run_python", {"code": "\n".join(lines)})
 
 
-async def run(source: str, seconds: float = 20, disk: int = 20_000_000, read_only: Sequence[str] = ()) -> Finished:
-    running = await Bubblewrap(seconds=seconds, disk=disk, read_only=read_only).start(Program(source, {}))
+async def run(source: str, sandbox: Sandbox) -> Finished:
+    running = await sandbox.start(Program(source, {}))
     outcome = await running.proceed(())
     assert isinstance(outcome, Finished)
     return outcome
+
+
+def process_of(running: RunningProgram) -> asyncio.subprocess.Process:
+    assert isinstance(running, ProcessProgram)
+    return running._process  # pyright: ignore[reportPrivateUsage]
 
 
 class Names(Hook):
@@ -108,7 +123,7 @@ class Names(Hook):
 )
 async def test_a_program_prints(source: str, output: str) -> None:
     """The output is the printed text, and the value of the last line."""
-    assert await run(source) == Finished(output)
+    assert await run(source, Bubblewrap(seconds=20)) == Finished(output)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +141,7 @@ async def test_a_program_prints(source: str, output: str) -> None:
 )
 async def test_a_program_fails(source: str, output: str, error: str) -> None:
     """The error is a traceback with the program's lines alone."""
-    ended = await run(source)
+    ended = await run(source, Bubblewrap(seconds=20))
     assert ended.error is not None
     assert (ended.output, ended.error[: len(error)]) == (output, error)
     assert "runner" not in ended.error
@@ -183,7 +198,7 @@ async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeyp
     with socket.create_server(("127.0.0.1", 0)) as server:
         source = source.format(secret=secret, port=server.getsockname()[1])
         slow = "ran for more" in error
-        ended = await run(source, seconds=2 if slow else 30)
+        ended = await run(source, Bubblewrap(seconds=2 if slow else 30, disk=20_000_000))
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -192,23 +207,230 @@ async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeyp
     assert "hunter2" not in ended.output + ended.error
 
 
+NO_FILES = "PermissionError"
+NO_MODULE = "ModuleNotFoundError"
+NO_FUNCTION = "AttributeError: module 'os'"
+UNDER_MONTY = {
+    "read a secret": NO_FILES,
+    "read passwords": NO_FILES,
+    "see the environment": "not supported in this environment",
+    "see other processes": NO_FILES,
+    "change the system": NO_FILES,
+    "change the root": NO_FILES,
+    "fill /dev": NO_FILES,
+    "fill the disk": NO_FILES,
+    "write a large file": NO_FILES,
+    "use memory": "NameError",  # it has no `bytearray`
+    "fork": NO_FUNCTION,
+    "start a program": NO_MODULE,
+    "start a thread": NO_MODULE,
+    "connect": NO_MODULE,
+    "look up a name": NO_MODULE,
+    "raise a limit": NO_MODULE,
+    "become root": NO_FUNCTION,
+    "trace itself out": NO_MODULE,
+    "mount": NO_MODULE,
+    "kill all": NO_FUNCTION,
+    "write over the channel": NO_FUNCTION,
+    "end by another's words": NO_FUNCTION,
+    "send too much": NO_FUNCTION,
+    "call without end": NO_FUNCTION,
+    "break the interpreter": NO_MODULE,
+}
+"""The errors that are not those under Bubblewrap."""
+ATTACKS_OF_MONTY = {
+    "write over the channel": ("__exchange__('junk')", "invalid message"),
+    "write lines over it": ("__exchange__('{\"calls\": []}\\n{}')", "invalid message"),
+    "send a value": ("__exchange__([1], a=2)", "invalid message"),
+    "end by another's words": ("__exchange__('[' * 100_000)", "invalid message"),
+    "send too much": ("__exchange__('a' * 2_000_000)", "message of more than"),
+    "call without end": ("__exchange__('{\"calls\": []}')", "called 0 functions"),
+    "send a bomb": ("x = 'x'\nfor n in range(20):\n    x = [x] * 20\n__exchange__(x)", ""),
+    "show a bomb": ("x = 'x'\nfor n in range(20):\n    x = [x] * 20\nx", "emory"),
+    "use memory": ("'a' * 10**12", "MemoryError: memory limit exceeded"),
+    "use memory of numbers": ("10**10**8", "MemoryError: memory limit exceeded"),
+    "raise a large error": ("raise ValueError('a' * 60_000_000)", "MemoryError"),
+    "sleep in a loop": ("import time\nwhile True:\n    time.sleep(0)", "ran for more than 2 s"),
+    "print, and catch it": (
+        "while True:\n    try:\n        print('é' * 9_000)\n    except BaseException:\n        pass",
+        "printed more than 20000 characters",
+    ),
+}
+
+
+@NEEDS_MONTY
+@pytest.mark.parametrize("name", [*HOSTILE, *(f"Monty: {name}" for name in ATTACKS_OF_MONTY)])
+async def test_a_hostile_program_gets_nothing_under_monty(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter has nothing of what the programs want, and ends those that want too much."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        if name in HOSTILE:
+            source, error = HOSTILE[name]
+            source = source.format(secret=secret, port=server.getsockname()[1])
+            error = UNDER_MONTY.get(name, error)
+        else:
+            source, error = ATTACKS_OF_MONTY[name.removeprefix("Monty: ")]
+        ended = await run(source, Monty(seconds=2 if "ran for" in error else 60))
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert ended.error is not None
+    assert error in ended.error
+    assert len(ended.error) < 9_000
+    assert "hunter2" not in ended.output + ended.error
+
+
+@NEEDS_MONTY
+@pytest.mark.parametrize(
+    ("source", "output", "error"),
+    [
+        ("x = 6\nx * 7", "42\n", None),
+        ("print('ä'); [6 * 7]", "ä\n[42]\n", None),
+        ("(6\n * 7)  # of all", "42\n", None),
+        ("x = 1 + \\\n2", "", None),
+        ("if True:\n    7", "", None),
+        ("", "", None),
+        ("raise SystemExit", "", None),
+        ("raise SystemExit('no')", "", "SystemExit: no"),
+        ("class A:\n    def __repr__(self):\n        return 'it'\nA()", "it\n", None),
+        ("1, 2", "(1, 2)\n", None),
+        ("import random\nrandom.random() == random.Random(0).random()", "False\n", None),
+        ("import time\ntime.sleep(0.01)", "", None),
+        (
+            "print(1)\n1 / 0",
+            "1\n",
+            'Traceback (most recent call last):\n  File "<program>", line 2, in <module>\n    1 / 0\nZeroDivisionError: ',
+        ),
+        (
+            "f(",
+            "",
+            'Traceback (most recent call last):\n  File "<program>", line 1, in <module>\n    f(\nSyntaxError: ',
+        ),
+        ("print(1)\nclass A(Exception):\n    pass", "", "class inheritance"),
+        ("def f():\n    yield 1", "", "does not yet support yield"),
+        ("import numpy", "", "ModuleNotFoundError: No module named 'numpy'"),
+        ("nothing(1)", "", "NameError: name 'nothing' is not defined"),
+        ("together(1)", "", "TypeError: together() takes calls such as"),
+    ],
+)
+async def test_a_program_of_monty(source: str, output: str, error: str | None) -> None:
+    """Its output, the value of its last line, and its error; unsupported Python is an error that says what."""
+    ended = await run(source, Monty(seconds=60))
+    assert (ended.output, error and error in (ended.error or "")) == (output, error and True)
+    assert ended.error is None or error is not None
+    assert "python-input" not in (ended.error or "")
+
+
+@NEEDS_MONTY
+async def test_a_function_cannot_be_called_by_a_built_in_of_monty() -> None:
+    """The error says what to write; the call is not made."""
+    running = await Monty(seconds=60).start(Program("list(map(f, [1]))", {"f": ("x",)}))
+    ended = await running.proceed(())
+    assert isinstance(ended, Finished)
+    assert (ended.error or "").splitlines()[-1] == (
+        "NotImplementedError: f() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
+        "call it in a loop or a comprehension"
+    )
+
+
+@BOTH
+async def test_the_time_limit_does_not_count_functions(kind: type[Bubblewrap | Monty]) -> None:
+    """A program that waits for a function longer than its time continues, and is ended when its own time has passed."""
+    running = await kind(seconds=3).start(Program("f()\nwhile True: pass", {"f": ()}))
+    assert await running.proceed(()) == FunctionCalls((FunctionCall("f", {}),))
+    await asyncio.sleep(3.5)
+    assert await running.proceed([FunctionResult(1)]) == Finished(
+        "", "The program ran for more than 3 s, and was ended."
+    )
+
+
 async def test_a_folder_can_be_read_only() -> None:
     """A folder is there at its own path if it is given, without write access."""
     with TemporaryDirectory(dir="/var/tmp") as name:  # the user `nobody` cannot read pytest's
         (Path(name) / "data").write_text("7")
         os.chmod(name, 0o755)
-        assert await run(f"int(open('{name}/data').read())", read_only=[name]) == Finished("7\n")
-        ended = await run(f"open('{name}/data', 'w')", read_only=[name])
+        assert await run(f"int(open('{name}/data').read())", Bubblewrap(read_only=[name])) == Finished("7\n")
+        ended = await run(f"open('{name}/data', 'w')", Bubblewrap(read_only=[name]))
     assert "Read-only" in (ended.error or "")
 
 
-async def test_a_closed_program_leaves_no_process() -> None:
+async def until(found: Callable[[], Any]) -> Any:
+    """Wait for something in another process, less long than the programs here would run."""
+    async with asyncio.timeout(60):
+        while not found():  # noqa: ASYNC110 - no event crosses processes
+            await asyncio.sleep(0.01)
+    return found()
+
+
+async def children_of(process: int) -> list[int]:
+    """Wait until a process has children, and return them."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    return [int(one) for one in (await until(children.read_text)).split()]
+
+
+async def are_gone(processes: Iterable[int]) -> bool:
+    """Wait until processes have ended."""
+
+    def ended(process: int) -> bool:
+        try:
+            return "State:\tZ" in Path(f"/proc/{process}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    return await until(lambda: all(map(ended, processes)))
+
+
+@BOTH
+async def test_a_closed_program_leaves_no_process(kind: type[Bubblewrap | Monty]) -> None:
     """Closing ends a program that waits, twice too."""
-    running = await Bubblewrap(seconds=20).start(Program("f()", {"f": ()}))
+    running = await kind(seconds=120).start(Program("f()", {"f": ()}))
     assert await running.proceed(()) == FunctionCalls((FunctionCall("f", {}),))
+    process = process_of(running)
+    own = await children_of(process.pid)
     await running.close()
     await running.close()
-    assert running._process.returncode is not None  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    assert (process.returncode is not None, await are_gone(own)) == (True, True)
+
+
+@NEEDS_MONTY
+async def test_a_crash_of_the_interpreter_ends_the_program() -> None:
+    """The error says so, with what was printed before."""
+    running = await Monty(seconds=120).start(Program("print(1)\nf()\nwhile True: pass", {"f": ()}))
+    await running.proceed(())
+    (worker,) = await children_of(process_of(running).pid)
+    os.kill(worker, signal.SIGKILL)
+    ended = await running.proceed([FunctionResult(1)])
+    assert isinstance(ended, Finished)
+    assert (ended.output, "The program was ended: monty worker crashed" in (ended.error or "")) == ("1\n", True)
+
+
+HOST = """
+import asyncio
+from agentflow.plugins.code import Monty, Program
+
+async def work():
+    running = await Monty(seconds=120).start(Program("while True: pass", {}))
+    print(running._process.pid, flush=True)
+    await running.proceed(())
+
+asyncio.run(work())
+"""
+
+
+@NEEDS_MONTY
+async def test_a_killed_process_leaves_no_program() -> None:
+    """The client and the interpreter end when this process is killed, also while the program runs."""
+    host = await asyncio.create_subprocess_exec(sys.executable, "-c", HOST, stdout=asyncio.subprocess.PIPE)
+    assert host.stdout is not None
+    client = int(await host.stdout.readline())
+    own = await children_of(client)
+    host.kill()
+    await host.communicate()
+    assert await are_gone([client, *own])
 
 
 @pytest.mark.parametrize(
@@ -224,6 +446,46 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     """A limit that is none is refused."""
     with pytest.raises(UsageError, match=message):
         Bubblewrap(**options)
+
+
+@NEEDS_MONTY
+@pytest.mark.parametrize("options", [{"seconds": 0}, {"memory": float("nan")}, {"output": -1}])
+def test_wrong_options_of_monty_are_refused(options: dict[str, Any]) -> None:
+    """A limit that is none is refused."""
+    with pytest.raises(UsageError, match=r"Monty\(.*: it must be a number above 0"):
+        Monty(**options)
+
+
+def test_without_the_package_monty_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails when it is configured, with the command."""
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(UsageError, match=r"pip install 'agentflow-hooks\[monty\]'"):
+        Monty()
+
+
+@NEEDS_MONTY
+async def test_monty_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is in the error."""
+    monkeypatch.setenv("MONTY_BIN", "/no/monty")
+    running = await Monty().start(Program("1", {}))
+    with pytest.raises(SandboxError, match=r"Monty failed: .*/no/monty.*pip install -U"):
+        await running.proceed(())
+
+
+@NEEDS_MONTY
+def test_the_host_does_not_load_the_interpreter() -> None:
+    """Its client is in a process of its own alone."""
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            HOST.replace("while True: pass", "1") + "import sys\nprint('pydantic_monty' in sys.modules)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.splitlines()[1:] == ["False"]
 
 
 def test_without_bwrap_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,12 +505,13 @@ async def test_a_sandbox_that_cannot_start_says_why() -> None:
 # ---- as a tool, and with tools
 
 
-def agent_with(model: ScriptedModel, *tools: Any, **options: Any) -> Agent:
-    made = code_tool(*tools, sandbox=Bubblewrap(seconds=20), hooks=options.pop("code_hooks", ()))
+def agent_with(model: ScriptedModel, *tools: Any, kind: type[Bubblewrap | Monty] = Bubblewrap, **options: Any) -> Agent:
+    made = code_tool(*tools, sandbox=kind(seconds=60), hooks=options.pop("code_hooks", ()))
     return Agent("analyst", model, tools=[made], **options)
 
 
-async def test_code_calls_tools_with_events_of_their_own() -> None:
+@BOTH
+async def test_code_calls_tools_with_events_of_their_own(kind: type[Bubblewrap | Monty]) -> None:
     """Each call from code is a tool call inside, in order; those together run at the same time."""
     names, both = Names(), asyncio.Barrier(2)
 
@@ -263,7 +526,7 @@ async def test_code_calls_tools_with_events_of_their_own() -> None:
             "Done.",
         ]
     )
-    agent = agent_with(model, search, meet, hooks=[names])
+    agent = agent_with(model, search, meet, kind=kind, hooks=[names])
     assert (await agent.call("Go")).text == "Done."
     assert model.requests[1].messages[-1].tool_results[0].text == "['bees 0', 'bees 1'] x y\n"
     calls = [one for one in names.seen if "workflow_step" not in one]
@@ -317,9 +580,12 @@ async def test_failures_are_exceptions_in_code() -> None:
     assert lines[-1] == "TypeError: Object of type set is not JSON serializable"
 
 
+@BOTH
 @pytest.mark.parametrize("verdict", [Approve(), Deny("too dear")])
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_an_approval_suspends_the_program(verdict: Approve | Deny, elsewhere: bool, tmp_path: Path) -> None:
+async def test_an_approval_suspends_the_program(
+    verdict: Approve | Deny, elsewhere: bool, kind: type[Bubblewrap | Monty], tmp_path: Path
+) -> None:
     """The program continues after the decision, in another process too, and no function runs twice."""
     names = Names()
     lines = [
@@ -336,6 +602,7 @@ async def test_an_approval_suspends_the_program(verdict: Approve | Deny, elsewhe
             model,
             search,
             pay,
+            kind=kind,
             store=SqlStore(f"sqlite:///{tmp_path}/s.db"),
             hooks=[names, Approval([Allow("run_python"), Allow("search")])],
         )
@@ -352,7 +619,8 @@ async def test_an_approval_suspends_the_program(verdict: Approve | Deny, elsewhe
     assert names.seen.count("run_python< search success") == 1
 
 
-async def test_a_program_that_changes_is_refused(tmp_path: Path) -> None:
+@BOTH
+async def test_a_program_that_changes_is_refused(kind: type[Bubblewrap | Monty], tmp_path: Path) -> None:
     """A program that calls other functions when it runs again does not get the results of the first ones."""
 
     class Changing:
@@ -363,7 +631,7 @@ async def test_a_program_that_changes_is_refused(tmp_path: Path) -> None:
         async def start(self, program: Program) -> RunningProgram:
             self.starts += 1
             again = Program("together(search.later('x'), search.later('y'))", program.functions)
-            return await Bubblewrap(seconds=20).start(again if self.starts > 1 else program)
+            return await kind(seconds=60).start(again if self.starts > 1 else program)
 
     sandbox = Changing()
 
@@ -384,34 +652,47 @@ async def test_a_program_that_changes_is_refused(tmp_path: Path) -> None:
     assert "It must be deterministic" in result.text
 
 
-@pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
-async def test_an_ended_call_ends_the_program(how: str) -> None:
-    """The process is gone when the call has ended."""
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("interrupt", Bubblewrap),
+        ("timeout", Bubblewrap),
+        ("cancel", Bubblewrap),
+        pytest.param("timeout", Monty, marks=NEEDS_MONTY),
+        pytest.param("cancel", Monty, marks=NEEDS_MONTY),
+    ],
+)
+async def test_an_ended_call_ends_the_program(how: str, kind: type[Bubblewrap | Monty]) -> None:
+    """The process is gone when the call has ended, and its own processes too."""
     begun = asyncio.Event()
 
     class Noting:
         async def start(self, program: Program) -> RunningProgram:
-            running = await Bubblewrap(seconds=60).start(program)
-            processes.append(running._process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            running = await kind(seconds=120).start(program)
+            processes.append(process_of(running))
             begun.set()
             return running
 
-    processes: list[Any] = []
+    processes: list[asyncio.subprocess.Process] = []
     agent = Agent("a", ScriptedModel([code("while True: pass"), "Done."]), tools=[code_tool(sandbox=Noting())])
-    task = asyncio.ensure_future(agent.call("Go", timeout=1.0 if how == "timeout" else None))
+    tasks = asyncio.all_tasks()
+    task = asyncio.ensure_future(agent.call("Go", timeout=10.0 if how == "timeout" else None))
     await begun.wait()
+    own = await children_of(processes[0].pid) if kind is Monty else []
     if how == "interrupt":
         agent.interrupt("stop")
     elif how == "cancel":
         task.cancel()
     await asyncio.wait([task])
     assert [process.returncode is not None for process in processes] == [True]
+    assert (await are_gone(own), asyncio.all_tasks()) == (True, tasks)
 
 
-async def test_calls_of_functions_are_limited() -> None:
+@BOTH
+async def test_calls_of_functions_are_limited(kind: type[Bubblewrap | Monty]) -> None:
     """A loop of calls ends with an error that says so."""
     model = ScriptedModel([code("while True:", "    search('bees')"), "Done."])
-    tools = [code_tool(search, sandbox=Bubblewrap(seconds=60), max_calls=2)]
+    tools = [code_tool(search, sandbox=kind(seconds=60), max_calls=2)]
     await Agent("a", model, tools=tools).call("Go")
     assert (
         model.requests[1].messages[-1].tool_results[0].text
@@ -419,7 +700,8 @@ async def test_calls_of_functions_are_limited() -> None:
     )
 
 
-async def test_a_replay_starts_no_program() -> None:
+@BOTH
+async def test_a_replay_starts_no_program(kind: type[Bubblewrap | Monty]) -> None:
     """A recorded run is replayed without the sandbox."""
 
     class Counting:
@@ -427,7 +709,7 @@ async def test_a_replay_starts_no_program() -> None:
 
         async def start(self, program: Program) -> RunningProgram:
             Counting.starts += 1
-            return await Bubblewrap(seconds=20).start(program)
+            return await kind(seconds=60).start(program)
 
     recorder = Recorder()
     agent = Agent(
@@ -448,6 +730,7 @@ def test_the_model_reads_what_it_can_call() -> None:
         "search(text: string, limit: integer = 2): Find pages.\n    text: The words to find.\n" in made.spec.description
     )
     assert "functions" not in alone.spec.description
+    assert "has the standard library" in alone.spec.description
     assert (alone.type, code_tool(search, sandbox=Bubblewrap()).type, made.type, made.name) == (
         "research",
         "read",

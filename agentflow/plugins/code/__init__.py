@@ -1,6 +1,7 @@
 """`code_tool`: the model writes Python, which runs in a sandbox and can call tools (`docs/code.md`)."""
 
 from agentflow.plugins.code.bubblewrap import Bubblewrap
+from agentflow.plugins.code.monty import Monty
 from agentflow.plugins.code.sandbox import (
     Finished,
     FunctionCall,
@@ -18,6 +19,7 @@ __all__ = [
     "FunctionCall",
     "FunctionCalls",
     "FunctionResult",
+    "Monty",
     "Program",
     "RunningProgram",
     "Sandbox",

@@ -10,32 +10,21 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import os
 import shutil
 import sys
-from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict
-from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from agentflow._support.validation import adapter_of
-from agentflow.errors import SandboxError, UsageError
-from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program, RunningProgram
+from agentflow.errors import UsageError
+from agentflow.plugins.code.running import check_limits, source_of, start_process
+from agentflow.plugins.code.sandbox import Program, RunningProgram
 
 __all__ = ["Bubblewrap"]
 
 _NOBODY: Final = 65_534
-_LONGEST: Final = 1_000_000
-"""Bytes of a message of the program."""
-_MOST_CALLS: Final = 100
-_GRACE: Final = 1.0
-"""Seconds until a program that waits is killed."""
 _SYSTEM: Final = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 
 
@@ -73,20 +62,12 @@ class Bubblewrap:
         read_only: Iterable[str | Path] = (),
         python: str | Path | None = None,
     ) -> None:
-        for name, number in (
-            ("seconds", seconds),
-            ("memory", memory),
-            ("disk", disk),
-            ("processes", processes),
-            ("output", output),
-        ):
-            if not number > 0 or math.isinf(number):
-                raise UsageError(f"Bubblewrap({name}={number}): it must be a number above 0.")
+        check_limits("Bubblewrap", seconds=seconds, memory=memory, disk=disk, processes=processes, output=output)
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise UsageError(
                 "Bubblewrap: the program `bwrap` was not found. Install it (apt-get install bubblewrap, dnf install "
-                "bubblewrap), or pass another Sandbox to code_tool(sandbox=...)."
+                "bubblewrap), or use Monty(), which needs only a package."
             )
         folders = [Path(folder).resolve() for folder in read_only]
         for folder in folders:
@@ -106,115 +87,16 @@ class Bubblewrap:
 
     async def start(self, program: Program) -> RunningProgram:
         """See `Sandbox.start`."""
-        first = {
-            "code": program.code,
-            "functions": program.functions,
-            "limits": self._limits,
-            "output": self.output,
-            "longest": _LONGEST,
-        }
-        user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
-        loop = asyncio.get_running_loop()
-        # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
-        transport, protocol = await loop.subprocess_exec(
-            partial(SubprocessStreamProtocol, _LONGEST + 1, loop),
-            *self._command,
+        return await start_process(
+            self._command,
+            program,
+            {"limits": self._limits, "output": self.output},
+            seconds=self.seconds,
+            fault="bwrap failed: {reason}. It needs unprivileged user namespaces; in a container, allow them, or use Monty().",
+            ends_itself=False,
             env={},
-            start_new_session=True,
-            **user,
+            user=_NOBODY if os.geteuid() == 0 else None,
         )
-        process = asyncio.subprocess.Process(transport, protocol, loop)
-        return _BubblewrapProgram(process, transport, json.dumps(first).encode() + b"\n", self.seconds)
-
-
-class _BubblewrapProgram:
-    """A program in a process of its own.
-
-    Args:
-        process: The process.
-        transport: Its transport.
-        first: The first message to it.
-        seconds: The time that it has.
-    """
-
-    def __init__(
-        self, process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport, first: bytes, seconds: float
-    ) -> None:
-        self._process = process
-        self._transport = transport
-        self._message = first
-        self._seconds = seconds
-        self._left = seconds
-        self._started = False
-        self._waits = False  # for results
-
-    async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
-        """See `RunningProgram.proceed`."""
-        message, self._message, self._waits = self._message, b"", False
-        if self._started:
-            message = json.dumps({"results": [asdict(result) for result in results]}).encode() + b"\n"
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            async with asyncio.timeout(self._left):
-                outcome = await self._exchange(message)
-        except TimeoutError:
-            outcome = Finished("", f"The program ran for more than {self._seconds:g} s, and was ended.")
-        finally:
-            self._left = max(0.0, self._left - (loop.time() - began))
-        self._waits = isinstance(outcome, FunctionCalls)
-        if not self._waits:
-            await self.close()
-        return outcome
-
-    async def _exchange(self, message: bytes) -> Outcome:
-        reads, writes, errors = self._process.stdout, self._process.stdin, self._process.stderr
-        assert reads is not None
-        assert writes is not None
-        assert errors is not None
-        with suppress(ConnectionError):  # it has ended; the reason is read below
-            writes.write(message)
-            await writes.drain()
-        try:
-            line = await reads.readline()
-        except ValueError:
-            return Finished("", f"The program sent a message of more than {_LONGEST:,} bytes, and was ended.")
-        if line:
-            self._started = True
-            return _outcome(line)
-        reason = (await errors.read(2_000)).decode("utf-8", "replace").strip()
-        code = await self._process.wait()
-        if not self._started and reason:
-            raise SandboxError(
-                f"bwrap failed: {reason}. It needs unprivileged user namespaces; in a container, allow them or use another "
-                "Sandbox."
-            )
-        how = "by the kernel, perhaps at a limit" if code < 0 or code > 128 else f"with exit code {code}"
-        return Finished("", f"The program was ended {how}.")
-
-    async def close(self) -> None:
-        """See `RunningProgram.close`."""
-        process = self._process
-        try:
-            if process.returncode is None and self._waits and process.stdin is not None:
-                process.stdin.close()  # it ends by itself, and `bwrap` with it
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_GRACE):
-                        await process.wait()
-        finally:
-            self._transport.close()  # kills it if it still runs
-        await process.wait()
-        await asyncio.sleep(0)  # the loop closes the pipes in its next turn
-
-
-def _outcome(line: bytes) -> Outcome:
-    try:
-        outcome = adapter_of(Outcome).validate_json(line, strict=True)
-    except ValueError:
-        return Finished("", "The program wrote an invalid message, and was ended.")
-    if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MOST_CALLS:
-        return Finished("", f"The program called {len(outcome.calls)} functions at once; at most {_MOST_CALLS} can be.")
-    return outcome
 
 
 def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> list[str]:
@@ -235,13 +117,8 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
         *binds,
         *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--size", str(disk), "--tmpfs", "/tmp"),
         *("--remount-ro", "/", "--chdir", "/tmp", "--setenv", "PYTHONHASHSEED", "0"),
-        *("--", str(python), "-S", "-s", "-P", "-c", _source()),
+        *("--", str(python), "-S", "-s", "-P", "-c", source_of("runner.py")),
     ]
-
-
-@cache
-def _source() -> str:
-    return Path(__file__).with_name("runner.py").read_text("utf-8")
 
 
 def _interpreter() -> Path:

@@ -36,18 +36,8 @@ class Printed(io.StringIO):
         return len(text)
 
 
-class LaterCall:
-    """A call of a function that has not been made."""
-
-    def __init__(self, name: str, arguments: dict[str, object]) -> None:
-        self.name = name
-        self.arguments = arguments
-
-
 class Channel:
     """Lines of JSON over what was standard input and output; the program gets neither."""
-
-    longest = sys.maxsize
 
     def __init__(self) -> None:
         self._reads, self._writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -56,51 +46,25 @@ class Channel:
             os.dup2(nothing, number)
 
     def receive(self) -> dict[str, Any]:
+        return json.loads(self._line())
+
+    def send(self, message: object) -> None:
+        self._write(json.dumps(message).encode())
+
+    def exchange(self, message: str) -> str:
+        """Call functions, and return their results."""
+        self._write(message.encode())
+        return self._line().decode()
+
+    def _line(self) -> bytes:
         line = self._reads.readline()
         if not line:
             os._exit(1)
-        return json.loads(line)
+        return line
 
-    def send(self, message: object) -> None:
-        line = json.dumps(message).encode()
-        if len(line) > self.longest:
-            raise ValueError(f"a message of {len(line)} bytes is too long; at most {self.longest} are possible")
+    def _write(self, line: bytes) -> None:
         self._writes.write(line + b"\n")
         self._writes.flush()
-
-    def call(self, *pending: LaterCall) -> list[Any]:
-        """Make calls at the same time."""
-        self.send({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
-        return [value_of(result) for result in self.receive()["results"]]
-
-    def together(self, *pending: LaterCall) -> list[Any]:
-        for one in pending:
-            if not isinstance(one, LaterCall):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-                raise TypeError("together() takes calls such as search.later(text='bees')")
-        return self.call(*pending) if pending else []
-
-
-def value_of(result: dict[str, Any]) -> Any:
-    if result["error"] is not None:
-        raise FunctionError(result["error"])
-    return result["value"]
-
-
-class Function:
-    """A function of the agent, for the program."""
-
-    def __init__(self, channel: Channel, name: str, parameters: list[str]) -> None:
-        self.__name__ = name
-        self._channel = channel
-        self._parameters = parameters
-
-    def later(self, *args: object, **kwargs: object) -> LaterCall:
-        if len(args) > len(self._parameters):
-            raise TypeError(f"{self.__name__}() takes at most {len(self._parameters)} arguments, not {len(args)}")
-        return LaterCall(self.__name__, {**dict(zip(self._parameters, args)), **kwargs})  # noqa: B905 - checked above
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        return self._channel.call(self.later(*args, **kwargs))[0]
 
 
 def limit_process(limits: dict[str, int]) -> None:
@@ -115,12 +79,13 @@ def main() -> None:
     """Run the program that comes first over standard input."""
     channel = Channel()
     given = channel.receive()
-    channel.longest = given["longest"]
     limit_process(given["limits"])
     Printed.limit = given["output"]
     sys.stdout = sys.stderr = output = Printed()
-    names: dict[str, Any] = {"__name__": "__main__", "FunctionError": FunctionError, "together": channel.together}
-    names.update((name, Function(channel, name, parameters)) for name, parameters in given["functions"].items())
+    own: dict[str, Any] = {}
+    exec(given["source"], own)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    names |= own["functions_of"](channel.exchange, FunctionError, given["functions"], given["longest"])
     try:
         reason = run(given["code"], names, output)
         output.limit = sys.maxsize

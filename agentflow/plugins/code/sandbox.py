@@ -86,7 +86,8 @@ class RunningProgram(Protocol):
 class Sandbox(Protocol):
     """Runs programs that may be hostile.
 
-    Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request.
+    Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request. If its
+    programs have less than the standard library, an attribute `language` says so to the model, in a sentence or two.
     """
 
     async def start(self, program: Program) -> RunningProgram:

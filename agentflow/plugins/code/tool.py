@@ -47,9 +47,8 @@ from agentflow.vocabulary.specs import WORKFLOW_STEP, ToolSpec
 __all__ = ["code_tool"]
 
 _LONGEST: Final = 100_000
-_ABOUT: Final = """Run a Python program, and return what it prints; the value of its last line is printed too.
-
-The program has the standard library, no network, and starts from nothing each time. It must be deterministic."""
+_ABOUT: Final = "Run a Python program, and return what it prints; the value of its last line is printed too.\n\n"
+_LANGUAGE: Final = "The program has the standard library, no network, and starts from nothing each time."
 _FUNCTIONS: Final = """
 It can call these functions. They take and return plain data, and raise FunctionError if they fail. together(f.later(x=1),
 g.later(y=2)) runs several at the same time and returns the list of their values.
@@ -68,7 +67,7 @@ def code_tool(
     Args:
         tools: The tools that the code can call, as functions. Each call is a tool call of an agent with this tool's name
             inside the caller's, so hooks with `scope="tree"` see it, and approvals work.
-        sandbox: Runs the code, such as `Bubblewrap()`.
+        sandbox: Runs the code, such as `Bubblewrap()` or `Monty()`.
         name: The tool's name.
         max_calls: The number of times that a program can wait for functions.
         hooks: More hooks for the calls from code.
@@ -123,7 +122,8 @@ def code_tool(
         return ended.output or "(no output)"
 
     set_wrapped_agent(run_python, full_agent(flow))
-    about = _ABOUT + (_FUNCTIONS + "".join(map(_described, known.values())) if known else "")
+    about = f"{_ABOUT}{getattr(sandbox, 'language', _LANGUAGE)} It must be deterministic."
+    about += _FUNCTIONS + "".join(map(_described, known.values())) if known else ""
     kind = strictest(known.values())
     return tool(name=name, description=about, type=kind, timeout=None, idempotent=True)(found_by_name(run_python))
 

@@ -1,0 +1,69 @@
+"""How a program calls functions, as text: each sandbox runs it inside, before the program.
+
+It uses only the Python that all sandboxes have: no inheritance, no generators, no imports but of `json`.
+"""
+
+from typing import Any
+
+
+def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> dict[str, Any]:
+    """Return the names of a program for calls of functions.
+
+    Args:
+        exchange: Sends a message as JSON, and returns the answer.
+        failure: The exception of a function that failed or was refused.
+        parameters: The names of the parameters of each function.
+        longest: The greatest length of a message.
+    """
+    import json
+
+    class LaterCall:
+        """A call of a function that has not been made."""
+
+        def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+            self.name = name
+            self.arguments = arguments
+
+    def call(pending: Any) -> list[Any]:
+        message = json.dumps({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
+        if len(message) > longest:
+            raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are possible")
+        try:
+            answer = exchange(message)
+        except NotImplementedError:  # of Monty
+            raise NotImplementedError(
+                f"{pending[0].name}() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
+                "call it in a loop or a comprehension"
+            ) from None
+        values: list[Any] = []
+        for result in json.loads(answer)["results"]:
+            if result["error"] is not None:
+                raise failure(result["error"])
+            values.append(result["value"])
+        return values
+
+    def together(*pending: Any) -> list[Any]:
+        for one in pending:
+            if not isinstance(one, LaterCall):
+                raise TypeError("together() takes calls such as search.later(text='bees')")
+        return call(pending) if pending else []
+
+    class Function:
+        """A function of the agent, for the program."""
+
+        def __init__(self, name: str, names: list[str]) -> None:
+            self.__name__ = name
+            self._names = names
+
+        def later(self, *args: object, **kwargs: object) -> LaterCall:
+            if len(args) > len(self._names):
+                raise TypeError(f"{self.__name__}() takes at most {len(self._names)} arguments, not {len(args)}")
+            return LaterCall(self.__name__, {**dict(zip(self._names, args)), **kwargs})  # noqa: B905 - checked above
+
+        def __call__(self, *args: object, **kwargs: object) -> Any:
+            return call([self.later(*args, **kwargs)])[0]
+
+    made: dict[str, Any] = {"FunctionError": failure, "together": together}
+    for name, names in parameters.items():
+        made[name] = Function(name, names)
+    return made

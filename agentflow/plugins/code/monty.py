@@ -1,0 +1,73 @@
+"""`Monty`: runs programs in an interpreter of a part of Python, written in Rust (https://github.com/pydantic/monty).
+
+Rules:
+
+1. A program has no files, network, environment variables or processes: the interpreter has no code for them. All that it can
+   ask for are a call of a function and a sleep.
+2. The interpreter is a process, and its client too (`monty_runner.py`). A crash or a hang of either ends the program alone. The
+   client is not in this process because its threads can abort the process that it exits from.
+3. If this process is killed, the client ends the interpreter.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import ClassVar, Final
+
+from agentflow.errors import UsageError
+from agentflow.plugins.code.running import check_limits, source_of, start_process
+from agentflow.plugins.code.sandbox import Program, RunningProgram
+
+__all__ = ["Monty"]
+
+_LATE: Final = 2.0
+"""Seconds after the time limit in which the interpreter ends a program by itself, if nothing else does."""
+
+
+class Monty:
+    """A sandbox without services of the system: an interpreter that has access to nothing, in a process of its own.
+
+    It needs the extra `monty`. It has a part of Python: no inheritance, no generators, few modules.
+
+    Args:
+        seconds: The time limit of a program, without that of the functions that it calls.
+        memory: Its memory in bytes.
+        output: The number of characters that it can print.
+
+    Raises:
+        UsageError: The extra is not installed, or an argument is invalid.
+
+    Example:
+        >>> running = await Monty(seconds=5).start(Program("print(6 * 7)", {}))
+        >>> (await running.proceed(())).output
+        '42\\n'
+    """
+
+    language: ClassVar = (
+        "The program is in a part of Python: no class inheritance, properties, yield, del, or sys.exit, and only the modules "
+        "asyncio, base64, bisect, collections, copy, csv, dataclasses, datetime, decimal, functools, hashlib, itertools, json, "
+        "math, random, re, time, typing. It has no files, no network, and starts from nothing each time."
+    )
+    """See `Sandbox`."""
+
+    def __init__(self, *, seconds: float = 30.0, memory: int = 64 * 1024 * 1024, output: int = 20_000) -> None:
+        check_limits("Monty", seconds=seconds, memory=memory, output=output)
+        if find_spec("pydantic_monty") is None:
+            raise UsageError(
+                "Monty: the package pydantic-monty is not installed. Install it: pip install 'agentflow-hooks[monty]'"
+            )
+        self.seconds = seconds
+        self.memory = memory
+        self.output = output
+
+    async def start(self, program: Program) -> RunningProgram:
+        """See `Sandbox.start`."""
+        return await start_process(
+            [sys.executable, "-P", "-c", source_of("monty_runner.py")],
+            program,
+            {"seconds": self.seconds + _LATE, "memory": self.memory, "output": self.output},
+            seconds=self.seconds,
+            fault="Monty failed: {reason}. Install it again: pip install -U 'agentflow-hooks[monty]'",
+            ends_itself=True,
+        )

@@ -1,0 +1,202 @@
+"""The client of Monty's interpreter, as text in a process of its own: lines of JSON over standard input and output.
+
+When its input is closed, it ends the interpreter and itself, also while a program runs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import tokenize
+import traceback
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+import pydantic_monty as monty
+
+OWN = "<python-input-0>"
+"""The name in tracebacks of the code that `MontyRun.begin` runs first."""
+MOST_WAITS = 100_000
+"""Calls, sleeps and refused requests of a program."""
+SLEEPS = ("time.sleep", "asyncio.sleep")
+
+
+def exchange() -> None:
+    """Stands for the function with which the program calls others; it is not called here."""
+
+
+class ClientPipes:
+    """Lines of JSON."""
+
+    worker: int | None = None
+    """The process of the interpreter."""
+
+    def __init__(self) -> None:
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._lines.put(line)
+        self.end(0)
+
+    def receive(self) -> Any:
+        return json.loads(self._lines.get())
+
+    def send(self, line: str) -> None:
+        sys.stdout.buffer.write(line.encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+    def end(self, code: int) -> NoReturn:
+        self.end_worker()
+        os._exit(code)  # an ordinary exit can abort, because of the threads of the library
+
+    def end_worker(self) -> None:
+        if self.worker is not None:
+            with suppress(OSError):  # it has ended
+                os.kill(self.worker, signal.SIGTERM)
+
+
+class MontyRun:
+    """A program."""
+
+    def __init__(self, channel: ClientPipes, given: dict[str, Any]) -> None:
+        self.channel = channel
+        self.given = given
+        self.limit: int = given["output"]
+        self.printed = io.StringIO()
+
+    def write(self, stream: str, text: str) -> None:
+        self.printed.write(text[: self.limit + 1 - self.printed.tell()])
+        if self.printed.tell() > self.limit:
+            self.channel.end_worker()
+
+    def to_its_end(self, session: monty.MontySession) -> dict[str, str | None]:
+        reason: str | None = None
+        try:
+            found = self.begin(session)
+            while not isinstance(found, monty.MontyComplete):
+                found = self.answered(found)
+        except monty.MontyCrashedError as error:
+            reason = f"The program was ended: {error}."
+        except (monty.MontyRuntimeError, monty.MontySyntaxError) as error:
+            reason = self.reason(error)
+        text = self.printed.getvalue()
+        if len(text) > self.limit:
+            reason = f"MemoryError: the program printed more than {self.limit} characters"
+        return {"output": text[: self.limit], "error": reason}
+
+    def begin(self, session: monty.MontySession) -> monty.SyncSnapshot:
+        """Start the program, after the code of its functions, whose own names the program cannot change."""
+        names = ["FunctionError", "together", *self.given["functions"]]
+        prepared = [
+            self.given["source"],
+            "def __show__(value, repr=repr, print=print):",
+            "    if value is not None:",
+            "        print(repr(value))",
+            f"__made__ = functions_of(__exchange__, RuntimeError, __parameters__, {self.given['longest']})",
+            *(f"{name} = __made__[{name!r}]" for name in names),
+        ]
+        inputs = {"__exchange__": exchange, "__parameters__": self.given["functions"]}
+        session.feed_run("\n".join(prepared), inputs=inputs)
+        code: str = self.given["code"]
+        at = last_statement(code)
+        if at is not None and is_expression(code[at:], session):
+            code = f"{code[:at]}__show__(({code[at:]}\n))"
+        return session.feed_start(code, print_callback=self.write)
+
+    def answered(self, found: monty.SyncSnapshot) -> monty.SyncSnapshot:
+        """Answer a request of the program: a call, a sleep, or one that is refused."""
+        assert not isinstance(found, monty.MontyComplete)
+        if not isinstance(found, monty.FunctionSnapshot):
+            return found.resume_auto()
+        if found.function_name == exchange.__name__ and not found.is_os_function:
+            match found.args:
+                case (str() as message,) if "\n" not in message:
+                    self.channel.send(message)
+                case _:
+                    self.channel.send("")
+            return found.resume({"return_value": json.dumps(self.channel.receive())})
+        if found.function_name in SLEEPS and found.is_os_function:
+            time.sleep(found.args[0])
+            return found.resume({"return_value": None})
+        return found.resume_auto()
+
+    def reason(self, error: monty.MontyRuntimeError | monty.MontySyntaxError) -> str | None:
+        """Return a traceback with the program's lines alone, or None if the program ended itself."""
+        match error.exception():
+            case SystemExit(code=ended):
+                return f"SystemExit: {ended}" if ended else None
+            case _:
+                pass
+        lines: list[str] = self.given["code"].split("\n")
+        frames = [
+            ("<program>", frame.line, frame.function_name or "<module>", "".join(lines[frame.line - 1 : frame.line]))
+            for frame in error.traceback()
+            if frame.filename != OWN
+        ][-20:]
+        begin = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
+        return "".join([*(begin if frames else []), error.display("type-msg")])[-8_000:].rstrip()
+
+
+def last_statement(code: str) -> int | None:
+    """Return where the last statement of a program begins."""
+    depth, begins, place = 0, True, None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type in (tokenize.INDENT, tokenize.DEDENT):
+                depth += 1 if token.type == tokenize.INDENT else -1
+            elif token.type == tokenize.NEWLINE or (token.string == ";" and depth == 0):
+                begins = True
+            elif begins and token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
+                begins = False
+                place = token.start if depth == 0 else place
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    if place is None:
+        return None
+    return sum(len(line) + 1 for line in code.split("\n")[: place[0] - 1]) + place[1]
+
+
+def is_expression(code: str, session: monty.MontySession) -> bool:
+    try:
+        session.feed_run(f"lambda: (\n{code}\n)")  # which runs nothing
+    except (monty.MontyRuntimeError, monty.MontySyntaxError):
+        return False
+    return True
+
+
+def ended(channel: ClientPipes) -> dict[str, str | None]:
+    """Run the program that comes first over standard input."""
+    given = channel.receive()
+    limits = monty.ResourceLimits(
+        max_memory=given["memory"], max_feed_duration_secs=given["seconds"], max_suspensions=MOST_WAITS
+    )
+    policy = monty.OSPolicy(sleep="call_host", random_start={"seed": given["code"]})
+    with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits, os_policy=policy) as session:
+        channel.worker = session.worker_pid
+        try:
+            return MontyRun(channel, given).to_its_end(session)
+        finally:
+            channel.worker = None
+
+
+def main() -> None:
+    channel = ClientPipes()
+    try:
+        channel.send(json.dumps(ended(channel)))
+    except Exception as error:  # of the library
+        sys.stderr.write(str(error))
+        sys.stderr.flush()
+        channel.end(1)
+    channel.end(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The common parts of the sandboxes: checks of limits, and a program in a process (`ProcessProgram`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+from agentflow._support.validation import adapter_of
+from agentflow.errors import SandboxError, UsageError
+from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program
+
+__all__ = ["ProcessProgram", "check_limits", "source_of", "start_process"]
+
+_LONGEST: Final = 1_000_000
+"""Bytes of a message of the program."""
+_MOST_CALLS: Final = 100
+_GRACE: Final = 1.0
+"""Seconds until a process that should end is killed."""
+
+
+def check_limits(sandbox: str, **limits: float) -> None:
+    """Check that each limit is one.
+
+    Raises:
+        UsageError: A limit is not a number above 0.
+    """
+    for name, number in limits.items():
+        if not number > 0 or math.isinf(number):
+            raise UsageError(f"{sandbox}({name}={number}): it must be a number above 0.")
+
+
+@cache
+def source_of(name: str) -> str:
+    """Return the text of a module of this folder, which runs in another process."""
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
+async def start_process(
+    command: Sequence[str],
+    program: Program,
+    given: Mapping[str, Any],
+    *,
+    seconds: float,
+    fault: str,
+    ends_itself: bool,
+    env: Mapping[str, str] | None = None,
+    user: int | None = None,
+) -> ProcessProgram:
+    """Start a process, and return the program that it will run.
+
+    Args:
+        command: The process.
+        program: The program.
+        given: More data for the process.
+        seconds: The time limit of the program.
+        fault: The error if the process does not work, with `{reason}` in it.
+        ends_itself: Whether the process ends when its input is closed, also while the program runs.
+        env: Its environment; None for this process's.
+        user: The id of its user and group; None for this process's.
+    """
+    first = {
+        "code": program.code,
+        "functions": program.functions,
+        "source": source_of("functions.py"),
+        "longest": _LONGEST,
+        **given,
+    }
+    options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
+    loop = asyncio.get_running_loop()
+    # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
+    transport, protocol = await loop.subprocess_exec(
+        partial(SubprocessStreamProtocol, _LONGEST + 1, loop), *command, env=env, start_new_session=True, **options
+    )
+    process = asyncio.subprocess.Process(transport, protocol, loop)
+    return ProcessProgram(process, transport, json.dumps(first).encode() + b"\n", seconds, fault, ends_itself)
+
+
+class ProcessProgram:
+    """A program in a process of its own. Its time limit does not count the functions that it calls.
+
+    Args:
+        process: The process.
+        transport: Its transport.
+        first: The first message to it.
+        seconds: The time that it has.
+        fault: The error if the process does not work, with `{reason}` in it.
+        ends_itself: Whether the process ends when its input is closed, also while the program runs.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        transport: asyncio.SubprocessTransport,
+        first: bytes,
+        seconds: float,
+        fault: str,
+        ends_itself: bool,
+    ) -> None:
+        self._process = process
+        self._transport = transport
+        self._message = first
+        self._seconds = seconds
+        self._left = seconds
+        self._fault = fault
+        self._ends_itself = ends_itself
+        self._started = False
+        self._waits = False  # for results
+
+    async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
+        """See `RunningProgram.proceed`."""
+        message, self._message, self._waits = self._message, b"", False
+        if self._started:
+            message = json.dumps({"results": [asdict(result) for result in results]}).encode() + b"\n"
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._left):
+                outcome = await self._exchange(message)
+        except TimeoutError:
+            outcome = Finished("", f"The program ran for more than {self._seconds:g} s, and was ended.")
+        finally:
+            self._left = max(0.0, self._left - (loop.time() - began))
+        self._waits = isinstance(outcome, FunctionCalls)
+        if not self._waits:
+            await self.close()
+        return outcome
+
+    async def _exchange(self, message: bytes) -> Outcome:
+        reads, writes, errors = self._process.stdout, self._process.stdin, self._process.stderr
+        assert reads is not None
+        assert writes is not None
+        assert errors is not None
+        with suppress(ConnectionError):  # it has ended; the reason is read below
+            writes.write(message)
+            await writes.drain()
+        try:
+            line = await reads.readline()
+        except ValueError:
+            return Finished("", f"The program sent a message of more than {_LONGEST:,} bytes, and was ended.")
+        if line:
+            self._started = True
+            return _outcome(line)
+        reason = (await errors.read(2_000)).decode("utf-8", "replace").strip()
+        code = await self._process.wait()
+        if not self._started and reason:
+            raise SandboxError(self._fault.format(reason=reason))
+        how = "by the kernel, perhaps at a limit" if code < 0 or code > 128 else f"with exit code {code}"
+        return Finished("", f"The program was ended {how}.")
+
+    async def close(self) -> None:
+        """See `RunningProgram.close`."""
+        process = self._process
+        try:
+            if process.returncode is None and (self._waits or self._ends_itself) and process.stdin is not None:
+                process.stdin.close()  # it ends by itself, and its own processes with it
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GRACE):
+                        await process.wait()
+        finally:
+            self._transport.close()  # kills it if it still runs
+        await process.wait()
+        await asyncio.sleep(0)  # the loop closes the pipes in its next turn
+
+
+def _outcome(line: bytes) -> Outcome:
+    try:
+        outcome = adapter_of(Outcome).validate_json(line, strict=True)
+    except ValueError:
+        return Finished("", "The program wrote an invalid message, and was ended.")
+    if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MOST_CALLS:
+        return Finished("", f"The program called {len(outcome.calls)} functions at once; at most {_MOST_CALLS} can be.")
+    return outcome
