@@ -30,7 +30,7 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
-    "cancelled_itself",
+    "cancelled",
     "check_final",
     "evaluate",
     "failure_of",
@@ -119,8 +119,10 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
     return error
 
 
-def cancelled_itself(hook: Hook, kind: type[Event]) -> HookError:
-    """Return the failure of a hook that raised `CancelledError` in a run that was not cancelled."""
+def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
+    """Return the failure of a hook that raised `CancelledError` in a run that continues: for a reason, or of its own."""
+    if why:
+        return HookError(f"Hook {label_of(hook)!r} was cancelled while handling {kind.__name__}: {why}.")
     return HookError(
         f"Hook {label_of(hook)!r} raised CancelledError on {kind.__name__}, but the run was not cancelled."
     )

@@ -24,10 +24,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
 from typing import Any, ClassVar, Protocol
 
-from agentflow._support.cancellation import cancel_requests
+from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.values import NamedTuple
-from agentflow.errors import Aside, HookError
-from agentflow.hooks.answers import cancelled_itself, evaluate, failure_of, is_later, label_of, settle, withheld
+from agentflow.errors import Aside
+from agentflow.hooks.answers import cancelled, evaluate, failure_of, is_later, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.reactive import Just
@@ -425,11 +425,9 @@ async def _stray(
     """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
     hook."""
     if why := faults.why_cancelled():
-        kind = chain.kind.__name__
-        failure = HookError(f"Hook {label_of(entry.hook)!r} was cancelled while handling {kind}: {why}.")
+        forget_cancellations()
     elif faults.is_cancelled():
         raise error
-    else:
-        failure = cancelled_itself(entry.hook, chain.kind)
+    failure = cancelled(entry.hook, chain.kind, why)
     failure.__cause__ = error
     return await _failed(chain, entry, event, failure, faults)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
 
-from agentflow._support.cancellation import cancel_requests, forget_cancellations
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.logs import log_failure
 from agentflow.errors import Aside
 from agentflow.hooks.chain import Chain, run_chain
@@ -384,7 +384,6 @@ class Events:
         scope = self.scope
         if not cancel_requests() or not scope.cleans():  # cleanup was uncancelled when it began
             return ""
-        forget_cancellations()
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
     def post_events_in_chain(self, mine: str | None) -> list[PostActing | PostReasoning]:

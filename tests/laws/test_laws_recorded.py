@@ -169,6 +169,30 @@ def test_a_hook_begins_in_its_turn_although_the_hook_before_it_takes_less_time(t
     assert program_departs(program, "memory", tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program(((),), (), (AroundPlan("PreReasoning", "zip", 0, 5.0),), Path("close"), 3, "BY_TYPE", "fresh"),
+        Program(
+            ((Piece("call", id="t3", name="again", args='{"y": 1}'),),),
+            (
+                HookPlan("PostActing", "hang", 1, "guard", "mono", "skip", 100),
+                HookPlan("PreActing", "interrupt", 0, "edit", "mono", None, 100),
+            ),
+            (),
+            Path("call"),
+            3,
+            "IN_CALL_ORDER",
+            "fresh",
+        ),
+    ],
+    ids=["a request that was never sent", "a guard that hangs in cleanup"],
+)
+def test_work_that_was_stopped_early_is_passed_over(program: Program, tmp_path: FilePath) -> None:
+    """The replay does not wait for what the cancelled run did not reach."""
+    assert program_departs(program, "memory", tmp_path) is None
+
+
 def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) -> None:
     """A hook of a chunk runs when the call is interrupted; the chunk itself came before."""
     program = Program(

@@ -28,7 +28,7 @@ from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks import chain
-from agentflow.hooks.answers import cancelled_itself
+from agentflow.hooks.answers import cancelled
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.recording import (
@@ -327,8 +327,10 @@ class Recorder(ChangeListener, SideWrapper):
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
-        if isinstance(error, asyncio.CancelledError) and not _in_cancelled_run(call.event):
-            error = cancelled_itself(call.hook, type(call.event))  # as the chain reports it
+        if isinstance(error, asyncio.CancelledError) and (frame := frame_of(call.event)) is not None:
+            events = run_of(frame.context).events
+            if not events.is_cancelled():  # the chain reports it as a failure
+                error = cancelled(call.hook, type(call.event), events.why_cancelled())
         if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
         failure = None if error is None else ErrorText.of(error)
@@ -549,11 +551,6 @@ class Recorder(ChangeListener, SideWrapper):
         if isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled():
             return "cut", None
         return "failed", ErrorText.of(error)
-
-
-def _in_cancelled_run(event: Event) -> bool:
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-    return frame is None or run_of(frame.context).scope.is_cancelled()
 
 
 def run_of(context: RunContext) -> RunBase:

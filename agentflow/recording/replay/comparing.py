@@ -22,7 +22,7 @@ from agentflow.recording.entries import ChunksEntry, EventEntry, HookEntry, Piec
 from agentflow.recording.fields import EventFields
 from agentflow.recording.log import LISTS, RunLog
 
-__all__ = ["Divergence", "LogNormalizer", "Step", "changed_by", "first_difference"]
+__all__ = ["Divergence", "LogNormalizer", "Step", "divergence_at"]
 
 _SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
@@ -302,7 +302,39 @@ def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
     return tuple(found)
 
 
-def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
+def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | None) -> Divergence | None:
+    """Compare an event of a recording with that of a new run; either may be missing.
+
+    Args:
+        log: The log of the new run.
+        call: The call in the new run.
+        recorded: The recorded event.
+        now: The event of the new run.
+
+    Returns:
+        The first difference; None if there is none.
+    """
+    if recorded is None or now is None:
+        found = ("", recorded and recorded.type, now and now.type)
+    else:
+        found = _first_difference(recorded, now)
+    here = recorded or now
+    if found is None or here is None:
+        return None
+    field, was, new = found
+    return Divergence(
+        event=here.type,
+        seq=here.seq,
+        iteration=here.iteration,
+        source=log.calls[call].source,
+        field=field,
+        recorded=was,
+        now=new,
+        hooks=() if now is None else changed_by(log, call, now),
+    )
+
+
+def _first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
     """Return the first field in which two events differ, with both values; None if they are equal."""
     if recorded.type != now.type:
         return "", recorded.type, now.type

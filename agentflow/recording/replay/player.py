@@ -42,7 +42,7 @@ from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation
 from agentflow.recording.recorder.hook import Recorder, run_of
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
 from agentflow.recording.replay.clock import ReplayClock
-from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, changed_by, first_difference
+from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, divergence_at
 from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
@@ -343,27 +343,9 @@ class Player(Recorder):
     def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
         if self.divergence is not None or self._is_skipped(call, recorded):
             return
-        here = recorded or now
-        assert here is not None
-        found = ("", None, now and now.type) if recorded is None else ("", recorded.type, None)
-        if recorded is not None and now is not None:
-            difference = first_difference(recorded, now)
-            if difference is None:
-                return
-            found = difference
-        field, was, new = found
-        self._diverge(
-            Divergence(
-                event=here.type,
-                seq=here.seq,
-                iteration=here.iteration,
-                source=self.new.calls[call].source,
-                field=field,
-                recorded=was,
-                now=new,
-                hooks=() if now is None else changed_by(self.new, call, now),
-            )
-        )
+        found = divergence_at(self.new, call, recorded, now)
+        if found is not None:
+            self._diverge(found)
 
     def _is_skipped(self, call: str, step: Step | None) -> bool:
         """Whether an event is before the first one that is compared."""
@@ -463,17 +445,33 @@ class Player(Recorder):
     async def _model_stream(
         self, place: RecordedCall, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
     ) -> AsyncIterator[ModelChunk]:
+        played = False
+
+        def replies() -> AsyncIterator[ModelChunk]:
+            nonlocal played
+            played = True
+            return self._replies(place, iteration, "")
+
         if self.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            model = RecordedModel(request.model, partial(self._replies, place, iteration, ""))
-            inner = source.using(model=model)
+            inner = source.using(model=RecordedModel(request.model, replies))
         stream = self._recorded(place, context, iteration, request, "", inner).open()
         try:
             async for chunk in stream:
                 yield chunk
         finally:
             await close(stream)
+            if not played and self.reaction is None:  # the run was stopped before the request was sent
+                await self._pass_request(place, iteration)
+
+    async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
+        """Let the next recorded reply pass, since the run was stopped before it asked for it."""
+        mine = self._pairs.get(place.call)
+        reply = None if mine is None else self.script.reply(mine, iteration, "")
+        if reply is not None:
+            self._progress.mark_done(("begun", reply.n, 0))
+            await self._finish(reply)
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
