@@ -26,10 +26,11 @@ from agentflow import (
     HookResult,
     PostActing,
     PreActing,
+    Reply,
     ToolUseBlock,
     tool,
 )
-from agentflow.errors import SandboxError, UsageError
+from agentflow.errors import CallTimeoutError, SandboxError, UsageError
 from agentflow.plugins import Allow, Approval
 from agentflow.plugins.code import (
     Bubblewrap,
@@ -683,14 +684,16 @@ async def test_an_ended_call_ends_the_program(how: str, kind: type[Bubblewrap | 
     processes: list[asyncio.subprocess.Process] = []
     agent = Agent("a", ScriptedModel([code("while True: pass"), "Done."]), tools=[code_tool(sandbox=Noting())])
     tasks = asyncio.all_tasks()
-    task = asyncio.ensure_future(agent.call("Go", timeout=10.0 if how == "timeout" else None))
+    task = asyncio.ensure_future(agent.call("Go", timeout=3.0 if how == "timeout" else None))
     await begun.wait()
     own = await children_of(processes[0].pid) if kind is Monty else []
     if how == "interrupt":
-        agent.interrupt("stop")
+        assert agent.interrupt(reason="stop")
     elif how == "cancel":
         task.cancel()
-    await asyncio.wait([task])
+    ended = await asyncio.gather(task, return_exceptions=True)
+    expected = {"interrupt": Reply, "timeout": CallTimeoutError, "cancel": asyncio.CancelledError}
+    assert [type(one) for one in ended] == [expected[how]]
     assert [process.returncode is not None for process in processes] == [True]
     assert (await are_gone(own), asyncio.all_tasks()) == (True, tasks)
 
