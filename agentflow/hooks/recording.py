@@ -133,6 +133,9 @@ class ChangeListener(Hook):
         """Called after an awaited hook has returned or failed. If it returns an awaitable, that is awaited first."""
         return None
 
+    def on_answer(self, event: Event) -> None:
+        """Called after a hook that `on_begin` has made wait has answered at once."""
+
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Called when a hook that handles an event injects messages."""
 
@@ -328,7 +331,11 @@ class _Marking:
         async def later(waits: Awaitable[None], event: Event) -> Any:
             await waits
             result = call(event)
-            return await settle(result) if result is not None and is_later(result) else result
+            if result is not None and is_later(result):
+                return await settle(result)
+            for listener in self._begins:
+                listener.on_answer(event)
+            return result
 
         def begun(event: Event) -> Any:
             for listener in self._begins:

@@ -372,7 +372,9 @@ class Events:
     def check(self) -> None:
         """Raise if the run was cancelled, unless this is its cleanup, so that no further hook is called."""
         scope = self.scope
-        if scope.stopped and not scope.cleans():
+        if scope.passes:
+            scope.passes = False
+        elif scope.stopped and not scope.cleans():
             scope.check()
 
     def is_cancelled(self) -> bool:

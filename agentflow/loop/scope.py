@@ -86,6 +86,7 @@ class RunScope:
         listener: Called when it is cancelled, after the cause is set, or when a parallel tool call fails beside others.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
+        passes: Whether the next check after a hook should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         waits: What it waits for as a part of a tool call; None if it is not a part of one.
     """
@@ -98,6 +99,7 @@ class RunScope:
     _abandon: Callable[[], object] | None = None
     turn: Callable[[str], Awaitable[None]] | None = None
     delay: Callable[[Callable[[], None], Requester], object] | None = None
+    passes: bool = False
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
     _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
@@ -285,13 +287,9 @@ class RunScope:
         if self.state == "done":
             return
         if self.cause is None and self.state != "ending":
-            self.cause = Cause(kind, reason, inside, by_caller)
-            self.stopped = True
             if not inside and not by_caller:
                 self.at = self.positions()
-            if self.listener is not None:
-                self.listener()
-            self._stop_inner()
+            self._stop(Cause(kind, reason, inside, by_caller))
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
@@ -305,11 +303,7 @@ class RunScope:
     def cancel_at_checkpoint(self, kind: CauseKind, reason: str) -> None:
         """Let the run raise at its next checkpoint, as if its caller had cancelled it; what it awaits now continues."""
         if self.cause is None and self.state == "running":
-            self.cause = Cause(kind, reason, by_caller=True)
-            self.stopped = True
-            if self.listener is not None:
-                self.listener()
-            self._stop_inner()
+            self._stop(Cause(kind, reason, by_caller=True))
 
     def fail(self, stop: Callable[[], None]) -> None:
         """Call `stop` after a parallel tool call has failed, to cancel the others."""
@@ -325,8 +319,12 @@ class RunScope:
             if self.listener is not None:
                 self.listener()
 
-    def _stop_inner(self) -> None:
-        """Stop the child runs for which a task of this run waits, before the cancellation reaches that task."""
+    def _stop(self, cause: Cause) -> None:
+        """Set the cause, and stop the child runs for which a task of this run waits, before the cancellation reaches it."""
+        self.cause = cause
+        self.stopped = True
+        if self.listener is not None:
+            self.listener()
         for child in self.inner:
             if self.works_in(child.caller):
                 child.cancel_at_checkpoint("cancelled", "its caller was cancelled")

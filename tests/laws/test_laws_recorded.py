@@ -70,6 +70,14 @@ def _beside(names: str, *hooks: HookPlan) -> Program:
             _beside("flow cleans", HookPlan("ActingChunk", "raise-cancelled", 1, "edit", "async", "abort", 200, True)),
             store="slow",
         ),
+        replace(
+            _beside(
+                "helper slow_look slow_look",
+                HookPlan("PostActing", "inject-interrupt", 2, "edit", "sync", "skip", 300),
+                HookPlan("PostActing", "inject-interrupt", 2, "edit", "sync", "skip", 300),
+            ),
+            store="slow",
+        ),
         _beside(
             "slow_look slow_look helper",
             HookPlan("PreActing", "inject-raise", 1, "edit", "sync", None, 10),

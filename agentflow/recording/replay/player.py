@@ -145,9 +145,7 @@ class Player(Recorder):
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
         """Return what a run awaits after an event if it waited for its reader in the recording."""
         key = self._waits.pop((event.call_id, event.seq), None)
-        if key is None:
-            return None
-        return RecordedWait(key, self.script.waits[key], self._progress, self._clock)
+        return None if key is None else RecordedWait(key, self.script.waits[key], self._progress, self._clock)
 
     async def _reach(self, time: float, always: bool) -> None:
         """Let time pass until a recorded time; `always`: also in real time."""
@@ -240,6 +238,11 @@ class Player(Recorder):
         if failure is not None:
             return self._wait(failure)
         return self._cancellations.requested(self._pairs.get(event.call_id, ""))
+
+    def on_answer(self, event: Event) -> None:
+        """Let the run continue to its next checkpoint after a hook that was not awaited in the recording."""
+        scope = self._runs[event.call_id].scope
+        scope.passes = scope.stopped
 
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed, or mark another failure as done."""
@@ -467,8 +470,7 @@ class Player(Recorder):
 
     async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
         """Let the next recorded reply pass, since the run was stopped before it asked for it."""
-        mine = self._pairs.get(place.call)
-        reply = None if mine is None else self.script.reply(mine, iteration, "")
+        reply = self.script.reply(self._pairs.get(place.call, ""), iteration, "")
         if reply is not None:
             self._progress.mark_done(("begun", reply.n, 0))
             await self._finish(reply)
