@@ -240,6 +240,7 @@ async def act(run: RunBase) -> None:
         if event is not None and (answered := _answered(run, calls, event)) is not None:
             run.round = running = answered
         elif isinstance(running, ToolCall):
+            running.tool = run.config.tools.get(running.use.name)  # hooks may have waited while a toolset changed
             await running.run_to_end()
         elif wrapped:
             await _through_arounds(run, running, event)

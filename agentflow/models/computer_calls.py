@@ -45,7 +45,7 @@ _PIXELS: Final = 120
 _SECONDS: Final = 2
 """The duration of OpenAI's `wait`."""
 _UNSUPPORTED: Final = "unsupported"
-_PART: Final = re.compile(r"(.+)-cu(\d+)\Z")
+_PART: Final = re.compile(r"(.+)-cu\d+\Z")
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,34}\Z")
 _KEYS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("enter", "return"), "Return"),
@@ -169,25 +169,23 @@ def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
         given: The items, with function calls.
         failed: The ids of the calls that did not succeed.
     """
-    calls: list[tuple[str, list[Item]]] = []
-    following = ""  # the id of the next part: the parts of one reply come in order
+    calls: dict[str, list[Item]] = {}
+    current: set[str] = set()  # the calls of one reply
     for item in given:
-        part = (
-            _PART.match(item["call_id"]) if item.get("type") == "function_call" and item["name"] == COMPUTER else None
-        )
-        if part is not None and part[0] == following:
-            calls[-1][1].append(item)
-        elif part is not None and part[2] == "0":
-            calls.append((part[1], [item]))
-        else:  # also a part whose earlier parts have other ids, since a provider has used the call's id before
-            following = ""
-            continue
-        following = f"{part[1]}-cu{int(part[2]) + 1}"
+        kind = item.get("type")
+        if kind == "function_call_output":
+            current.clear()
+        elif kind == "function_call" and item["name"] == COMPUTER and (part := _PART.match(item["call_id"])):
+            if part[1] not in calls:
+                calls[part[1]] = []
+                current.add(part[1])
+            if part[1] in current:  # otherwise a provider has used the id again, and its other parts have other ids
+                calls[part[1]].append(item)
     if not calls:
         return [*given]
     answers = {item["call_id"]: item for item in given if item.get("type") == "function_call_output"}
     wholes: dict[str, _Joined] = {}  # by the ids of the parts
-    for ident, parts in calls:
+    for ident, parts in calls.items():
         if (whole := _joined_call(ident, parts, answers, failed)) is not None:
             wholes |= dict.fromkeys([part["call_id"] for part in parts], whole)
     out: list[Item] = []

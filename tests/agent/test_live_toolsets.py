@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import pytest
 
-from agentflow import Agent, PostActing, PreReasoning, ToolUseBlock, on, tool
+from agentflow import Agent, PostActing, PreReasoning, PreToolRound, ToolUseBlock, on, tool
 from agentflow.agent import shutdown
 from agentflow.errors import ToolError, UsageError
 from agentflow.loop.output import Output
@@ -249,3 +249,41 @@ async def test_every_watcher_is_notified_and_none_is_kept_alive() -> None:
     desk.watch(late.changed)
     desk.offer(look)
     assert seen[3:] == ["fails", "last", "late"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("later", "outcome", "results"),
+    [
+        ("guarded", "suspended", []),
+        ("none", "completed", ["There is no tool named 'look'."]),
+        ("new", "completed", ["new"]),
+    ],
+)
+async def test_a_round_has_the_tools_of_its_start_after_its_hooks(
+    count: int, later: str, outcome: str, results: list[str]
+) -> None:
+    """A hook of the round waits, for a person for instance, and meanwhile the toolset changes."""
+
+    @tool(name="look", requires_approval=True)
+    async def guarded(at: str) -> str:
+        """Look at something, if a person agrees."""
+        return at
+
+    @tool(name="look")
+    async def new(at: str) -> str:
+        """Look at something else."""
+        return "new"
+
+    desk = Desk(look)
+
+    @on(PreToolRound)
+    async def waits(event: PreToolRound) -> None:
+        await asyncio.sleep(0)
+        desk.offer(*{"guarded": (guarded,), "none": (), "new": (new,)}[later])
+
+    calls = [ToolUseBlock(f"t{n}", "look", {"at": "stars"}) for n in range(count)]
+    model = ScriptedModel([calls, "done"])
+    reply = await Agent("a", model, tools=[desk], hooks=[waits]).call("go")
+    found = [one.text.partition(" Known")[0] for one in model.requests[-1].messages[-1].tool_results]
+    assert (reply.outcome, found) == (outcome, results * count)

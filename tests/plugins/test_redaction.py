@@ -1,6 +1,7 @@
 """Redaction: what the provider, the reader and tools get, and what is stored."""
 
 import asyncio
+import gc
 import json
 from dataclasses import replace
 from itertools import pairwise, product
@@ -821,3 +822,43 @@ async def test_what_a_citation_quotes_is_masked_like_the_words() -> None:
     assert (masked.text, masked.raw["cited_text"]) == ("write to <email-1>", "write to <email-1>")
     asked, answered = agent.session().messages
     assert (asked.data, answered.citations) == ((picture,), (masked,))
+
+
+SHOWN_LATER = ("I log in with Zq7Hx2PqLm91 there", "config: password=Zq7Hx2PqLm91")
+
+
+@pytest.mark.parametrize("blocks", [SHOWN_LATER, (" ".join(SHOWN_LATER),)], ids=["two blocks", "one block"])
+@pytest.mark.parametrize("comes", ["in history", "injected", "from a hook", "as the system prompt"])
+async def test_a_secret_is_masked_before_the_words_that_show_that_it_is_one(
+    blocks: tuple[str, ...], comes: str
+) -> None:
+    """In the same message, in this request and in later ones."""
+    msg = Msg.user(*blocks)
+
+    @on(PreReasoning)
+    def adds(event: PreReasoning) -> None:
+        if comes == "injected" and len(event.context.history) == 1:
+            event.context.inject(msg)
+        if comes == "from a hook":
+            event.input_messages = [*event.input_messages, msg]
+
+    model = ScriptedModel(["ok", "ok"])
+    system = msg.text if comes == "as the system prompt" else None
+    agent = Agent("clerk", model, system=system, hooks=[adds, Redaction()])
+    session = Session.fresh([msg, Msg.assistant("yes")] if comes == "in history" else [])
+    for words in ("hi", "more"):
+        await agent.call(words, session=session)
+    sent = [one.text for request in model.requests for one in request.messages]
+    assert len(sent) > 2
+    assert not [text for text in sent if "Zq7Hx2PqLm91" in text]
+
+
+async def test_a_session_forgets_the_hooks_of_finished_calls() -> None:
+    """A hook for each call, over one session: what the first ones have searched is not kept."""
+    agent = Agent("clerk", ScriptedModel(lambda _: "ok"))
+    kept: list[int] = []
+    for n in range(30):
+        await agent.call(f"hi {n}", session="s", hooks=[Redaction()])
+        gc.collect()
+        kept.append(sum(isinstance(one, Scanner) for one in gc.get_objects()))
+    assert kept[14] == kept[29]

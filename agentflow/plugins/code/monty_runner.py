@@ -25,6 +25,8 @@ OWN = "<python-input-0>"
 MOST_WAITS = 100_000
 """Calls, sleeps and refused requests of a program."""
 SLEEPS = ("time.sleep", "asyncio.sleep")
+_BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
+"""The words with which a statement begins that may have others in its line."""
 
 
 def exchange() -> None:
@@ -147,15 +149,19 @@ class MontyRun:
 
 def last_statement(code: str) -> int | None:
     """Return where the last statement of a program begins."""
-    depth, begins, place = 0, True, None
+    depth, begins, place, line_begins, block = 0, True, None, True, False
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):
                 depth += 1 if token.type == tokenize.INDENT else -1
-            elif token.type == tokenize.NEWLINE or (token.string == ";" and depth == 0):
+            elif token.type == tokenize.NEWLINE:
+                begins = line_begins = True
+            elif token.string == ";" and not block:
                 begins = True
             elif begins and token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
-                begins = False
+                if line_begins:
+                    block = token.string in _BLOCKS
+                begins = line_begins = False
                 place = token.start if depth == 0 else place
     except (tokenize.TokenError, SyntaxError):
         return None

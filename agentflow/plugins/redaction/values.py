@@ -282,12 +282,13 @@ class Cleaning:
 
     def message(self, msg: Msg) -> Msg:
         """Redact a message for sending, once."""
-        messages = self._searched.messages
+        messages, version = self._searched.messages, self.vault.version
         known = messages.get(id(msg))
         if known is not None and known[0] is msg:
             return known[1]
         cleaned = self._message(msg)
-        messages[id(msg)] = msg, cleaned
+        if self.vault.version == version:  # otherwise an earlier part may contain the value that a later one has shown
+            messages[id(msg)] = msg, cleaned
         return cleaned
 
     def _message(self, msg: Msg) -> Msg:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 from pydantic_core import CoreSchema, core_schema
 
@@ -22,6 +23,8 @@ __all__ = ["MOST_SPOTLESS", "RedactedRequest", "Searched", "Vault"]
 
 MOST_SPOTLESS = 1_000
 """The number of clean texts that are kept."""
+_MOST_SCANNERS: Final = 8
+"""The number of scanners for which a session keeps what they have searched; each hook has one."""
 
 
 @dataclass(slots=True, repr=False)
@@ -59,7 +62,7 @@ class RedactedRequest(NamedTuple):
     replacements: Replacements
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Searched:
     """What one scanner has searched in a session. It is valid until the vault gets a new value.
 
@@ -109,6 +112,7 @@ class Vault:
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
+    _in_use: WeakSet[Searched] = field(default_factory=WeakSet[Searched])
     unsaved: bool = False
     """Whether it has changes that are not stored: it is then stored with the next fact."""
     _seal: Seal | None = None
@@ -195,7 +199,7 @@ class Vault:
     def _changed(self) -> None:
         """Forget which texts are clean, since a value was added."""
         self.version += 1
-        for searched in self._searched.values():
+        for searched in self._in_use:
             searched.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
@@ -251,7 +255,10 @@ class Vault:
         """Return what a scanner has searched in this session."""
         found = self._searched.get(id(base))
         if found is None or found.base is not base:
+            if len(self._searched) >= _MOST_SCANNERS:  # such as one hook for each call
+                del self._searched[next(iter(self._searched))]
             found = self._searched[id(base)] = Searched(base)
+            self._in_use.add(found)
         elif len(found.spotless) > MOST_SPOTLESS:
             found.spotless.clear()
         return found
