@@ -118,7 +118,7 @@ def _accept(
     that needs time."""
     events = run.events
     chain = events.chains[PostReasoning]
-    if purpose == "reason" and (chain is None or chain.passes(reply)):
+    if purpose == "reason" and (chain is None or (events.buffer is None and chain.passes(reply))):
         events.seq += 1
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
         if events.buffer is None:
