@@ -40,8 +40,8 @@ Skills | plugins/skills.md | plugins/test_skills.py::a_skill_is_listed_and_read
 Skills of packages and of repositories at a commit | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
 Tools of MCP servers | mcp.md | mcp/test_mcp_server.py::a_round_over_each_way
 Agents as MCP servers | mcp-server.md | mcp/test_mcp_offering.py::an_agent_is_asked
-Code in a sandbox | |
-Tools called from code | |
+Code in a sandbox | code.md | plugins/test_code.py::a_hostile_program_gets_nothing
+Tools called from code | code.md | plugins/test_code.py::code_calls_tools_with_events_of_their_own
 Ready-made tools for files and shells | |
 Computer use | computer.md | tools/test_computer_openai.py::a_guard_sees_every_action
 # Safety
