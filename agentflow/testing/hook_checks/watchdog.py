@@ -147,8 +147,8 @@ class Watchdog:
 
     def _stand(self, turn: int, frames: list[FrameType]) -> _Stand | None:
         for frame in frames:
-            if frame.f_code is _STARTS:
-                return None
+            if frame.f_code is _STARTS or frame.f_code.co_qualname == "BaseEventLoop._run_once":
+                return None  # a thread is starting, or the loop itself waits, such as for threads when it is closed
             if frame.f_code.co_filename in self._files:
                 name = frame.f_code.co_filename.rpartition("/")[2]
                 doing = frames[0].f_code.co_qualname
