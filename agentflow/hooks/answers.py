@@ -120,7 +120,7 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
 
 
 def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
-    """Return the failure of a hook that raised `CancelledError` in a run that continues: for a reason, or of its own."""
+    """Return the failure of a hook that was cancelled in a run that continues. `why` is empty if it raised this itself."""
     if why:
         return HookError(f"Hook {label_of(hook)!r} was cancelled while handling {kind.__name__}: {why}.")
     return HookError(
