@@ -17,10 +17,10 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     """Run works concurrently in separate tasks, at most `limit` at a time.
 
     The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
-    all. A stopped run starts no further work.
+    all, and cancelling the run cancels them at the same moment as its driver. A stopped run starts no further work.
     """
     tasks = _CallTasks(scope, works)
-    before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
+    before, scope.tasks = scope.tasks, (*scope.tasks, tasks)
     for _ in range(min(limit, len(works))):
         tasks.begin()
     cancellation: BaseException | None = None
@@ -43,17 +43,18 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
         finally:
             tasks.failures.clear()
             del cancellation, failure, signals  # their tracebacks hold this frame
-    if tasks.waiting:  # the run was stopped before its cancellation arrived in this task
+    if tasks.cancelled or tasks.waiting:  # the run was stopped before its cancellation arrived in this task
         scope.check()
 
 
 class _CallTasks:
     """The tasks of some works, and the works that wait for a task to end."""
 
-    __slots__ = ("_changed", "_failed", "_scope", "_timer", "failures", "running", "waiting")
+    __slots__ = ("_changed", "_failed", "_scope", "_timer", "cancelled", "failures", "running", "waiting")
 
     def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
         self.failures: list[BaseException] = []
+        self.cancelled = False
         self._failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._scope = scope
@@ -73,10 +74,16 @@ class _CallTasks:
         self.running[task] = None
         task.add_done_callback(self._ended)
 
-    def cancel(self) -> None:
-        """Cancel the running tasks, and discard the waiting works."""
+    def cancel(self, requester: asyncio.Task[Any] | None = None) -> None:
+        """Cancel the running tasks once, or again if their cleanup is late, and discard the waiting works.
+
+        Args:
+            requester: One of the tasks that is cancelled elsewhere.
+        """
         self.waiting.clear()
-        self._scope.cancel_tasks(list(self.running))
+        if not self.cancelled or self._scope.late:
+            self.cancelled = True
+            self._scope.cancel_tasks([task for task in self.running if task is not requester])
 
     def _stop(self) -> None:
         if self.running:

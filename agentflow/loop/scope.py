@@ -6,8 +6,9 @@ Rules (modelled on trio's cancel scopes):
    code.
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
    shutdowns. The first cause counts. A child run for which a task of this run waits stops at the same moment.
-3. The task is cancelled once. While a cause is set, the library's checkpoints (`check`) raise again, so a hook, model
-   or tool that swallows the cancellation does not continue the run.
+3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; the one that requests it
+   continues to its next checkpoint or turn. While a cause is set, the library's checkpoints (`check`) raise again, so a
+   hook, model or tool that swallows the cancellation does not continue the run.
 4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its
    time limits did.
 5. Cleanup has a limit. Code that is still running after `cleanup_timeout` seconds is cancelled repeatedly; if it
@@ -18,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Set
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
 from agentflow._support.values import NamedTuple
@@ -29,7 +30,7 @@ from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "Requester", "RunScope"]
+__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "Requester", "RunScope", "TaskGroup"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -38,6 +39,17 @@ _INSISTENCE: Final = 100
 """How often late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few cancellations."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
+
+
+class TaskGroup(Protocol):
+    """The tasks of parallel tool calls."""
+
+    running: Mapping[asyncio.Task[Any], None]
+    """The running tasks, in the order in which they started."""
+
+    def cancel(self, requester: asyncio.Task[Any] | None = None) -> None:
+        """Cancel the running tasks, except for one that requests it, and start no others."""
+        ...
 
 
 Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
@@ -74,7 +86,7 @@ class RunScope:
         task: The driver's task; None before it starts and after it has finished.
         caller: The task that started it, if it has a parent run. A weak reference: a cancelled task keeps its
             traceback, and with it the stream of events that it abandoned.
-        tasks: The tasks of parallel tool calls, by group.
+        tasks: The parallel tool calls, by group.
         state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
             the outcome is settled and only hooks of the last event are running.
         settled: The reply and the error, once its outcome is fixed.
@@ -92,7 +104,7 @@ class RunScope:
     """
 
     # Most runs never set or read these, so they are no instance attributes until then.
-    tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
+    tasks: tuple[TaskGroup, ...] = ()
     at: tuple[str, ...] = ()
     listener: Callable[[], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
@@ -276,16 +288,20 @@ class RunScope:
                 self.stopped = True  # its next checkpoint raises, even if nothing is awaited until then
             loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
             return
-        inside = self.works_in(running_task())
-        by_caller = not inside and self.parent is not None and self.parent.includes(running_task())
-        if self.delay is not None and (inside or by_caller):
-            self.delay(partial(self._cancel, kind, reason, inside, by_caller), "caller" if by_caller else "interrupt")
+        requester = self._own_task(running_task())
+        by_caller = requester is None and self.parent is not None and self.parent.includes(running_task())
+        cancel = partial(self._cancel, kind, reason, requester, by_caller)
+        if self.delay is not None and (requester is not None or by_caller):
+            self.delay(cancel, "caller" if by_caller else "interrupt")
         else:
-            self._cancel(kind, reason, inside, by_caller)
+            cancel()
 
-    def _cancel(self, kind: CauseKind, reason: str, inside: bool = False, by_caller: bool = False) -> None:
+    def _cancel(
+        self, kind: CauseKind, reason: str, requester: asyncio.Task[Any] | None = None, by_caller: bool = False
+    ) -> None:
         if self.state == "done":
             return
+        inside = requester is not None
         if self.cause is None and self.state != "ending":
             if not inside and not by_caller:
                 self.at = self.positions()
@@ -295,10 +311,10 @@ class RunScope:
             return
         if running_task() is None:
             loop.call_soon_threadsafe(lambda: None)  # a signal handler may call this while the loop waits: wake it
-        if not inside and self.state != "new":
-            self._deliver()
-        else:  # a task that cancels itself would raise at its next await, possibly during its cleanup
+        if self.state == "new":
             loop.call_soon(self._deliver)
+        else:
+            self._deliver(requester)
 
     def cancel_at_checkpoint(self, kind: CauseKind, reason: str) -> None:
         """Let the run raise at its next checkpoint, as if its caller had cancelled it; what it awaits now continues."""
@@ -338,19 +354,28 @@ class RunScope:
         """Return where it is suspended: the driver, then parallel tool calls and child runs, sorted; a requester is `here`."""
         if self.task is None or self.state == "new":
             return ("new",)
-        return positions(self.task, self.tasks, [inner.positions() for inner in self.inner], requester)
+        return positions(self.task, [group.running for group in self.tasks], [inner.positions() for inner in self.inner], requester)
 
-    def _deliver(self) -> None:
-        """Cancel the task once, unless a checkpoint has raised in it, and start the time limit for cleanup."""
+    def _deliver(self, requester: asyncio.Task[Any] | None = None) -> None:
+        """Cancel its tasks once, unless a checkpoint has raised in them, and start the time limit for cleanup.
+
+        Args:
+            requester: The task of the run that requests it. It is cancelled at its next turn: a task that cancels itself
+                would raise at its next await, possibly during its cleanup.
+        """
         task = self.task
         if task is None or self._tries:
             return
         self._tries = 1
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = task.get_loop().call_later(self.cleanup_timeout, self._hurry)
-        if task not in self.cleaning and task not in self._raised_in:
-            task.cancel()
+        loop = task.get_loop()
+        self._timer = loop.call_later(self.cleanup_timeout, self._hurry)
+        if requester is not None:
+            loop.call_soon(self.cancel_tasks, (requester,))
+        self.cancel_tasks([] if task is requester else [task])
+        for group in self.tasks:  # now, since wrappers between the driver and these would pass it on later
+            group.cancel(requester)
 
     def limit_time(self, limited: bool) -> None:
         """Stop or restart the time limit of the run; a replay ends the run at the recorded position instead."""
@@ -420,7 +445,7 @@ class RunScope:
         return task in self._raised_in or task in self.cleaning
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel tasks of parallel tool calls, except those in which a checkpoint has raised or library code cleans up."""
+        """Cancel tasks of the run, except those in which a checkpoint has raised or library code cleans up."""
         for task in tasks:
             if self.late or not self.has_raised_in(task):
                 task.cancel()
@@ -480,11 +505,13 @@ class RunScope:
 
     def works_in(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task runs the driver, a parallel tool call, or an operator that works for one of these."""
-        while task is not None:
-            if task is self.task or any(task in tasks for tasks in self.tasks):
-                return True
+        return self._own_task(task) is not None
+
+    def _own_task(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+        """Return the task of the driver or of a parallel tool call that a task is or works for; None if it is another's."""
+        while task is not None and task is not self.task and not any(task in group.running for group in self.tasks):
             task = reader_of(task)
-        return False
+        return task
 
     def includes(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task works in this run or a parent."""

@@ -362,7 +362,7 @@ async def test_a_reader_gets_the_events_that_an_interrupt_finds_waiting() -> Non
 
     @on(PreActing)
     def interrupts(event: PreActing) -> None:
-        if event.tool_use.id == "t0":
+        if event.tool_use.id == "t11":
             event.context.interrupt("enough")
 
     seen: list[Event] = []

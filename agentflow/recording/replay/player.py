@@ -282,11 +282,13 @@ class Player(Recorder):
 
     async def _wait(self, key: Key, ends: End = "done") -> None:
         """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
-        if ends == "cut":
-            await self._progress.wait(key)
-        else:
-            await self._progress.shielded(partial(self._progress.wait, key))
-        self._progress.mark_done(key)
+        try:
+            if ends == "cut" and key[0] == "over":
+                await self._progress.wait(key)
+            else:
+                await self._progress.shielded(partial(self._progress.wait, key))
+        finally:  # if it is cancelled while it waits, later steps should not wait for it
+            self._progress.mark_done(key)
 
     def _compare_next(self, one: Observation) -> None:
         """Record an observation and compare it."""
@@ -419,7 +421,7 @@ class Player(Recorder):
 
     async def _until(self, due: Due, key: Key, ends: End) -> None:
         """Wait until a step is due and it is its turn."""
-        if ends == "cut":
+        if ends == "cut" and key[0] == "over":
             await self._until_time(due)
         else:
             await self._progress.shielded(partial(self._until_time, due))
