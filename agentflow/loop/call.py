@@ -179,7 +179,9 @@ class Call(RunBase):
     def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
-        notice = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]])
+        notice = abandon_tasks(
+            self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
+        )
         running.runs.discard(self)
         clone = detached(self)
         running.runs.add(clone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agentflow.loop.scope import RunScope
 
@@ -61,7 +61,7 @@ class _CallTasks:
         self.waiting = list(reversed(works))
         self._changed: asyncio.Future[None] | None = None
         # Ordered, so that tasks are cancelled in the order in which they started.
-        self.running: dict[asyncio.Task[None], None] = {}
+        self.running: dict[asyncio.Task[Any], None] = {}
 
     def changed(self) -> Awaitable[None]:
         """Return an awaitable that completes when all tasks have ended."""

@@ -19,59 +19,24 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
-from agentflow._support.values import NamedTuple
+from agentflow.loop.cause import Cause, CauseKind, Requester, TaskGroup
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "Requester", "RunScope", "TaskGroup"]
+__all__ = ["CLEANUP_TIMEOUT", "RunScope"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
 
 _INSISTENCE: Final = 100
 """How often late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few cancellations."""
-
-CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
-
-
-class TaskGroup(Protocol):
-    """The tasks of parallel tool calls."""
-
-    running: Mapping[asyncio.Task[Any], None]
-    """The running tasks, in the order in which they started."""
-
-    def cancel(self, requester: asyncio.Task[Any] | None = None) -> None:
-        """Cancel the running tasks, except for one that requests it, and start no others."""
-        ...
-
-
-Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
-"""The source of a cancellation that code of the run or of a parent requests: one of its hooks or tools, a failure of one of
-several parallel tool calls (which cancels only the others), or the caller's run."""
-
-
-class Cause(NamedTuple):
-    """The reason for which a run is cancelled.
-
-    Attributes:
-        kind: `interrupted` by `agent.interrupt` or a hook; `timeout` of the call; its caller was `cancelled`; its
-            stream was `closed`; the process shuts down (`shutdown`), and the run stays open as after a crash.
-        reason: The reason, as text.
-        inside: Whether a hook or tool of the run requested it.
-        by_caller: Whether a hook or tool of a parent run requested it, or a parent run was cancelled.
-    """
-
-    kind: CauseKind
-    reason: str
-    inside: bool = False
-    by_caller: bool = False
 
 
 class RunScope:
@@ -303,7 +268,7 @@ class RunScope:
             return
         inside = requester is not None
         if self.cause is None and self.state != "ending":
-            if not inside and not by_caller:
+            if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
                 self.at = self.positions()
             self._stop(Cause(kind, reason, inside, by_caller))
         task = self.task
@@ -354,7 +319,9 @@ class RunScope:
         """Return where it is suspended: the driver, then parallel tool calls and child runs, sorted; a requester is `here`."""
         if self.task is None or self.state == "new":
             return ("new",)
-        return positions(self.task, [group.running for group in self.tasks], [inner.positions() for inner in self.inner], requester)
+        return positions(
+            self.task, [group.running for group in self.tasks], [inner.positions() for inner in self.inner], requester
+        )
 
     def _deliver(self, requester: asyncio.Task[Any] | None = None) -> None:
         """Cancel its tasks once, unless a checkpoint has raised in them, and start the time limit for cleanup.

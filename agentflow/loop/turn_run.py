@@ -123,7 +123,9 @@ class TurnRun(RunBase):
         if task is None or task.done():
             self._drop(values)
             return
-        notice = abandon_tasks(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]])
+        notice = abandon_tasks(
+            self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
+        )
         clone = detached(self)
         scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 

@@ -430,7 +430,7 @@ class InterruptEntry:
         by_itself: Whether a hook or tool of the call interrupted it.
         by_caller: Whether a hook or tool of an enclosing call did, such as a race that another step won.
         at: The suspension points of the call when it was ended from outside or by an awaited hook, which is `"here"`: its
-            driver, then its parallel tool calls and sub-agents.
+            driver, then its parallel tool calls and sub-agents. Empty if they are unknown.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.
         work: The number of the tool's work that interrupted it, if a tool did.
     """

@@ -213,3 +213,36 @@ def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) ->
         cleanup="quiet",
     )
     assert program_departs(program, "memory", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program(
+            (),
+            tuple(
+                HookPlan("ReasoningChunk", *acts) for acts in (("compact", 1, "edit", "async"), ("sleep", 1, "guard"))
+            ),
+            (AroundPlan("PreCall", "deadline", 1),),
+            Path("close", 2, 2.503),
+            1,
+            session="fresh",
+            cleanup="beats",
+        ),
+        replace(
+            _beside("helper flow"), arounds=(AroundPlan("PreCall", "timeout", 1),), path=Path("stream", 0, None, True)
+        ),
+        replace(
+            _beside(
+                "talk slow_look",
+                HookPlan("PreActing", "inject", 2, "edit", "async", "skip", 10),
+                HookPlan("ActingChunk", "inject-interrupt", 1, "edit", "mono", None, 300),
+            ),
+            arounds=(AroundPlan("PreToolRound", "zip", 1),),
+        ),
+    ],
+    ids=["a cancelled wait for the end", "a limit in the instant of a chunk", "an interrupt below a wrapper"],
+)
+def test_a_wrapper_cancels_in_its_turn(program: Program, tmp_path: FilePath) -> None:
+    """Its time limit, or an interrupt that passes through it, takes effect after the steps recorded before it."""
+    assert program_departs(program, "memory", tmp_path) is None

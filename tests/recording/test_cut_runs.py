@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from clocks import LoopClock
 
-from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, tool
-from agentflow.loop.session import Session
+from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, on, tool
+from agentflow.errors import StoreError
+from agentflow.loop.session import Session, full_session
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
@@ -171,3 +173,43 @@ async def test_an_interrupt_from_another_thread_has_a_position() -> None:
     reply = await call
     ended = [(entry.how, entry.at) for entry in recorder.log.entries if isinstance(entry, InterruptEntry)]
     assert (reply.outcome, ended) == ("interrupted", [("interrupt", ("model",))])
+
+
+def test_a_run_whose_event_loop_was_shut_down_is_refused() -> None:
+    """Its task was cancelled directly, so the point is unknown; it is replayed on request only."""
+    recorder = Recorder()
+
+    async def main() -> None:
+        session = full_session(Session.fresh([]))
+        call = asyncio.ensure_future(agent_of(SlowModel(), recorder).call("go", session=session))
+        await asyncio.sleep(0.5)
+        assert session.run is not None
+        assert session.run.scope.task is not None
+        session.run.scope.task.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    run_virtual(main())
+    with pytest.raises(StoreError, match=r"was cancelled at a point that is not in the log.*inexact=True"):
+        Replay(recorder.log)
+    divergence = Replay(recorder.log, inexact=True).run(agent_of(SlowModel())).divergence
+    assert divergence is not None
+    assert divergence.event == "request"
+
+
+def test_a_run_that_another_thread_cancelled_while_its_code_was_running_is_refused() -> None:
+    """It was cancelled at a checkpoint of the library, where no replay can stop it; then it may differ."""
+    recorder = Recorder()
+
+    @on(PreReasoning)
+    def works(event: PreReasoning) -> None:
+        thread = threading.Thread(target=agent.interrupt, args=(None, "enough"))
+        thread.start()
+        thread.join()
+
+    agent = agent_of(SlowModel(), works, recorder)
+    agent.call("go").block()
+    with pytest.raises(StoreError, match=r"was cancelled at a point that is not in the log"):
+        Replay(recorder.log)
+    divergence = Replay(recorder.log, inexact=True).run(agent_of(SlowModel())).divergence
+    assert divergence is not None
+    assert (divergence.event, divergence.recorded) == ("request", None)

@@ -20,8 +20,8 @@ from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall, in_awaited_hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
+from agentflow.loop.cause import Requester
 from agentflow.loop.run import RunBase
-from agentflow.loop.scope import Requester
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
@@ -283,12 +283,13 @@ class Player(Recorder):
     async def _wait(self, key: Key, ends: End = "done") -> None:
         """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
         try:
-            if ends == "cut" and key[0] == "over":
-                await self._progress.wait(key)
-            else:
-                await self._progress.shielded(partial(self._progress.wait, key))
+            await self._held_back(key, ends, partial(self._progress.wait, key))
         finally:  # if it is cancelled while it waits, later steps should not wait for it
             self._progress.mark_done(key)
+
+    def _held_back(self, key: Key, ends: End, wait: Callable[[], Awaitable[None]]) -> Awaitable[None]:
+        """Wait; only at the end of cancelled work is a cancellation raised before the step's turn."""
+        return wait() if ends == "cut" and key[0] == "over" else self._progress.shielded(wait)
 
     def _compare_next(self, one: Observation) -> None:
         """Record an observation and compare it."""
@@ -421,10 +422,7 @@ class Player(Recorder):
 
     async def _until(self, due: Due, key: Key, ends: End) -> None:
         """Wait until a step is due and it is its turn."""
-        if ends == "cut" and key[0] == "over":
-            await self._until_time(due)
-        else:
-            await self._progress.shielded(partial(self._until_time, due))
+        await self._held_back(key, ends, partial(self._until_time, due))
         await self._wait(key, ends)
 
     async def _until_time(self, due: Due) -> None:

@@ -86,9 +86,11 @@ class Replay:
     Args:
         run: A run log, or its path.
         run_id: The run to replay, if the log has several.
+        inexact: Whether to replay a run even if its log does not have the point at which it was cancelled. Events from about
+            that point on can differ without a change.
 
     Raises:
-        StoreError: The log cannot be read, or has no such run.
+        StoreError: The log cannot be read, has no such run, or cannot be replayed exactly.
         UsageError: The log has several runs and `run_id` is not given.
 
     Example:
@@ -99,7 +101,7 @@ class Replay:
         the same as recorded
     """
 
-    def __init__(self, run: RunLog | str | Path, run_id: str | None = None) -> None:
+    def __init__(self, run: RunLog | str | Path, run_id: str | None = None, *, inexact: bool = False) -> None:
         log = run if isinstance(run, RunLog) else load(run)
         _check_whole(log)
         runs = log.run_ids
@@ -109,7 +111,9 @@ class Replay:
                 f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        Script(self.log)  # refuses a log without a call
+        script = Script(self.log)  # refuses a log without a call
+        if not inexact:
+            _check_cancellations(script)
 
     def run(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> ReplayResult:
         """Replay in virtual time (with `pace` or `model`, in real time); see `arun`.
@@ -211,6 +215,17 @@ def _check_whole(log: RunLog) -> None:
             f"{log.name} cannot be replayed: it was exported from stored facts, which do not contain the chunks of models. "
             "Replay a log that a Recorder wrote."
         )
+
+
+def _check_cancellations(script: Script) -> None:
+    """Refuse a run that was cancelled at an unknown point."""
+    for call, cut in script.cuts.items():
+        if not cut.at:
+            raise StoreError(
+                f"{script.log.name} cannot be replayed exactly: its call {call} was cancelled at a point that is not in the "
+                "log, since the event loop was shut down or another thread cancelled it while its code was running. Use "
+                "Replay(..., inexact=True) (in the command: --inexact) to replay it up to about that point."
+            )
 
 
 async def _repeat_calls(

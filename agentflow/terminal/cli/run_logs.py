@@ -61,6 +61,7 @@ _SHOWN = 200
     "--tool", "tools", multiple=True, metavar="NAME", help="Tool that may run after a divergence; may be repeated."
 )
 @click.option("--ask", is_flag=True, help="Ask how to continue after a divergence.")
+@click.option("--inexact", is_flag=True, help="Replay a run even if it is unknown where it was cancelled.")
 @_JSON
 def replay(
     run: str,
@@ -75,6 +76,7 @@ def replay(
     model: str | None,
     tools: Sequence[str],
     ask: bool,
+    inexact: bool,
     as_json: bool,
 ) -> int:
     """Replay a recorded run: hooks run for real, models and tools return recorded data.
@@ -102,7 +104,7 @@ def replay(
     if ask:
         options["diverged"] = diverged
     try:
-        done = Replay(load_named(run, run_id)).run(loaded, **options)
+        done = Replay(load_named(run, run_id), inexact=inexact).run(loaded, **options)
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     found = done.divergence
