@@ -186,6 +186,23 @@ async def test_a_failed_request_is_retried_in_the_next_batch(wire: str, tmp_path
     assert (said, failed[0], later, desk.sizes) == (["A", "B"], "C", ["C", "D"], [2, 1, 2, 1])
 
 
+@vendors
+async def test_a_request_that_the_provider_failed_is_sent_again(wire: str, tmp_path: Path) -> None:
+    """Its failure is not kept: a later attempt is a request of another batch; a reply is kept, even an unusable one."""
+
+    def answer(request: WireRequest) -> Any:
+        return failures.pop(request.user_text, None) or shout(request)
+
+    failures = {"a": Fault.status(500, message="Oops."), "b": Fault.status(400, message="Bad.")}
+    async with Desk(wire, tmp_path, answer) as desk:
+        model = desk.model(retries=0)
+        first = await asked(model, "a", "b", "c")
+        model.close()
+        second = await asked(desk.model(retries=0), "a", "b", "c")
+    assert ([text[:5] for text in first], second) == (["again", "never", "C"], ["A", "B", "C"])
+    assert desk.sizes == [3, 2]
+
+
 async def test_a_batch_that_is_not_accepted(tmp_path: Path) -> None:
     """Its runs get the provider's reason; a full queue is retryable."""
     found: list[str] = []

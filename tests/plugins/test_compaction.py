@@ -609,14 +609,30 @@ def test_an_overflow_is_told_by_its_words() -> None:
     assert history([Msg.user("x")]) == ["user: x"]
 
 
-def test_the_bound_of_a_request_that_grows_is_that_of_the_whole() -> None:
-    """The counted new messages are added to the known size of the earlier ones, also after a reported usage."""
-    transcript, grown = Transcript([Msg.user("a" * 400)]), _ObservedRequest()
-    for n in range(6):
-        usage = Usage(input_tokens=1_000, output_tokens=10) if n == 3 else None
-        transcript.append(Msg.assistant(f"{n}" * 300, usage=usage))
-        transcript.append(Msg.user("b" * 100 * n))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["grows", "grows", "grows", "is another"]),
+            st.lists(st.sampled_from([False] * 11 + [True]), max_size=12),
+            st.sampled_from([0, 0, 0, 2]),
+        ),
+        min_size=3,
+        max_size=8,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_the_bound_of_a_request_that_grows_is_that_of_the_whole(script: list[tuple[str, list[bool], int]]) -> None:
+    """It is as large as if all messages were counted at once; larger only after messages of one request alone."""
+    transcript, grown, exact = Transcript([Msg.user("a" * 400)]), _ObservedRequest(), True
+    for step, reported, alone in script:
+        if step == "is another":
+            transcript = Transcript([Msg.user("other")])
+        for number, usage in enumerate(reported, 1):
+            transcript.append(
+                Msg.assistant("b" * 30 * number, usage=Usage(input_tokens=1_000, output_tokens=10) if usage else None)
+            )
         whole = _ObservedRequest()
-        whole.messages = tuple(transcript.view())
-        grown.messages = transcript.view()
-        assert grown.bound() == whole.bound() > 0
+        grown.messages = transcript.view().with_tail(*[Msg.user("c" * 700)] * alone)
+        whole.messages = tuple(grown.messages)
+        bound, exact = grown.bound(), exact and not alone
+        assert bound == whole.bound() if exact else bound >= whole.bound()

@@ -53,6 +53,16 @@ def test_append_reports_whether_a_message_was_stored_at_once() -> None:
     assert len(transcript) == 4
 
 
+def test_inject_reports_whether_a_message_was_stored_at_once() -> None:
+    """It was, unless a round is open: then it waits for the results."""
+    transcript = Transcript([Msg.user("go")])
+    stored = [transcript.inject(Msg.user("one")), transcript.append(CALLS), transcript.inject(Msg.user("two"), 0)]
+    transcript.close_round(results("t1", "t2"))
+    stored.append(transcript.inject(Msg.user("three"), 0))
+    assert stored == [True, True, False, True]
+    assert [msg.text for msg in transcript.messages if msg.role == "user"] == ["go", "one", "two", "three"]
+
+
 def test_what_cannot_be_stored() -> None:
     """System messages, repeated ids, calls in an open round, results without a round."""
     transcript = Transcript([Msg.user("go"), CALLS])
