@@ -205,9 +205,7 @@ class ShutdownError(AgentFlowError):
             what = f"its call on session {session!r} was stopped; finished work is kept. Continue it in the next"
             what += f" process: agent.resume({session!r})"
         else:
-            what = (
-                f"so the call on session {session!r} did not begin, and nothing of it is stored. Call again in the next"
-            )
+            what = f"the call on session {session!r} did not begin, and nothing of it is stored. Call again in the next"
             what += " process"
         super().__init__(f"Agent {agent!r} is shutting down: {what}.")
         self.agent = agent

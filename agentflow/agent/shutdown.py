@@ -35,7 +35,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class ShutdownReport(NamedTuple):
-    """The result of a shutdown: the sessions of the calls that ran when it began, by how these ended.
+    """The result of a shutdown: the sessions of the calls that ran when it began, by how these calls ended.
 
     `agent.resume` continues those that were stopped or cancelled: in another process if they have a store, in this one with
     another agent object. Sub-agents continue with their callers.
@@ -68,7 +68,7 @@ async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: floa
         ShutdownReport(stopped=(), cancelled=(), finished=(), running=())
         >>> await agent.call("Hello?")
         Traceback (most recent call last):
-        agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: so the call on session 'assistant' did not ...
+        agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: the call on session 'assistant' did not begin...
     """
     stopping = _Stopping(agents)
     stopping.close()
@@ -153,12 +153,12 @@ class GracefulShutdown:
     """Stops agents on a termination signal, and ends the `async with` block.
 
     In the block, calls work as usual. On the first signal the agents stop as in `shutdown`; then the block is
-    cancelled, and raises `ShutdownError`. A second signal cancels running work at once. A block that ends by itself
-    changes nothing.
+    cancelled, and raises `ShutdownError`. A second signal cancels running work at once. If the block
+    ends before a signal, the agents keep working.
 
     In a web server (`in_server=True`, in the application's lifespan) the server ends the block, after the last
-    response. Its own signal handlers are called too, and streams in flight end, because the server waits for them. A
-    block that ends without a signal stops the agents then.
+    response. Its own signal handlers are called too, and streams in flight end, because the server waits for them. If the
+    server ends the block without a signal, the agents are stopped as well.
 
     Args:
         agents: The agents.
@@ -182,7 +182,7 @@ class GracefulShutdown:
         in_server: bool = False,
     ) -> None:
         if not limit >= 0:
-            raise UsageError(f"GracefulShutdown(limit={limit}): it is seconds, 0 or more.")
+            raise UsageError(f"GracefulShutdown(limit={limit}): pass seconds, 0 or more.")
         self._stopping = _Stopping(agents)
         self._names = ", ".join(agent.name for agent in agents)
         self._limit = limit
@@ -231,7 +231,7 @@ class GracefulShutdown:
                 break  # such as in a test client: no signal arrives here, and the end of the block stops the agents
             self._before[one] = signal.getsignal(one)
             try:
-                if self._in_server:  # the server has a handler too, of its own or of its loop: both are called
+                if self._in_server:  # the server has installed its own handler: ours calls it
                     signal.signal(one, self._on_signal)
                 else:
                     loop.add_signal_handler(one, self.begin)

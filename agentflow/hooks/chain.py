@@ -10,8 +10,8 @@ Rules:
    strongest verdict counts (Suspend, then Stop, then Again).
 4. The event is sealed after the editing hooks: guards and observers cannot write.
 5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; if
-   an editing hook or a guard swallows it, it is raised again after the hook. After observers the run's next checkpoint
-   raises it, because all observers see the event, whether they are awaited or not.
+   an editing hook or a guard swallows it, it is raised again after the hook. If an
+   observer swallows it, the run's next checkpoint raises it, because all observers must see the event.
 6. The order is settled when the chain is built, and a hook's options become wrappers around its call then. Running a
    chain is one loop.
 """
@@ -58,8 +58,7 @@ class Faults(Protocol):
     """The run, as a chain reports failing hooks to it."""
 
     abandoned: ClassVar[bool]
-    """Whether the run was finished by another task than the one that runs this chain. If so, no further hook sees the
-    event."""
+    """Whether another task has finished the run while this chain was running. If so, no further hook sees the event."""
 
     @property
     def scope(self) -> StopFlag:
@@ -81,7 +80,7 @@ class Faults(Protocol):
         ...
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether a `Suspend` on this event was resolved by resuming, so that it should pass."""
+        """Whether to ignore a `Suspend` on this event, because the call was resumed."""
         ...
 
     def check(self) -> None:
@@ -90,7 +89,7 @@ class Faults(Protocol):
         ...
 
     def why_cancelled(self) -> str:
-        """Return why a hook was cancelled although the run continues (its cleanup took too long), or "" if it was not."""
+        """Return why a hook was cancelled although the run continues (a cleanup took too long); "" if it was not."""
         ...
 
     def is_cancelled(self) -> bool:
@@ -151,7 +150,7 @@ class Chain:
         self.editors = editors
         self.guards = guards
         self.observers = observers
-        # The hot loops need only the calls; `_current` and `_continue` look up the entry if something happens.
+        # The hot loops need only the calls. `_current` and `_continue` look up the entry for an answer or a failure.
         self.calls = tuple(entry.call for entry in editors)
         self.sealed_calls = tuple(entry.call for entry in (*guards, *observers))
         self.pre = kind.__name__.startswith("Pre")
@@ -161,7 +160,7 @@ class Chain:
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
-        """Whether a reply concerns none of the hooks, so that the event need not be built."""
+        """Whether no hook is concerned with a reply, so that no event is built."""
         for concerns in self.choosy:
             if concerns(reply):
                 return False
@@ -253,8 +252,8 @@ async def _rest(
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
             decided = await _run_guards(chain, event, faults, decided, chain.guards, None, None)
-    except BaseException as error:  # the sealed event says who failed
-        decided = event.decision  # a guard's, if it was one
+    except BaseException as error:  # the sealed event names the hook that failed
+        decided = event.decision  # set if a guard failed
         if decided is None or decided.error is not error:
             decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
         raise
@@ -312,7 +311,7 @@ async def _run_guards(
     for entry in left:
         try:
             verdict = await _answer(chain, entry, event, faults, answer, failure)
-        except BaseException as error:  # the sealed event says who failed
+        except BaseException as error:  # the sealed event names the hook that failed
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         finally:

@@ -27,16 +27,16 @@ class TaskGroup(Protocol):
 
 
 Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
-"""The source of a cancellation that code of the run or of a parent requests: one of its hooks or tools, a failure of one of
-several parallel tool calls (which cancels only the others), or the caller's run."""
+"""What requests a cancellation from inside: `interrupt`, a hook or tool; `failure`, a failed tool call, which cancels only
+the calls parallel to it; `caller`, the caller's run."""
 
 
 class Cause(NamedTuple):
     """The reason for which a run is cancelled.
 
     Attributes:
-        kind: `interrupted` by `agent.interrupt` or a hook; `timeout` of the call; its caller was `cancelled`; its
-            stream was `closed`; the process shuts down (`shutdown`), and the run stays open as after a crash.
+        kind: `interrupted`: by `agent.interrupt` or a hook. `timeout`: the call's limit passed. `cancelled`: its caller was
+            cancelled. `closed`: its stream was closed. `shutdown`: the process shuts down; the run stays open as after a crash.
         reason: The reason, as text.
         inside: Whether a hook or tool of the run requested it.
         by_caller: Whether a hook or tool of a parent run requested it, or a parent run was cancelled.

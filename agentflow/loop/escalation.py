@@ -11,7 +11,7 @@ __all__ = ["Halted", "NotedOn", "ToolSuspended", "attach"]
 
 
 class Halted(BaseException):
-    """Raised when a call stops at a safe point, to the tool and the call that it works for."""
+    """Raised in the parent's tool and call when a nested call stops at a safe point."""
 
 
 class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its caller

@@ -3,8 +3,8 @@
 Rules:
 
 1. Messages that hooks and tools add are validated before they become facts.
-2. The context window is only computed on request: the usage of the last reply as reported, plus an estimate of later
-   messages, from the characters per token of that reply (four without one).
+2. The context window is only computed on request: the usage that the last reply reported, plus an estimate of the
+   messages after it. The estimate uses that reply's ratio of characters to tokens, or four if no reply reported usage.
 3. A side call (`context.complete`) has no events and stores nothing. It is billed to the run.
 """
 
@@ -167,7 +167,7 @@ def estimated(messages: Iterable[Msg]) -> int:
 
 
 def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
-    """Return the place of the last reply that reported its usage, and the usage. Replies before a compaction do not count."""
+    """Return the position of the last reply that reported its usage, and the usage. Replies before a compaction are ignored."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
     fresh = first if not messages else _first_after_summary(messages[first], first)
     for place in range(len(messages) - 1, fresh, -1):
@@ -178,8 +178,8 @@ def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
 
 
 def _first_after_summary(first: Msg, head: int) -> int:
-    """Return the place after which replies belong to the compacted request. Replies before the summary report a longer
-    request."""
+    """Return the position after which replies report the usage of the compacted request; earlier replies report that of
+    a longer one."""
     mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None
     return head if mark is None else mark["stored"] - mark["until"] + head + mark["messages"] - 1
 

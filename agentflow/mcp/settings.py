@@ -1,4 +1,4 @@
-"""The way to a server (`Link`) and its options (`ServerOptions`), checked when it is created."""
+"""The connection to a server (`Link`) and its options (`ServerOptions`), checked when it is created."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ class ServerOptions(TypedDict, total=False):
     sampling: int
     """How many model calls the server may request in one call of a tool, billed to the run; 0 by default."""
     elicitation: Literal["suspend", "refuse"] | Answering
-    """How a server's question for a person is handled: the call is suspended (default), it is refused, or a function answers
-    it at
-    once: it gets the `Pending` and returns a decision (`Answer`, `Approve`, `Deny`)."""
+    """How a server's question for a person is handled: `"suspend"` (default) suspends the call, `"refuse"` declines,
+    and a function answers at once: it gets the `Pending` and returns a decision (`Answer`, `Approve`, `Deny`)."""
     roots: Roots | None
     """Folders for the server to work in: paths or `file://` URIs, or a function (sync or async) that returns them whenever the
     server asks. By default the server gets none."""
@@ -69,7 +68,7 @@ class ServerOptions(TypedDict, total=False):
 
 @frozen
 class Link:
-    """The way to a server.
+    """How to connect to a server.
 
     Attributes:
         connect: Creates the target for the SDK's client: a new transport each time, or a server in this process.
@@ -146,7 +145,7 @@ def checked(name: str, options: ServerOptions) -> Settings:
     if not settings.name or not timed or not is_seconds(settings.connect_timeout):
         raise UsageError(
             f"MCPServer {settings.name!r}: timeout={settings.timeout!r}, connect_timeout={settings.connect_timeout!r}. They "
-            "must be seconds above 0 (or timeout=None for no limit), and the name must not be empty."
+            "must be positive numbers of seconds (or timeout=None for no limit), and the name must not be empty."
         )
     numbers = {"attempts": 1, "sampling": 0, "max_size": 1024}
     for key, least in numbers.items():

@@ -1,4 +1,4 @@
-"""Tests of plugins on an event or a chunk: names of tools and models, writing tools, chunks with content."""
+"""Checks that several plugins need: does a name match, may a tool write, has a chunk content?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def matches(patterns: Sequence[str], name: str) -> bool:
 
 
 def has_content(chunk: ModelChunk) -> bool:
-    """Return whether this chunk shows a reader a part of the reply."""
+    """Return whether this chunk contains a part of the reply."""
     return bool(chunk.text or chunk.tool_uses or chunk.thinking or chunk.blocks)
 
 

@@ -25,8 +25,8 @@ def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total:
         context: The run.
         hook: The hook.
         counted_in: The state with the total; hooks of a subclass share it.
-        total: The rejections by all hooks with this state. The caller stores it with the session; a difference to the counts
-            of this process comes from before a suspension, in another process.
+        total: The rejections by all hooks with this state. The caller stores it with the session. If it is higher than the
+            counts of this process, the others were counted in another process, before a suspension.
         limit: The maximum number of rejections by one hook.
     """
     counts = context.state[_OfHooks].rejections.setdefault(counted_in, {})

@@ -105,9 +105,7 @@ class GoalJudge(Hook):
                     "GoalJudge(criterion) is empty. Describe when the goal is reached, or pass a function."
                 )
         elif model is not None:
-            raise UsageError(
-                "GoalJudge: model= needs a text as criterion. Pass either a text or a function, without model=."
-            )
+            raise UsageError("GoalJudge: model= is only used with a text as criterion. Pass a text, or remove model=.")
         self.criterion = criterion
         self.model = model
         self.max_rounds = max_rounds

@@ -29,7 +29,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class _Options(BaseModel):
-    """The fields that both APIs share. Unknown ones are ignored, as by most servers of this form."""
+    """The fields that both APIs share. Unknown fields are ignored, as most compatible servers do."""
 
     model: str
     temperature: float | None = None
@@ -96,7 +96,7 @@ class _OpenAIRoutes:
         try:
             body = await read_body(request, _ChatBody, self.service.limits)
             if body.n not in (None, 1):
-                raise bad_request("n: an agent gives one answer.")
+                raise bad_request("n must be 1: an agent returns one answer.")
             run = await self.calls.open(owner_of(request.scope), _chat_request(body))
             base = {"id": f"chatcmpl-{run.id}", "created": int(time.time()), "model": body.model}
             if body.stream:
@@ -301,7 +301,7 @@ def _object(value: object) -> Json:
 def _use(id: object, function: Json) -> ToolUseBlock:  # noqa: A002
     name = function.get("name")
     if not isinstance(id, str) or not isinstance(name, str):
-        raise bad_request("A tool call has an id, and the name of a function.")
+        raise bad_request("A tool call must have an id and the name of a function.")
     return ToolUseBlock.from_json(id, name, str(function.get("arguments") or "{}"))
 
 
@@ -309,7 +309,7 @@ def _content(content: object) -> list[ContentBlock]:
     if content is None or isinstance(content, str):
         return [TextBlock(content)] if content else []
     if not isinstance(content, list):
-        raise bad_request("A message's content is a text or a list of parts.")
+        raise bad_request("A message's content must be a text or a list of parts.")
     blocks: list[ContentBlock] = []
     for part in map(_object, cast("list[object]", content)):
         match part:
@@ -318,7 +318,7 @@ def _content(content: object) -> list[ContentBlock]:
             case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "input_image", "image_url": str(url)}:
                 blocks.append(image(url))
             case _:
-                raise bad_request("Parts of messages are texts and images.")
+                raise bad_request("A part of a message must be a text or an image.")
     return blocks
 
 
@@ -328,7 +328,7 @@ def _tools(tools: Sequence[Json] | None, *, nested: bool) -> list[ToolSpec]:
         data = _object(one.get("function")) if nested else one
         name = data.get("name")
         if one.get("type") != "function" or not isinstance(name, str):
-            raise bad_request("Tools are functions with a name.")
+            raise bad_request("A tool must be a function with a name.")
         found.append(ToolSpec(name, str(data.get("description") or ""), _object(data.get("parameters"))))
     return found
 

@@ -70,7 +70,7 @@ OPERATIONS: Final = (
         returns=RunEntry,
         body=CallBody,
     ),
-    Operation("get", "/runs", "list_runs", "List the user's current and last runs.", returns=RunEntry, many=True),
+    Operation("get", "/runs", "list_runs", "List the user's current and recent runs.", returns=RunEntry, many=True),
     Operation("get", "/runs/{run}", "get_run", "Return a run.", returns=RunEntry),
     Operation(
         "get",

@@ -163,7 +163,7 @@ class Question(Public):
 
     id: str = Field(description="The key of its decision.")
     kind: Literal["approval", "external", "parked"] = Field(
-        description="`approval`: may the call run? `external`: its result is wanted. `parked`: the run waits to continue."
+        description="`approval`: may the call run? `external`: return its result. `parked`: the run waits to continue."
     )
     question: str | None = Field(default=None, description='The text of a hook\'s `Suspend({"question": ...})`.')
     name: str | None = Field(default=None, description="The tool's name.")
@@ -191,7 +191,7 @@ class EndEvent(Public):
     text: str = Field(default="", description="The text of the last reply, or the reason for the end.")
     questions: list[Question] = Field(default=[], description="The decisions that a suspended run waits for.")
     usage: TokenUsage | None = Field(default=None, description="The usage of the call.")
-    reference: str | None = Field(default=None, description="Where the server's log describes the failure.")
+    reference: str | None = Field(default=None, description="The text to search for in the server's log.")
 
 
 class GapEvent(Public):

@@ -33,8 +33,8 @@ def assert_replays(
     Args:
         path: The run log.
         agent: The agent, or a function that creates it.
-        update: Whether to show the difference and then update the file to the current behaviour; None means if `pytest
-            --update-runs` is given.
+        update: Whether to show the difference and then update the file to the current behaviour; None: only with
+            `pytest --update-runs`.
         options: The options of `Replay.arun`.
 
     Returns:

@@ -15,7 +15,7 @@ __all__ = ["StateMap", "state_name"]
 
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
-"""The objects of an unused state, shared by all of these; never added to."""
+"""The objects of all states that are unused; it stays empty."""
 
 
 class StateMap:
@@ -140,6 +140,6 @@ class StateMap:
 def state_name(kind: type) -> str:
     """Return the name under which the state of a class is saved.
 
-    A class that was moved or renamed keeps its name in stored sessions with an attribute `__saved_as__`.
+    Set the attribute `__saved_as__` to the old name when a class is moved or renamed, so that stored sessions still match.
     """
     return vars(kind).get("__saved_as__") or f"{kind.__module__}:{kind.__qualname__}"

@@ -160,7 +160,7 @@ async def test_giving_up_leaves_no_garbage() -> None:
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_wait": -1}, {"max_wait": -0.1}, {"jitter": -1}])
 def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     """An invalid policy is refused when it is built, with the name of the caller's class."""
-    with pytest.raises(UsageError, match=r"The caller was built with attempts=.*Legal are attempts of 1 or more"):
+    with pytest.raises(UsageError, match=r"The caller was built with attempts=.*`attempts` must be at least 1"):
         RetryPolicy(who="The caller", **wrong)
 
 

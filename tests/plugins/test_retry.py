@@ -273,7 +273,7 @@ async def test_fifty_calls_at_once_share_one_hook() -> None:
 def test_settings_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     """Zero attempts and negative waits are refused, with the legal values."""
     for kind in (ModelRetry, ToolRetry):
-        with pytest.raises(UsageError, match="Legal are attempts of 1 or more"):
+        with pytest.raises(UsageError, match="`attempts` must be at least 1"):
             kind(**wrong)
 
 

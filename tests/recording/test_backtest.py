@@ -152,7 +152,7 @@ def test_a_guard_that_is_exchanged(runs: Path) -> None:
         "   runs  refused  tokens  cost     event             recorded       now",
         "1  2     2        240     $0.0200  PreActing delete  (no decision)  New: Deny",
         "",
-        "tokens, cost: of the rest of the recorded runs, the most that can be saved",
+        "tokens, cost: spent after the change in the recorded runs; at most this can be saved",
         "",
         "1. never the root",
         f"   {runs}/2.jsonl  {ids[2]}",

@@ -177,7 +177,7 @@ STOPPED = (
     "the next process: agent.resume('s').\n"
 )
 REFUSED = (
-    "Agent 'worker' is shutting down: so the call on session 't' did not begin, and nothing of it is stored. Call again in "
+    "Agent 'worker' is shutting down: the call on session 't' did not begin, and nothing of it is stored. Call again in "
     "the next process.\n"
 )
 

@@ -177,7 +177,7 @@ _FAMILIES: Final = (
 
 @lru_cache(1024)
 def model_and_provider(name: str) -> tuple[str, str]:
-    """Return the provider's name for a model, and the provider, if the name shows it.
+    """Return the provider's name for a model, and the provider; the model's name twice if it shows none.
 
     Example:
         >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
@@ -198,7 +198,7 @@ def model_and_provider(name: str) -> tuple[str, str]:
 def operation_of(agent: str, model_name: str) -> tuple[str, dict[str, str]]:
     """Return the operation name of an agent's call, and the attributes of the agent.
 
-    A workflow has both names: 1.41 requires one, 0.1 the other.
+    The attributes of a workflow have its name twice, as an agent's and a workflow's: 1.41 requires one, 0.1 the other.
 
     Example:
         >>> operation_of("team", "workflow")[0], operation_of("desk", "openai/gpt-5")[0]

@@ -21,14 +21,14 @@ class TextIndex(Texts[C]):
 
     def _set_longest(self, longest: int) -> None:
         if longest < 50:
-            raise UsageError(f"{type(self).__name__}(longest={longest}): a passage has at least 50 characters.")
+            raise UsageError(f"{type(self).__name__}(longest={longest}): it must be at least 50 characters.")
         self._longest = longest
 
     async def add(self, source: str, text: str) -> int:
         """See `Index`. Passages that have not changed keep their vectors; the others are embedded at once."""
         if not source.strip():
             raise UsageError(
-                f"{type(self).__name__}.add(source=''): it is the name of the document, which answers cite."
+                f"{type(self).__name__}.add(source=''): pass the document's name, as answers should cite it."
             )
         new = list(dict.fromkeys(passages_of(text, self._longest)))
 
@@ -50,7 +50,7 @@ class TextIndex(Texts[C]):
         return len(new)
 
     def _begin_add(self, connection: C, source: str) -> None:
-        """Keep other writers of a document waiting, if a transaction does not."""
+        """Lock a document against other writers, if a transaction does not suffice."""
 
     async def remove(self, source: str) -> int:
         """See `Index`."""
@@ -74,7 +74,7 @@ class TextIndex(Texts[C]):
 
 
 def passages_of(text: str, longest: int) -> Iterator[tuple[int, str]]:
-    """Divide a text into passages: at an empty line once one is half full, or in any line at the maximum length.
+    """Divide a text into passages, at the line ends before the maximum length; at an empty line if one is half full.
 
     Returns:
         The first line of each, from 1, and its text.

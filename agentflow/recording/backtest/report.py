@@ -75,7 +75,7 @@ class BacktestReport:
             lines += [
                 *_more(self.groups),
                 "",
-                "tokens, cost: of the rest of the recorded runs, the most that can be saved",
+                "tokens, cost: spent after the change in the recorded runs; at most this can be saved",
             ]
         for n, runs in enumerate(self.groups[:_SHOWN], 1):
             lines += ["", f"{n}. {one_line(runs[0].reason or _value(runs[0], runs[0].now))}"]

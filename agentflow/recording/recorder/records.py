@@ -139,7 +139,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One field before and after; for a wrapper of `around`: the work's result, and the wrapper's."""
+    """A field before and after a hook. For an `around` hook, these are the result of the work and that of the wrapper."""
 
     field: str
     before: Shown

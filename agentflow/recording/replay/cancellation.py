@@ -3,7 +3,7 @@
 Rules:
 
 1. It happens after everything recorded before it, when all tasks of the run are suspended at the recorded positions. This is
-   checked after each step of a task, because the next step may move one of them on.
+   checked after each step of a task, because the next step may resume one of them.
 2. If they never are (the agent was changed, or the log is older), it happens when the run makes no progress and as much time
    has passed as in the recording.
 """
@@ -29,13 +29,13 @@ from agentflow.recording.replay.script import Script
 __all__ = ["Cancellations", "RecordedCancellation", "kind_of"]
 
 _TURNS: Final = 30
-"""Turns of the event loop without a change after which only time can bring one."""
+"""Number of turns of the event loop without progress after which the run can only wait for time to pass."""
 _LOOKS: Final = 40
 """Number of checks while the recorded time passes."""
 _PATIENCE: Final = 1.0
 """Seconds to wait for a run that does not start."""
 _PLACES: Final[dict[Requester, int]] = {"interrupt": 0, "failure": 1, "caller": 2}
-"""The last part of the keys of cancellations in the order."""
+"""The last part of a cancellation's key in the recorded order."""
 
 
 def kind_of(entry: InterruptEntry) -> CauseKind:
@@ -54,7 +54,7 @@ def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
 
 
 class CancellationRequest:
-    """A request of a run's own code to cancel it, or parallel tool calls after a failure. It waits for its turn.
+    """A request to cancel a run by its own code, or to cancel parallel tool calls after one failed. It waits for its turn.
 
     Args:
         cancel: Cancels the run.
@@ -75,7 +75,7 @@ class CancellationRequest:
         self._cancel()
 
     def performed(self) -> Awaitable[None] | None:
-        """Return what the hook's task awaits; None if the run is cancelled already, or it is another task."""
+        """Return a future for the hook's task to await; None if the run is already cancelled, or in another task."""
         if self._performed.done() or self.task is not asyncio.current_task():
             return None
         return self._performed
@@ -115,7 +115,7 @@ class RecordedCancellation:
         self._done = False
 
     def start(self) -> None:
-        """Check once the running task is suspended, and again until the cancellation is done."""
+        """Check when the running task is suspended, and repeat that until the cancellation is done."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self._check)
         self._check_between(loop, 0, self._turn)
@@ -220,8 +220,8 @@ class Cancellations:
         progress.on_early_cancellation = self._cancel_again
 
     def delay(self, call: str, cancel: Callable[[], None], requester: Requester) -> None:
-        """Let an interrupt by an awaited hook, a cancellation by the caller's run, or the cancellation of tool calls after a
-        failure, happen in its turn."""
+        """Perform a requested cancellation in its recorded turn: an interrupt by an awaited hook, a cancellation by the
+        caller's run, or that of tool calls after a failure."""
         key: Key = ("cut", call, _PLACES[requester])
         known = self._progress.is_ahead(key) and not self._progress.free()
         if known and requester == "caller" and key in self._requests:
@@ -239,7 +239,7 @@ class Cancellations:
             self._progress.report_cancellation()
 
     def requested(self, call: str) -> Awaitable[None] | None:
-        """Return what a hook awaits that has requested an interrupt; None if it has not."""
+        """Return a future for a hook to await that has requested an interrupt; None without a request."""
         request = self._requests.get(("cut", call, 0))
         return None if request is None else request.performed()
 

@@ -4,8 +4,8 @@ Rules:
 
 1. Each pending call is one question. Only an option that was offered counts; everything else is a refusal.
 2. A lasting answer is offered where its scope is known: for a tool with `requires_approval`, and for a hook of the plugin
-   `Approval`. It holds for the session and is stored with it. Deny rules and other hooks still count.
-3. A question that the user cancels cancels the prompt: the call is refused, and the model is not asked again.
+   `Approval`. It holds for the session and is stored with it. Deny rules and other hooks still apply.
+3. Cancelling a question cancels the prompt: the call is refused, and the model is not called again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 CANCELLED = "The user cancelled the prompt."
-"""The reason of everything that a cancellation refuses."""
+"""The reason of each refusal by a cancellation."""
 READ_ONLY = "read-only"
 """The id of the mode in which no tool changes anything."""
 _OPTIONS: Mapping[str, tuple[str, schema.PermissionOptionKind]] = {
@@ -64,7 +64,7 @@ class Permissions(Hook):
     Args:
         agent: The agent.
         mode: The session's mode.
-        always: The lasting answers of this resume: for each pending key, whether it allows, and the scope.
+        always: The lasting answers of this resume: for each pending key, whether the call is allowed, and the scope.
     """
 
     priority = 10

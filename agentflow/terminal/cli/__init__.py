@@ -1,1 +1,1 @@
-"""The command line: `agentflow demo`, `run`, `chat`, `hooks`. See `docs/cli.md`."""
+"""The command line, `agentflow`: see `docs/cli.md`."""

@@ -1,4 +1,4 @@
-"""The checks for `rules_openai.tsv`. Each returns the values for the placeholders of its row's text, or None."""
+"""The checks for `rules_openai.tsv`. A check returns None, or the values for its row's text."""
 
 import re
 from collections.abc import Callable, Iterator

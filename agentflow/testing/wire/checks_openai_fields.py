@@ -1,4 +1,4 @@
-"""The checks for `rules_openai.tsv` of a request's fields: names, types, ranges, allowed values and lengths."""
+"""The checks of `rules_openai.tsv` that concern the fields of a request: names, types, ranges, allowed values and lengths."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Only failures that could pass are retried: `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract
+1. Only temporary failures are retried: `should_retry` decides which these are. Cancellation, `Veto`, `UsageError` and contract
    errors of hooks never are.
 2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is beyond `max_wait`, there is no retry.
 3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
@@ -104,7 +104,7 @@ class RetryPolicy:
         first_wait: The first wait, in seconds, without its jitter; it doubles from there.
         max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
         jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
-        should_retry: Returns whether a failure could pass. Called once for each failure.
+        should_retry: Returns whether a failure may be temporary. Called once for each failure.
 
     Raises:
         UsageError: A number is invalid.
@@ -126,8 +126,8 @@ class RetryPolicy:
         if few or min(self.first_wait, self.max_wait, self.jitter) < 0:
             raise UsageError(
                 f"{self.who} was built with attempts={self.attempts}, first_wait={self.first_wait:g}, "
-                f"max_wait={self.max_wait:g} and jitter={self.jitter:g}. Legal are attempts of 1 or more (1 never tries "
-                "again) and waits of 0 or more."
+                f"max_wait={self.max_wait:g} and jitter={self.jitter:g}. `attempts` must be at least 1 (no retry), and "
+                "the others at least 0."
             )
 
     def allows(self, error: BaseException) -> bool:
@@ -145,7 +145,7 @@ class RetryPolicy:
         """Start the attempts of one unit of work.
 
         Args:
-            sleep: Waits: a clock's `sleep`.
+            sleep: Called to wait, such as a clock's `sleep`.
             noted: Called before each wait with the failed attempt (from 1), its error, and the length of the wait.
 
         Example:
@@ -163,7 +163,7 @@ class RetryPolicy:
 
 
 class RetryAttempts:
-    """The attempts of one unit of work; it is informed of failures."""
+    """The attempts of one unit of work. The caller reports each failure to it."""
 
     __slots__ = ("_noted", "_policy", "_sleep", "_state")
 
@@ -182,7 +182,7 @@ class RetryAttempts:
         """Wait for another attempt.
 
         Returns:
-            False, at once, if there will be none: the error should be raised.
+            True after the wait. False, without waiting, if there is no further attempt: raise the error.
         """
         wait = self.wait_after(error)
         if wait is None:
@@ -231,7 +231,7 @@ def _state(policy: RetryPolicy) -> RetryCallState:
         asked = _asked_for(state.outcome.exception() if state.outcome is not None else None)
         return asked if asked is not None else min(backoff(state), policy.max_wait)
 
-    # Not run by its `iter`, which leaves a reference cycle after each unit of work, nor by `with attempt`, which
+    # The attempts do not use tenacity's loop: `iter` leaves a reference cycle after each unit of work, and `with attempt`
     # swallows the cancellation and the GeneratorExit of a stream that is read in it.
     stop = stop_never if policy.attempts is None else stop_after_attempt(policy.attempts)
     return RetryCallState(Retrying(stop=stop, wait=wait), None, (), {})
