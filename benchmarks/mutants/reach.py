@@ -43,9 +43,9 @@ def key_of(path: str, name: str) -> str:
 
 def _taken() -> set[str]:
     """The functions that were entered since the last call."""
-    keys = {key_of(str(Path(code.co_filename).relative_to(_ROOT)), code.co_qualname) for code in _entered}
-    _entered.clear()
-    return keys
+    entered = _entered.copy()  # other threads may add to it at the same time
+    _entered.difference_update(entered)
+    return {key_of(str(Path(code.co_filename).relative_to(_ROOT)), code.co_qualname) for code in entered}
 
 
 def _enter(code: CodeType, offset: int) -> Any:

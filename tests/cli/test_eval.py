@@ -42,6 +42,33 @@ sums = Dataset.read("sums.yaml", checks=[short], task=Agent("clerk", ScriptedMod
 """
 
 
+MANY = """
+import asyncio
+from pathlib import Path
+
+from agentflow import Agent, PreReasoning, on
+from agentflow.testing import ScriptedModel
+from agentflow.testing.evaluation import Case, Dataset
+
+running, most = 0, 0
+
+
+@on(PreReasoning)
+async def counts(event: PreReasoning) -> None:
+    global running, most
+    running += 1
+    most = max(most, running)
+    for _ in range(100):  # all other calls that may run begin
+        await asyncio.sleep(0)
+    running -= 1
+    Path("most.txt").write_text(str(most))
+
+
+agent = Agent("a", ScriptedModel(lambda request: "Hi."), hooks=[counts])
+many = Dataset("many", [Case(f"case {n}") for n in range(12)], task=agent)
+"""
+
+
 @pytest.fixture
 def sums(shop: Any) -> Any:
     """A folder with a dataset."""
@@ -66,6 +93,14 @@ def test_the_table_the_files_and_the_gate(sums: Any) -> None:
     assert sums("eval", "evals:sums", "--min-rate", "0.5", "--save", "new.json").returncode == 0
     assert sums("eval", "evals:sums", "--baseline", "new.json").returncode == 0
     assert sums("eval", "evals:sums", "--baseline", "new.json", "--min-rate", "0.6").returncode == 1
+
+
+@pytest.mark.parametrize(("arguments", "most"), [([], 8), (["--at-once", "9"], 9), (["--at-once", "1"], 1)])
+def test_at_most_some_calls_run_at_once(sums: Any, arguments: list[str], most: int) -> None:
+    """As many as `--at-once` says, by default 8."""
+    Path(sums.folder, "many.py").write_text(MANY, "utf-8")
+    done = sums("eval", "many:many", *arguments)
+    assert (done.returncode, done.stderr, Path(sums.folder, "most.txt").read_text("utf-8")) == (0, "", str(most))
 
 
 def test_the_schema(sums: Any) -> None:

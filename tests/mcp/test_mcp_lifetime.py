@@ -31,6 +31,7 @@ from ways import HERE, demo, demo_over_stdio, results, run, served
 from agentflow import ActingChunk, Agent, PreActing, ToolUseBlock, on
 from agentflow.errors import CallTimeoutError, ToolError, UsageError
 from agentflow.mcp import MCPServer, stdio
+from agentflow.mcp.connection import ConnectionLost
 from agentflow.mcp.tools_in import legal_name
 from agentflow.testing import ScriptedModel, run_virtual
 
@@ -243,6 +244,42 @@ async def test_a_server_that_cannot_be_reached(logged: Lines) -> None:
     assert (await agent.call("Go")).text == "Hi."
     assert any("continues without the MCP server refused" in line for line in logged)
     await refused.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempts"),
+    [
+        (FileNotFoundError("No file."), 1),
+        (PermissionError("Forbidden."), 1),
+        (NotADirectoryError("No folder."), 1),
+        (ConnectionError("Refused."), 3),
+        (RuntimeError("Busy."), 3),
+        (None, 1),
+    ],
+    ids=repr,
+)
+def test_only_failures_that_may_pass_are_tried_again(failure: Exception | None, attempts: int) -> None:
+    """A missing command, forbidden access and a passed time limit are final; other failures have all their attempts."""
+    started: list[float] = []
+
+    @asynccontextmanager
+    async def failing(_: object) -> AsyncIterator[None]:
+        started.append(asyncio.get_running_loop().time())
+        if failure is not None:
+            raise failure
+        await asyncio.Event().wait()
+        yield
+
+    async def main() -> None:
+        made = Server("failing", lifespan=failing)
+        server = MCPServer.in_memory(made, name="failing", connect_timeout=100.0, attempts=3)
+        with pytest.raises(ToolError, match="was not connected within" if failure is None else "cannot be reached"):
+            await Agent("a", ScriptedModel(["Hi."]), tools=[server]).call("Go")
+        await server.close()
+
+    run_virtual(main())
+    assert len(started) == attempts
+    assert ConnectionLost("It has ended.").may_pass
 
 
 async def test_secrets_are_not_shown(logged: Lines) -> None:

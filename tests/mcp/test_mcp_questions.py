@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, cast
 
 import pytest
 from demo_server import make
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp.server import MCPServer as Server
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
@@ -15,6 +18,7 @@ from ways import WAYS, demo, demo_over_stdio, results
 
 from agentflow import Agent, Answer, Approve, Deny, PostActing, Session, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
+from agentflow.mcp.active import ActiveCall, call_of_question, current_call
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.messages import Pending
 from tests.support.clocks import JumpingClock
@@ -212,6 +216,19 @@ async def test_older_servers_whose_question_may_belong_to_two_runs() -> None:
     texts = [agent.session(name).messages[2].tool_results[0].text for name in ("one", "two")]
     assert all("the call that this request belongs to is ambiguous" in text for text in texts)
     await server.close()
+
+
+@given(st.lists(st.sampled_from(["one", "two"]), max_size=4), st.booleans())
+def test_the_call_of_a_question(runs: list[str], known: bool) -> None:
+    """The one that the SDK knows; else the latest, if all calls are of one run."""
+    calls = [cast("ActiveCall", SimpleNamespace(run_id=run)) for run in runs]
+    asking = cast("ActiveCall", SimpleNamespace(run_id="three"))
+    token = current_call.set(asking if known else None)
+    try:
+        found = call_of_question(iter(calls))
+    finally:
+        current_call.reset(token)
+    assert found is (asking if known else calls[-1] if calls and len(set(runs)) == 1 else None)
 
 
 async def test_an_agent_inside_a_servers_tool() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -466,12 +467,30 @@ async def test_a_newer_schema_is_left_alone(open_store: OpenStore, url: str) -> 
     assert await count_of(open_store()) == 1
 
 
-async def test_a_schema_table_that_is_not_ours(open_store: OpenStore, url: str) -> None:
-    """A version table without a version is refused."""
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("DELETE FROM agentflow_schema", []),
+        (f"INSERT INTO agentflow_schema VALUES ({SCHEMA_VERSION})", [SCHEMA_VERSION, SCHEMA_VERSION]),
+        ("UPDATE agentflow_schema SET version = -1", [-1]),
+    ],
+)
+async def test_a_schema_table_that_is_not_ours(
+    open_store: OpenStore, url: str, statement: str, found: list[int]
+) -> None:
+    """A version table without a version, with two, or with a wrong one is refused."""
     await open_store().append("s", facts(1))
-    run_sql(url, "DELETE FROM agentflow_schema")
-    with pytest.raises(StoreError, match=r"holds \[\], but must hold one version"):
+    run_sql(url, statement)
+    with pytest.raises(StoreError, match=rf"holds {re.escape(repr(found))}, but must hold one version"):
         await open_store().load("s")
+
+
+async def test_a_schema_of_version_0_has_no_tables_yet(open_store: OpenStore, url: str) -> None:
+    """It is migrated, like an empty database."""
+    run_sql(url, "CREATE TABLE agentflow_schema (version INTEGER NOT NULL)")
+    run_sql(url, "INSERT INTO agentflow_schema VALUES (0)")
+    await open_store().append("s", facts(1))
+    assert await open_store().load("s") == tuple(facts(1))
 
 
 async def test_a_migration_that_dies_leaves_nothing(url: str, open_store: OpenStore) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import types
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -32,6 +36,38 @@ def test_a_program_that_waits_for_nothing_fails_with_the_places_where_it_waits(m
         run_virtual(main())
     assert "in main" in str(stuck.value)
     assert "in waits_for_good" in str(stuck.value)
+
+
+def test_the_stack_of_each_waiting_task_is_shown_from_the_outside_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task has its name, and one line a function: coroutines, and generators that are awaited."""
+    monkeypatch.setattr(virtual_time, "_PATIENCE", 0.05)
+
+    async def inner() -> None:
+        await asyncio.Event().wait()
+
+    @types.coroutine
+    def driven() -> Generator[Any, None, None]:
+        yield from inner()  # type: ignore[misc]
+
+    async def beside() -> None:
+        await driven()
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("first")
+        await asyncio.create_task(beside(), name="second")
+
+    with pytest.raises(RuntimeError) as stuck:
+        run_virtual(main())
+    said, *stacks = re.split(r"^(first|second):\n", str(stuck.value), flags=re.MULTILINE)
+    assert said == "Nothing more can happen: no timer is set, and these tasks wait:\n"
+    assert {
+        name: re.findall(r"in (\w+)$", stack, re.MULTILINE) for name, stack in zip(*[iter(stacks)] * 2, strict=True)
+    } == {
+        "first": ["main"],
+        "second": ["beside", "driven", "inner", "wait"],
+    }
 
 
 def test_a_thread_may_still_wake_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
