@@ -22,7 +22,8 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     tasks = _CallTasks(scope, works)
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks)
     for _ in range(min(limit, len(works))):
-        tasks.begin()
+        if tasks.waiting:  # an eager task may have interrupted the run
+            tasks.begin()
     cancellation: BaseException | None = None
     try:
         while tasks.running:
@@ -99,6 +100,8 @@ class _CallTasks:
             self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._hurry)
 
     async def _run(self, work: Work) -> None:
+        if (task := asyncio.current_task()) is not None:  # an eager task runs before `begin` has it
+            self.running[task] = None
         try:
             await work()
         except asyncio.CancelledError as error:

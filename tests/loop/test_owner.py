@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 import pytest
@@ -957,3 +958,32 @@ def test_eager_tasks_begin_and_end_runs_at_once() -> None:
 
     run_virtual(main())
     assert failed == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+def test_the_first_of_several_eager_tools_interrupts_the_run() -> None:
+    """It runs while the tasks are being created: the others do not start, and it is cancelled before the call ends."""
+    steps: list[str] = []
+
+    @tool(type="read")
+    async def look(context: RunContext) -> str:
+        """Interrupt the run."""
+        steps.append("start")
+        context.interrupt("enough")
+        try:
+            await asyncio.sleep(2)
+        finally:
+            steps.append("end")
+        return "seen"
+
+    async def main() -> tuple[list[str], float]:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        script = [[partial(asyncio.sleep, 1), use("t1", "look"), use("t2", "look")]]
+        agent = Agent("a", ScriptedModel(script), tools=[look])
+        reply = await agent.call("go")
+        steps.append(reply.outcome)
+        return history(agent.session())[2:], loop.time()
+
+    result = "tool: t1 interrupted 'Interrupted.'; t2 interrupted 'Interrupted.'"
+    assert (run_virtual(main()), steps) == (([result], 1), ["start", "end", "interrupted"])
