@@ -157,7 +157,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker must see that a name is wrong
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     _NAMES = {
         "._support.std_logging": "log_to_std",
         ".agent.agent": "Agent",
@@ -186,7 +186,7 @@ if not TYPE_CHECKING:  # a checker must see that a name is wrong
     }
     _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
     _MODULES = frozenset({"agent", "hooks", "loop", "reactive", "tools", "vocabulary"})
-    """Packages that are attributes of this one without an import of their own."""
+    """Subpackages that can be used as attributes without an import."""
     _find, __dir__ = lazily(__name__, _PLACES)
 
     def __getattr__(name: str) -> Any:

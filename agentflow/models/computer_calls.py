@@ -9,12 +9,12 @@ Rules:
 1. Each action is a tool call, so that hooks and people decide on each. Its id is the id of the `computer_call` with the
    action's number; its input is the action in Anthropic's terms, with the original as `openai`.
 2. An action without a counterpart gets a name that `computer_tool` refuses: the model reads the error.
-3. All calls of a `computer_call` are sent back as that one, with the last screenshot. Texts, such as why an action was denied,
-   follow as a message: the output has no field for them.
-4. Safety checks are acknowledged if an action was performed. OpenAI refuses an output without ("Computer tool has
+3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as why an
+   action was denied, follow as a message: the output has no field for them.
+4. Safety checks are acknowledged if an action was performed. Otherwise OpenAI refuses the output ("Computer tool has
    unacknowledged safety check", openai/openai-agents-python#843).
-5. What a `computer_call` cannot express is sent as function calls, as to all other models: no screenshot of the last
-   action, checks that nobody has allowed, an unsupported action, or one that a hook has changed in the history.
+5. Calls that a `computer_call` cannot express are sent as function calls, as to all other models: if the last action has no
+   screenshot, safety checks were not allowed, or an action is unsupported or was changed in the history by a hook.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the tool calls of a `computer_call`: their ids, and their arguments as JSON text.
 
     Raises:
-        NotUnderstoodError: It has no action or no id, or its safety checks are no list.
+        NotUnderstoodError: It has no action or no id, or its safety checks are not a list.
 
     Example:
         >>> split({"call_id": "call_1", "actions": [{"type": "screenshot"}]})
@@ -163,7 +163,7 @@ def call_id(item: object) -> str:
 
 
 def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
-    """Return a request's items with the tool calls of each `computer_call` as that one again.
+    """Return a request's items, with the tool calls of each `computer_call` joined again.
 
     Args:
         given: The items, with function calls.
@@ -179,7 +179,7 @@ def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
             if part[1] not in calls:
                 calls[part[1]] = []
                 current.add(part[1])
-            if part[1] in current:  # otherwise a provider has used the id again, and its other parts have other ids
+            if part[1] in current:  # otherwise the provider reused the id of an earlier reply's call
                 calls[part[1]].append(item)
     if not calls:
         return [*given]

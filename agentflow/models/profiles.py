@@ -18,8 +18,8 @@ __all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "claude_gene
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
 ]
-"""The maker of a model, for its wire; `"compatible"` is any server with OpenAI's wire, `"reasoning"` one with a model that
-expects its reasoning back as text."""
+"""The group of models that share a wire format. `"compatible"` is any server with OpenAI's wire; `"reasoning"` is such a
+server with a model that expects its reasoning back as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class WireProfile:
         thinking_binds: Whether thinking excludes a temperature and a forced tool choice (Anthropic).
         asks: How thinking is requested: with an effort only, with an effort or a token budget, or with a switch.
         efforts: The supported efforts.
-        speaks: The form of a reply: one message, or, over OpenAI's `/responses`, items: thoughts, texts and calls in order.
+        speaks: The form of a reply: one message; or, over OpenAI's `/responses`, a list of thoughts, texts and calls in order.
     """
 
     family: Family
@@ -54,7 +54,7 @@ class WireProfile:
 
 
 OPENAI = WireProfile(family="openai", efforts=("minimal", "low", "medium", "high", "xhigh"))
-# A server with OpenAI's wire may use a chat template that requires user and assistant to alternate, or Mistral's.
+# A server with OpenAI's wire may use Mistral's chat template, or another that requires user and assistant to alternate.
 COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True, efforts=EFFORTS)
 ANTHROPIC = WireProfile(
     family="anthropic",
@@ -152,7 +152,7 @@ def claude(model: str, row: Mapping[str, object]) -> Claude:
 
 
 def claude_generation(model: str) -> tuple[int, int]:
-    """Return the generation of a Claude model, for the abilities that no list has; `(0, 0)` for any other model.
+    """Return the generation of a Claude model, for abilities that LiteLLM's list lacks; `(0, 0)` for any other model.
 
     Example:
         >>> claude_generation("claude-sonnet-4-5-20250929"), claude_generation("kimi-k2")

@@ -81,7 +81,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     Attributes:
         inner: The flux that this one wraps: steps before and after it run in one loop. For subclasses only.
-        opens: Opens each stream of `inner`, if its owner closes the streams that are still open.
+        opens: If set, opens the streams of `inner`, whose owner then closes those that are still open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -255,7 +255,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return _StepFlux(self, items.scan(accumulator, seed), anew=True)
 
     def take(self, count: int) -> Flux[T_co]:
-        """The first `count` items; the source is closed when the reader asks for more, and never pulled further."""
+        """The first `count` items; no further item is pulled, and the source is closed when the reader asks for more."""
         if count < 0:
             raise UsageError(f"take({count}): a number of items cannot be negative")
         return Flux(lambda: items.take(self, count))
@@ -299,8 +299,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[Any]:
         """The items of the source that `mapper` returns for each item (Mono, Flux, awaitable, observable), concurrently.
 
-        Items come in order of arrival (`concat_map` keeps the source's order), from at most `max_concurrent` runs; the
-        source is pulled ahead by as many items.
+        Items come in order of arrival (`concat_map` keeps the source's order), from at most `max_concurrent` runs; up to that
+        many items are pulled from the source in advance.
         """
         if max_concurrent < 1:
             raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")

@@ -227,7 +227,7 @@ def _decision_text(decision: DecisionData) -> str:
         return f"{decision['hook']} failed"
     value = next((value for name, value in verdict.items() if name != "verdict"), None)
     reason = f" ({value})" if isinstance(value, str) and value else ""
-    return f"{decision['hook']} said {verdict['verdict']}{reason}"
+    return f"{decision['hook']} returned {verdict['verdict']}{reason}"
 
 
 def _usage(calls: Sequence[RunPart]) -> Usage:

@@ -57,7 +57,7 @@ def header_line(mark: str = "", content: bool = True, origin: str = "recorder") 
 
 
 class ErrorText(NamedTuple):
-    """The text of an exception, which itself would keep its frames alive.
+    """The text of an exception. It is kept instead of the exception, which would keep its frames alive.
 
     Attributes:
         fields: Its class, its text, and its attributes that are data.

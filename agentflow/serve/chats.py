@@ -2,12 +2,12 @@
 
 Rules:
 
-1. The session is the server's. Pages send their whole conversation; only the user's new messages at its end are taken,
-   known by their ids, and what answers the calls that wait.
-2. A page that sends its last messages again, without a reply after them, retries or has edited them: the call that they
-   began is removed from the session, and begins again.
+1. The session is the server's. Pages send their whole conversation. The server takes only the user's new messages at its
+   end, recognised by their ids, and the answers to pending calls.
+2. If a page sends its last messages again, without a reply after them, the user retries or has edited them: the call that
+   they began is removed from the session, and a new one begins.
 3. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
-   continues it. A result answers such calls only; all other calls take a decision.
+   continues it. A result can only answer such a call; all other calls need a decision.
 4. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
 """
 
@@ -51,7 +51,7 @@ class ChatRequest:
         earlier: The ids of the user's messages before them.
         decide: Returns the page's decision of a call that waits; None if it has none.
         results: Results of the page's tools, as they return them, by the calls' ids.
-        answers: Whether it answers calls, and so does not send its last messages again.
+        answers: Whether it answers pending calls. If so, its last messages are not a retry.
         system: Instructions in addition to the agent's own.
         tools: The page's tools.
     """
@@ -72,7 +72,7 @@ class Chat:
 
     Attributes:
         run: The run.
-        history: The conversation when it began, if the page had another one.
+        history: The conversation at the start of the run, if the page's conversation differs from it.
     """
 
     run: ServedRun
@@ -113,7 +113,7 @@ class Chats:
         """Start the run of a request, or continue the session; a run that exists is only read.
 
         Raises:
-            Refusal: It does not fit.
+            Refusal: The request is invalid, or does not match the state of the session.
         """
         name = f"{self._protocol} {place.stored} {request.run_id}"
         run_id = f"chat_{hashlib.sha256(name.encode()).hexdigest()[:32]}"

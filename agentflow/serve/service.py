@@ -59,8 +59,8 @@ class Service:
 
     Attributes:
         agents: The agents that run in this process, by name.
-        durable: The calls of the others.
-        closing: Called when the server stops: what route modules have to release.
+        durable: The calls of durable agents, which run in workers.
+        closing: Functions of route modules, called when the server stops, to release their resources.
 
     Raises:
         UsageError: No agents, two of one name, or a name that does not fit into a path.
@@ -122,7 +122,7 @@ class Service:
     # ---- sessions
 
     def session(self, owner: str, agent: str, public: str | None = None) -> StoredSession:
-        """Return the name of a user's session; a new one without an id.
+        """Return the name of a user's session; that of a new session if no id is passed.
 
         Raises:
             Refusal: There is no such agent, or the id is malformed.
@@ -297,7 +297,7 @@ class Service:
 
         Args:
             call: The call.
-            session: If it runs here, a session that is not of the store.
+            session: A session that is not in the store, if the call runs in this process.
 
         Raises:
             Refusal: It cannot start.
@@ -325,7 +325,7 @@ class Service:
             raise
 
     async def find_request(self, owner: str, place: StoredSession, key: str) -> ServedRun | None:
-        """Return the run of a request that was made before under an id of its own, if it still exists."""
+        """Return the run of an earlier request with its own id, if the run still exists."""
         if not self.is_durable(place):
             return self.runs.of_owner(owner, key)
         await self.history(place)
@@ -364,7 +364,7 @@ class Service:
         await stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
 
     async def last_end(self, owner: str, place: StoredSession, session: Session) -> EndEvent:
-        """Return how the last call of a loaded session ended, on which no run works."""
+        """Return how the last call of a loaded session ended. No run may be working on the session."""
         run_id = full_session(session).machine.run_id
         run = await self.durable.find(owner, run_id) if self.is_durable(place) else self.runs.of_owner(owner, run_id)
         if run is not None and run.end is not None:

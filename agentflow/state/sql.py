@@ -6,7 +6,7 @@ Rules:
 
 1. One row per fact, one transaction per append: an append is stored completely or not at all.
 2. Versions decide: an append that expects another version than the database's writes nothing. A lease
-   (`on_conflict="wait"`, durable runs) spares writers that conflict; an append under a lost lease is refused as well.
+   (`on_conflict="wait"`, durable runs) prevents conflicting writes; an append under a lost lease is refused as well.
 3. One thread does the work in the order of the requests; the event loop never waits for a disk.
 4. Every database error becomes a `StoreError` with advice; stored data stays readable.
 """
@@ -84,7 +84,7 @@ def _connection_lost(error: Exception) -> bool:
 
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
-"""For idempotent work: try again once, at once, over another connection."""
+"""For idempotent work: retry once, without waiting, over another connection."""
 
 
 class _Lease(Claim):
@@ -289,7 +289,7 @@ class SqlStore(KeepsLogs, SessionStore):
         statuses: Collection[SessionStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
-        """Delete the sessions without a write for some time; see `SessionStore.prune`.
+        """Delete the sessions that were not written for some time; see `SessionStore.prune`.
 
         A session with a held lease (`on_conflict="wait"`) stays. The database file does not shrink; its space is reused.
         """
@@ -334,7 +334,10 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- leases
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """Wait for the session's lease (`on_conflict="wait"`, or `lease=`); None if none is needed. Waiters have no order."""
+        """Wait for the session's lease (`on_conflict="wait"`, or `lease=`); None if none is needed.
+
+        Several waiting writers get the lease in no particular order.
+        """
         if lease is None and self._on_conflict == "fail":
             return None
         return self._claimed(_Lease(session_id, self._lease_seconds if lease is None else lease, self._give_back))

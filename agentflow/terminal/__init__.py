@@ -1,4 +1,4 @@
-"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`, `progress_bar()`; in `cli/` the command.
+"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`, `progress_bar()`. The command is in `cli/`.
 
 Loaded on first use.
 """

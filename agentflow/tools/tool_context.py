@@ -29,8 +29,8 @@ DEP_MARK: Final = DepMark()
 Dep: TypeAlias = Annotated[T, DEP_MARK]
 """`db: Dep[Settings]` is filled from the call's `deps=`, and is a `Settings` to the type checker.
 
-A class that JSON cannot describe (a client, a connection) needs no mark. A class that it can describe (a dataclass, a
-pydantic model) does: without the mark, the model is asked for its fields.
+A class that JSON cannot describe (a client, a connection) needs no mark. A class that JSON can describe (a dataclass, a
+pydantic model) needs it: without the mark, the model is asked for its fields.
 """
 
 

@@ -169,7 +169,7 @@ def test_diff_says_where_two_runs_part(logs: Any) -> None:
     assert lines[:4] == [
         "they differ first at call of shop, round 1, delete: decided",
         "  - (nothing)",
-        "  + Guard said Deny (never)",
+        "  + Guard returned Deny (never)",
         "  by Guard",
     ]
     assert lines[-2:] == ["rounds 2 and 2", "tokens 0 and 0, cost unknown and unknown"]
@@ -179,7 +179,7 @@ def test_diff_says_where_two_runs_part(logs: Any) -> None:
     page = logs("diff", "free.jsonl", "guarded.jsonl", "--html", "-").stdout
     assert "<script" not in page
     assert "default-src 'none'" in page
-    first = ["call of shop, round 1, delete: decided", "", "Guard said Deny (never)", "Guard"]
+    first = ["call of shop, round 1, delete: decided", "", "Guard returned Deny (never)", "Guard"]
     assert cells(page)[:8] == ["where", "free.jsonl", "guarded.jsonl", "hooks", *first]
     written = logs("diff", "free.jsonl", "guarded.jsonl", "--html", "page.html")
     assert (written.returncode, written.stdout) == (1, "written to page.html\n")

@@ -159,7 +159,7 @@ async def test_each_writable_field_of_each_event_is_recorded() -> None:
             "changed tools: 'add' became '(none)'; changed model: 'scripted' became 'other'; "
             "changed options: '(none set)' became 'temperature=0.0'"
         ),
-        'calls_add on PreReasoning: said Answer ([add {"a":1,"b":2}])',
+        'calls_add on PreReasoning: returned Answer ([add {"a":1,"b":2}])',
         'EditsAll on PreActing: changed tool_use: \'add {"a":1,"b":2}\' became \'add {"a":2,"b":2}\'',
         "EditsAll on PostActing: changed tool_result: 'success: 4' became 'success: four'",
         "EditsAll on PostReasoning: changed reasoning_result: 'It is 3.' became 'Three.'",
@@ -250,11 +250,11 @@ async def test_verdicts_and_failures_are_recorded() -> None:
     failed = "fails on PreReasoning: failed with RuntimeError (half done)"
     assert [str(record) for record in recorder.records if isinstance(record, HookRecord)] == [
         failed,
-        "judge on PreActing: said Deny (not that)",
+        "judge on PreActing: returned Deny (not that)",
         failed,
-        "vetoes on PreToolRound: said Deny (no more rounds)",
+        "vetoes on PreToolRound: returned Deny (no more rounds)",
         failed,
-        "ends on PostReasoning: said Stop (enough)",
+        "ends on PostReasoning: returned Stop (enough)",
     ]
 
 
@@ -273,8 +273,8 @@ async def test_shadows_are_recorded_as_what_would_have_been() -> None:
     reply = await agent_with(Strict(), recorder).call("1 + 2?")
     assert reply.text == "It is 3."
     assert [str(record) for record in recorder.records if isinstance(record, HookRecord)] == [
-        "Strict in the shadow, on PreActing: said Deny (no sums)",
-        "Strict in the shadow, on PostReasoning: changed reasoning_result: 'It is 3.' became 'I cannot say.'",
+        "Strict (shadow) on PreActing: returned Deny (no sums)",
+        "Strict (shadow) on PostReasoning: changed reasoning_result: 'It is 3.' became 'I cannot say.'",
     ]
     explained = recorder.explain(reply)
     assert (explained.hooks, [record.event for record in explained.shadows]) == ((), ["PostReasoning"])
@@ -362,11 +362,13 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
     recorder = Recorder()
     reply = await agent_with(answers, recorder).call("1 + 2?")
     assert [str(record) for record in recorder.explain(reply).shaped] == [
-        "answers on PreReasoning: said Answer (I know that.)"
+        "answers on PreReasoning: returned Answer (I know that.)"
     ]
     recorder = Recorder()
     reply = await agent_with(recovers, recorder, script=[ModelError("down")]).call("1 + 2?")
-    assert [str(record) for record in recorder.explain(reply).shaped] == ["recovers on Error: said Recover (Sorry.)"]
+    assert [str(record) for record in recorder.explain(reply).shaped] == [
+        "recovers on Error: returned Recover (Sorry.)"
+    ]
 
 
 async def test_explain_tells_what_became_of_a_tool_call() -> None:
@@ -393,7 +395,7 @@ async def test_explain_tells_what_became_of_a_tool_call() -> None:
     explained = [recorder.explain(msg) for msg in results]
     assert [[str(record) for record in one.shaped] for one in explained] == [
         [],
-        ["refuses on PreActing: said Deny (not that)"],
+        ["refuses on PreActing: returned Deny (not that)"],
         ["fails on PostActing: failed with RuntimeError (broken)"],
     ]
     assert [[record.tool_use_id for record in one.shadows] for one in explained] == [["t1"], ["t2"], ["t3"]]

@@ -132,7 +132,7 @@ def test_a_run_as_calls_rounds_and_tool_calls() -> None:
         ("tool call", "look", ["doubles"], {"input": {"x": 2}, "result": "success: result 2"}),
         (
             *("tool call", "look", ["doubles", "bounds"]),
-            {"input": {"x": 10}, "result": "denied: Denied: too much", "decided": "bounds said Deny (too much)"},
+            {"input": {"x": 10}, "result": "denied: Denied: too much", "decided": "bounds returned Deny (too much)"},
         ),
     ]
     results = "tool: [look: success: result 2] [look: denied: Denied: too much]"
@@ -152,7 +152,7 @@ def test_two_runs_compared() -> None:
         (first, "request", "user: hello", "user: go", hooks),
         (first, "reply", *asked, hooks),
         (third, "input", {"x": 10}, {"x": 3}, acting),
-        (third, "decided", "bounds said Deny (too much)", None, acting),
+        (third, "decided", "bounds returned Deny (too much)", None, acting),
         (third, "result", "denied: Denied: too much", "success: result 3", acting),
         (third, "tool call", None, "look {'x': 1}", ()),
         (second, "request", "user: hello", "user: go", hooks),
@@ -175,9 +175,9 @@ def test_what_hooks_decide() -> None:
     """A decision is listed with its subject, and with its reason if that is a text, and stays there until the end."""
     denied, answered = recorded([], "done", closes), recorded([], "done", answers)
     (deny,), (answer,) = calls_of(denied), calls_of(answered)
-    assert (deny.facts["decided"], deny.facts["end"], deny.parts) == ("closes said Deny (closed)", "denied", [])
+    assert (deny.facts["decided"], deny.facts["end"], deny.parts) == ("closes returned Deny (closed)", "denied", [])
     assert answer.facts["reply"] == "canned"
-    assert [each.facts["decided"] for each in answer.parts] == ["answers said Answer"]
+    assert [each.facts["decided"] for each in answer.parts] == ["answers returned Answer"]
     assert diff_runs(answered, denied).rounds == (1, 0)
     assert diff_runs(denied, answered).rounds == (0, 1)
 

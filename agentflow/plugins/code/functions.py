@@ -1,13 +1,13 @@
-"""How a program calls functions, as text: each sandbox runs it inside, before the program.
+"""The code with which a program in a sandbox calls functions. Each sandbox runs the text of this module before the program.
 
-It uses only the Python that all sandboxes have: no inheritance, no generators, no imports but of `json`.
+It uses only the Python that all sandboxes have: no inheritance, no generators, no imports except `json`.
 """
 
 from typing import Any
 
 
 def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> dict[str, Any]:
-    """Return the names of a program for calls of functions.
+    """Return the names with which a program can call functions.
 
     Args:
         exchange: Sends a message as JSON, and returns the answer.

@@ -1,6 +1,6 @@
 """Checks by code: the answer's text, the tools in their order, and the cost.
 
-A limit that cannot be evaluated is an error, and the trial has not passed: so is one on the cost if the price is unknown.
+A limit that cannot be evaluated is an error, and the trial fails. An example is a limit on the cost if the price is unknown.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class UsesTools:
 
     def __post_init__(self) -> None:
         if self.tools is None and not self.without:
-            raise UsageError("UsesTools() has no names. Set tools, or without.")
+            raise UsageError("UsesTools() has no names. Set tools= or without=.")
         if self.order not in ("exact", "in_order", "any_order"):
             raise UsageError(f"UsesTools(order={self.order!r}): legal are 'exact', 'in_order' and 'any_order'.")
 

@@ -1,4 +1,4 @@
-"""Facts and messages without secrets, for stores and side model calls, and the way back."""
+"""Remove secrets from facts and messages, for stores and side model calls, and restore facts from a store."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
 
 
 def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
-    """Return a message without secrets; a sealed thought with a secret loses the secret, and its seal, which no longer
-    matches."""
+    """Return a message without secrets. A signed thought that contains a secret loses the secret and its signature, which
+    no longer matches."""
     msg = cleaning.message(msg)
     if not any(isinstance(block, ThinkingBlock) for block in msg.content):
         return msg
@@ -106,7 +106,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
-        case Mapping():  # also of verdicts: the decisions of a resume
+        case Mapping():  # verdicts have some too: the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
             return renamed_keys(items, {key: cleaning.text(key, replacer) for key in mapping})
@@ -134,7 +134,7 @@ def vault_of(facts: Sequence[Fact]) -> Vault | None:
 
 
 class Restoring:
-    """Restores a session's facts from a store's: with originals for hooks and readers that had them.
+    """Restores a session's facts from stored ones, with the original values where hooks and readers had them.
 
     Args:
         cleaning: The session's cleaner.

@@ -3,10 +3,10 @@
 Rules:
 
 1. The supported syntax is a positive list: plain words, quotes, `$x` and `${x}` as whole words, assignments of known words,
-   `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash read these alike. Everything else is a
-   doubt.
+   `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash read these alike. A script
+   with anything else cannot be judged.
 2. tree-sitter's bash grammar finds the tokens. Each must have a form that a shell cannot read in another way, with only blanks
-   and known operators between them: a misparse becomes a doubt rather than an overlooked command.
+   and known operators between them: a misparse makes the script one that cannot be judged, and no command is overlooked.
 3. A command that runs another one (`timeout 5 make`) is judged as that command, if only plain arguments precede it.
 4. A word with an expansion may become anything: an option, several words, or none.
 """
@@ -32,7 +32,7 @@ Shell: TypeAlias = Literal["bash", "sh"]
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """A word, or several, or none, unknown before the script runs; `text` is its source."""
+    """One word, several or none, which are unknown until the script runs; `text` is the source."""
 
     text: str
 
@@ -77,7 +77,7 @@ _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
 _PIECE = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-# One repetition over distinct beginnings: nested repetitions would take exponential time for a word that is not plain.
+# One repetition of alternatives that begin differently: a nested one would take exponential time for other words.
 _PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
 _EXPANSION = re.compile(rf"\$(?:{_NAME}|\{{{_NAME}\}})")
 _QUOTED_EXPANSION = re.compile(rf'"{_EXPANSION.pattern}"')

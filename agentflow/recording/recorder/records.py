@@ -180,10 +180,10 @@ class HookRecord(RunRecord):
             digests = f"{edit.before.digest or '(nothing)'} became {edit.after.digest}"
             effects.append(f"changed {edit.field}{texts or f': {digests}'}")
         if self.verdict:
-            effects.append(f"said {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
+            effects.append(f"returned {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
         if self.error:
             effects.append(f"failed with {self.error}" + (f" ({self.detail})" if self.detail else ""))
-        how = {"on_event": "on", "around": "around", "shadow": "in the shadow, on"}[self.via]
+        how = {"on_event": "on", "around": "around", "shadow": "(shadow) on"}[self.via]
         return f"{self.hook} {how} {self.event}: {'; '.join(effects) or 'let it pass'}"
 
 

@@ -46,7 +46,7 @@ _INTERVAL = 0.25
 """Seconds between two checks of the files."""
 _HEARTBEAT = 15.0
 _PATIENCE = 1.0
-"""Seconds within which new logs are read for the list; the page requests the others later."""
+"""Seconds to spend on reading new logs for one answer; the page requests the rest later."""
 _LARGEST = 16_000_000  # bytes of a request body
 _AT_ONCE = 1_000_000  # bytes of lines in one update
 

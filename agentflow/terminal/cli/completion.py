@@ -3,7 +3,7 @@
 Rules:
 
 1. Click generates the script; this command prints, installs or removes it.
-2. A configuration file of the user gets one marked line, once; uninstalling leaves the rest unchanged.
+2. Installing adds at most one marked line to the user's configuration file; uninstalling removes only that line.
 3. Agents are found by reading the folder's files, never by importing them.
 """
 

@@ -39,7 +39,7 @@ StoreFlaw: TypeAlias = Literal[
 
 
 class AppendOptions(TypedDict, total=False):
-    """The arguments of a store with versions, besides the facts."""
+    """The optional arguments of `append`, for stores with versions."""
 
     expected: int
     claim: Claim

@@ -1,8 +1,8 @@
 """OpenAI's `/responses` wire: a reply as a JSON body or as a list of events.
 
 Reasoning is an item of its own. Its text is sent if the request asks for a summary, its encrypted content if the request
-includes it. The id of an item that directly follows reasoning records that, so that this server can require the reasoning
-again.
+includes it. The id of an item shows whether it directly follows reasoning, so that this server can require the reasoning
+in later requests.
 """
 
 import re
@@ -26,7 +26,7 @@ _THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
 
 
 class _Made(NamedTuple):
-    """An output item, with its events before completion."""
+    """An output item, and the events that precede its completion."""
 
     item: JsonObject
     begin: JsonObject

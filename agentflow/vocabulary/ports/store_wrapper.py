@@ -15,8 +15,8 @@ __all__ = ["StoreWrapper"]
 class StoreWrapper(SessionStore):
     """A store that delegates to another one.
 
-    Each method calls the same method of the inner store, and no other: data that is imported, forked or pruned there
-    does not pass through this one's `append`, `load` or `delete`.
+    Each method only calls the same method of the inner store: an import, fork or prune there does not call this
+    wrapper's `append`, `load` or `delete`.
 
     Args:
         inner: The other store.
