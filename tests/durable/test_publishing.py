@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from agentflow import Msg, ToolUseBlock, Usage
+from agentflow import Msg, PostReasoning, ToolUseBlock, Usage
 from agentflow.durable.publishing import EventPublisher
 from agentflow.durable.records import events_in
 from agentflow.durable.tables import Tables
@@ -38,3 +39,18 @@ async def test_a_result_is_published_once_whatever_its_state(tmp_path: Path) -> 
     counted = {"RunTaken": 2, "PostReasoning": 1, "PreActing": len(STATES), "PostActing": len(STATES)}
     assert Counter(event.type for event in found) == counted
     assert [event.data["tool_result"]["state"] for event in found if event.type == "PostActing"] == STATES
+
+
+async def test_events_of_a_moment_are_written_together(tmp_path: Path) -> None:
+    """While the run continues, in one batch; at its end without a pause."""
+    events = [PostReasoning(reasoning_result=Msg.assistant("Hm."), usage=Usage()) for _ in range(3)]
+    tables = Tables(f"sqlite:///{tmp_path / 'runs.db'}")
+    try:
+        async with EventPublisher(tables, "r", "r", "one") as publisher:
+            for event in events:
+                await publisher.publish(event)
+                await asyncio.sleep(0.001)
+        batches = list(tables.events("r", 0))
+    finally:
+        tables.dispose()
+    assert [(batch.first, batch.last) for batch in batches] == [(1, 1), (2, 4)]

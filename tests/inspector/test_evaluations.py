@@ -36,6 +36,13 @@ async def write(folder: Path, name: str, answers: dict[str, str], *cases: Case, 
     os.utime(folder / name, (at, at))
 
 
+def test_at_most_a_thousand_files_are_listed(tmp_path: Path) -> None:
+    """The last ones by name."""
+    for number in range(1_001):
+        (tmp_path / f"{number:04}.json").write_text(f'{HEAD}, "trials": []}}', "utf-8")
+    assert len(Evaluations([tmp_path]).rows()) == 1_000
+
+
 @pytest.fixture
 async def results(tmp_path: Path) -> Path:
     """A folder with two evaluations, of which the later is worse and has another case, a damaged file and another one."""

@@ -18,16 +18,18 @@ import pytest
 from click.testing import CliRunner
 from inspected import clerk, client, lines_of, serving
 
-from agentflow import Hook, PostActing, ToolUseBlock
+from agentflow import Agent, Hook, PostActing, PreReasoning, ToolUseBlock
 from agentflow.errors import StoreError, UsageError
-from agentflow.plugins import Recorder
+from agentflow.plugins import Breakpoint, Pause, Recorder
 from agentflow.recording.diffing import diff_runs
 from agentflow.recording.reading import RunLogError, load, read_lines
 from agentflow.serve.inspector import export
 from agentflow.serve.inspector.comparing import compare
 from agentflow.serve.inspector.logs import Logs, RunRow
 from agentflow.serve.inspector.one_file import PAGE, bundle, page_with
+from agentflow.serve.inspector.pauses import _shown
 from agentflow.terminal.cli.inspect_command import inspect
+from agentflow.testing import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,6 +148,25 @@ def test_a_log_that_is_replaced_is_read_from_its_beginning(tmp_path: Path, lines
     assert [told(run, "outcome", "problem") for run in logs.runs()] == [("" if lines else "completed", "")]
     file.write_text(lines_of(*["another one"] * 7), "utf-8")
     assert [told(run, "rounds", "problem") for run in logs.runs()] == [(7, "")]
+
+
+def test_a_line_that_is_not_written_yet_is_read_when_it_is(tmp_path: Path) -> None:
+    """However many of its characters are there at a look: the list, and the lines that the page gets."""
+    whole = lines_of("one", "two").encode()
+    begin = whole.rindex(b"\n", 0, -1) + 1
+    for length in range(len(whole) - begin):
+        file = tmp_path / f"{length}.jsonl"
+        file.write_bytes(whole[: begin + length])
+        logs = Logs([file])
+        (run,) = logs.runs()
+        source = logs.source(run.id)
+        assert source is not None
+        assert (told(run, "rounds", "outcome", "problem"), source.torn) == ((2, "", ""), 0)
+        first, position = source.lines()
+        file.write_bytes(whole)
+        rest, _ = source.lines(position)
+        assert [told(each, "outcome", "problem") for each in logs.runs()] == [("completed", "")]
+        assert (first, rest, source.torn) == (whole[:begin], whole[begin:], 0)
 
 
 @pytest.mark.parametrize("text", ["x" * 500, "word " * 100, "  two\n\nlines "])
@@ -385,3 +406,18 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=30)
     assert (out, error, process.returncode) == ("", "", 0)
+
+
+async def test_a_pause_shows_the_path_of_its_agent() -> None:
+    """That of a sub-agent begins with the calls that it is part of."""
+    shown: list[str] = []
+
+    async def attend(pause: Pause) -> None:
+        shown.append(_shown(pause)["agent"])
+        pause.resume()
+
+    point = Breakpoint(PreReasoning, ask=attend)
+    inner = Agent("inner", ScriptedModel(["Fine."]), hooks=[point])
+    script = ScriptedModel([ToolUseBlock("t", "inner", {"message": "Hm?"}), "Ok."])
+    await Agent("outer", script, tools=[inner.as_tool()], hooks=[point]).call("Ask.")
+    assert shown == ["outer", "inner/inner", "outer"]

@@ -22,6 +22,7 @@ from agentflow import (
     Msg,
     Output,
     Reply,
+    RunContext,
     ThinkingBlock,
     ToolUseBlock,
     tool,
@@ -198,6 +199,21 @@ async def test_a_function_is_the_last_step() -> None:
     agent = clerk(calls("book", {"customer": "Ada"}), calls("book", GOOD, "t2"), hooks=[Watch()])
     reply = await agent.call("x", output=book, deps=desk)
     assert (reply.output.customer, desk, seen) == ("Ada", ["Ada 3"], ["PreActing", "PostActing"])
+
+
+async def test_the_value_of_the_last_step_is_validated_with_the_context() -> None:
+    """A function that validates it may have the run's context, as for any other form."""
+
+    async def book(customer: str, total: int) -> str:
+        """Book it."""
+        return f"{customer} {total}"
+
+    def named(value: str, context: RunContext) -> str:
+        return f"{context.agent.name}: {value}"
+
+    agent = clerk(calls("book", GOOD))
+    reply = await agent.call("x", output=Output(book, validate=named))
+    assert reply.output == f"{agent.name}: Ada 3"
 
 
 async def test_a_step_by_words() -> None:

@@ -312,6 +312,35 @@ def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
     assert run_virtual(main()) == 60
 
 
+@pytest.mark.parametrize(("beside", "worked"), [(False, 0.0), (True, 8_000.0)])
+def test_a_pause_in_a_sub_agent_is_a_wait_of_its_tool_unless_another_works(beside: bool, worked: float) -> None:
+    """The duration of the tool's work is without the time in which all its parts wait."""
+    durations: list[float | None] = []
+
+    @on(PostActing)
+    def note(event: PostActing) -> None:
+        durations.append(event.duration_ms)
+
+    def inner(*hooks: Hook) -> Agent:
+        said = ["Fine."] if hooks else [lambda: asyncio.sleep(8), "Fine."]
+        return Agent("inner", ScriptedModel([said]), hooks=hooks, clock=LoopClock())
+
+    agents = [inner(Breakpoint(PreReasoning, ask=forever, limit=60, otherwise="continue")), *[inner()] * beside]
+
+    @tool(timeout=None)
+    async def asks_all() -> str:
+        """Ask."""
+        await asyncio.gather(*[agent.call("Hm?") for agent in agents])
+        return "asked"
+
+    async def main() -> float:
+        script = ScriptedModel([ToolUseBlock("t", "asks_all", {}), "Done."])
+        await Agent("outer", script, tools=[asks_all], hooks=[note], clock=LoopClock()).call("Ask.")
+        return asyncio.get_running_loop().time()
+
+    assert (run_virtual(main()), durations) == (60.0, [worked])
+
+
 async def test_the_end_of_a_pause_is_the_same_for_all_who_wait_for_it() -> None:
     """A debugger that waits for the end continues after a decision and after the limit, and can tell which it was."""
     seen: list[str] = []

@@ -21,11 +21,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import Postgres
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.state.engine import postgres_options
 from agentflow.state.explain import explain
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
@@ -592,6 +593,19 @@ async def test_a_password_is_shown_nowhere() -> None:
             await store.load("s")
         assert "secret" not in "".join(traceback.format_exception(caught.value))
         await store.close()
+
+
+@given(st.sets(st.sampled_from(["application_name", "connect_timeout", "options"])), st.floats(0.1, 100))
+def test_options_of_a_postgres_url_take_precedence(given_names: set[str], timeout: float) -> None:
+    """Only those that it lacks are added; a connection may take the store's timeout, and at least two seconds."""
+    url = make_url("postgresql+psycopg://host/db").set(query=dict.fromkeys(given_names, "7"))
+    added = {
+        "application_name": "agentflow",
+        "connect_timeout": max(2, round(timeout)),
+        "options": f"-c idle_in_transaction_session_timeout={int(timeout * 1000)} -c more=1",
+    }
+    expected = {name: value for name, value in added.items() if name not in given_names}
+    assert postgres_options(url, timeout, " -c more=1") == expected
 
 
 def test_wrong_options() -> None:

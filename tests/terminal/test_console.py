@@ -174,6 +174,27 @@ async def test_a_console_leaves_no_watcher_behind(shown: Any) -> None:
     assert questions._watchers == []
 
 
+@pytest.mark.parametrize(
+    ("terminal", "quiet", "text", "drawn"),
+    [
+        (True, False, "", True),
+        (True, False, "An open line", False),
+        (True, True, "", False),
+        (False, False, "", False),
+    ],
+)
+async def test_a_wait_is_drawn_below_whole_lines_of_a_terminal(
+    shown: Any, terminal: bool, quiet: bool, text: str, drawn: bool
+) -> None:
+    """Not in a file, not if it is quiet, and not in a line of the model's that is not complete."""
+    screen = Screen(make_console(file=(file := Tty() if terminal else io.StringIO())), quiet=quiet, markdown=False)
+    screen._open = text
+    screen.waiting("connects")
+    before = file.getvalue()
+    screen.end()
+    assert ("connects" in before, questions._watchers) == (drawn, [])
+
+
 async def test_quiet_is_the_words_alone_on_a_terminal_too(shown: Any) -> None:
     """Nothing is drawn, not even a wait."""
     busy = ModelError("busy", retryable=True, retry_after=0.0)
