@@ -256,5 +256,5 @@ def test_arguments_that_make_no_sense() -> None:
         GoalJudge("good", max_rounds=-1)
     with pytest.raises(UsageError, match="empty"):
         GoalJudge(" ")
-    with pytest.raises(UsageError, match="either a text or a function"):
+    with pytest.raises(UsageError, match="only used with a text as criterion"):
         GoalJudge(has_source, "openai/gpt-5-mini")
