@@ -140,7 +140,7 @@ class Events:
     def of(self, owner: Owner) -> Events:
         """Return the same events for another owner."""
         other = copy(self)
-        other._owner, other.in_chain = owner, ()
+        other._owner, other._frame, other.in_chain = owner, None, ()
         return other
 
     @property

@@ -366,8 +366,10 @@ def detached(run: R) -> R:
         The clone that continues instead.
     """
     clone = copy(run)
-    run.journal.continue_with(run.journal.facts)  # both read one list: the context of hooks reads the old run's
+    run.journal.continue_with(run.journal.facts)  # both read one list: contexts that hooks kept read the old run's
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
+    clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
+    clone.make_context(run.context.state)  # the old one refuses what hooks of its last events request
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal

@@ -46,6 +46,7 @@ class Journal:
         requested: Facts requested by synchronous functions and not written yet.
         unannounced: Stored messages that are not part of another event, with their origins.
         announcements: The number of `MessagesAdded` events in a row.
+        announcing: The messages whose event is being emitted, with their origin.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Journal:
         "_session",
         "_unmade",
         "announcements",
+        "announcing",
         "awaits_place",
         "machine",
         "requested",
@@ -72,6 +74,7 @@ class Journal:
         self.requested: tuple[Fact, ...] = ()
         self.unannounced: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
         self.announcements = 0
+        self.announcing: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
 
     @property
     def facts(self) -> list[Fact]:
@@ -172,10 +175,12 @@ class Journal:
     async def announce(self, events: Events) -> None:
         """Emit `MessagesAdded` for stored messages that are not part of another event."""
         while self.unannounced:
-            (messages, origin), *rest = self.unannounced
-            self.unannounced = tuple(rest)
+            self.announcing, self.unannounced = self.unannounced[:1], self.unannounced[1:]
             self.announcements += 1
-            await events.emit(MessagesAdded, (messages, origin))
+            try:
+                await events.emit(MessagesAdded, self.announcing[0])
+            finally:
+                self.announcing = ()
         if not self.requested:
             self.announcements = 0
 

@@ -120,3 +120,23 @@ def test_the_laws_hold_in_the_corners(corner: Corner, data: st.DataObject) -> No
     program = corner(data.draw)
     note(repr(program))
     run(lambda: check_program(program))
+
+
+def test_a_suspended_reply_is_not_stored_if_a_hook_then_interrupts_the_call() -> None:
+    """Events fold to the history: the reply is stored when the call is resumed."""
+    hooks = (
+        HookPlan("PostCall", "inject-interrupt", 0, priority=10),
+        HookPlan("PostReasoning", "Suspend"),
+    )
+    run(lambda: check_program(Program((), hooks, session="named")))
+
+
+def test_the_event_that_a_call_was_emitting_when_it_was_abandoned_is_emitted_again() -> None:
+    """A hook of it ignored every cancellation; events still fold to the history."""
+    hooks = (
+        HookPlan("PostActing", "inject-raise", priority=10),
+        HookPlan("Error", "swallow", 0, priority=10),
+        HookPlan("MessagesAdded", "inject-raise", 0, on_failure="abort", priority=10),
+    )
+    calls = ((Piece("call", id="t1", name="slow_look"),),)
+    run(lambda: check_program(Program(calls, hooks, path=Path("call", 0, 0.5), max_iterations=1)))

@@ -450,6 +450,26 @@ def test_hooks_of_the_end_of_an_abandoned_call_read_its_whole_trace() -> None:
     assert seen == [("add", "success"), ("stubborn", "interrupted")]
 
 
+def test_hooks_of_the_end_of_an_abandoned_call_can_use_its_context() -> None:
+    """What they inject is stored and announced, and the call has its last event."""
+    seen: list[Event] = []
+    session = Session.fresh()
+
+    @on(PostActing)
+    def note(event: PostActing) -> None:
+        event.context.inject("It did not end.")
+
+    async def main() -> None:
+        model = ScriptedModel([use("t1", "stubborn")])
+        hooks = [note, on(Event, observer=True)(seen.append)]
+        with pytest.raises(CallTimeoutError):
+            await Agent("a", model, tools=[stubborn], hooks=hooks).call("go", timeout=10, session=session)
+
+    run_virtual(main())
+    assert [msg.text for msg in session.messages][-1] == "It did not end."
+    assert [type(event).__name__ for event in seen][-3:] == ["PostToolRound", "MessagesAdded", "CallEnded"]
+
+
 async def test_an_abandoned_tool_is_collected_in_any_order() -> None:
     """The garbage collector may close the tool's coroutine before the code that drives it."""
     work = asyncio.sleep(3600)
