@@ -73,7 +73,9 @@ class _Fold:
         elif isinstance(event, MessagesAdded):
             self._added(event)
         elif isinstance(event, PostCall):
-            if event.outcome == "suspended":  # the reply is stored when the call is resumed, even if a hook interrupts this one
+            if (
+                event.outcome == "suspended"
+            ):  # the reply is stored when the call is resumed, even if a hook interrupts this one
                 self.final = None
             elif not _failed(event):
                 self.final = event.final_message

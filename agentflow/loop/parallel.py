@@ -44,7 +44,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
         finally:
             tasks.failures.clear()
             del cancellation, failure, signals  # their tracebacks hold this frame
-    if tasks.cancelled or tasks.waiting:  # the run was stopped before its cancellation arrived in this task
+    if scope.stopped:  # the run was stopped before its cancellation arrived in this task
         scope.check()
 
 

@@ -5,19 +5,25 @@ A bounded part of `soak_replay.py`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from laws_harness import run
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
-from laws_recorded import KEPT, STAYING, acting_beside, program_departs, team_departs
-from test_laws_replay import NAMES, replayable
+from laws_recorded import KEPT, STAYING, DefaultIds, acting_beside, program_departs, team_departs
+from test_laws_replay import NAMES, lived, replayable
+
+from agentflow.recording.entries import RequestEntry
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay
 
 
 @pytest.mark.parametrize(
-    "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 7023741, 8222214]
+    "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 7023741, 8222214, 17629130]
 )  # the last ones diverged once
 def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
     """It holds for sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
@@ -246,3 +252,24 @@ def test_a_chunk_comes_before_its_hook_that_was_cancelled(tmp_path: FilePath) ->
 def test_a_wrapper_cancels_in_its_turn(program: Program, tmp_path: FilePath) -> None:
     """Its time limit, or an interrupt that passes through it, takes effect after the steps recorded before it."""
     assert program_departs(program, "memory", tmp_path) is None
+
+
+def test_a_replay_does_not_wait_for_a_request_that_it_does_not_reach() -> None:
+    """A task of an operator sent it when the run was cancelled already; the replay may cancel the task first."""
+    program = Program(
+        (),
+        arounds=(AroundPlan("PreReasoning", "switch", 0, 0.5),),
+        path=Path("cancel-task", 3),
+        session="fresh",
+        earlier=True,
+    )
+    recorder = Recorder()
+    run(lambda: lived(program, recorder, team=DefaultIds))
+    assert any(isinstance(entry, RequestEntry) for entry in recorder.log.entries)
+
+    async def play() -> tuple[str, float]:
+        began = asyncio.get_running_loop().time()
+        done = await Replay(recorder.log).arun(DefaultIds(program).agent)
+        return str(done), asyncio.get_running_loop().time() - began
+
+    assert run(play) == ("the same as recorded", 0)

@@ -38,7 +38,16 @@ _LONGEST = 1e8
 
 
 class Order:
-    """The steps of a recording, in order."""
+    """The steps of a recording, in order.
+
+    Attributes:
+        places: The position of each step.
+        events: The events of a class, of a tool call, in a call.
+        marks: The marks of each event's hooks.
+        cuts: The last cancellation of each call.
+        unreached: The steps that a replay may not reach, by the cancellation of their call: the start and end of work
+            that a task of an operator began between the cancellation and its delivery.
+    """
 
     def __init__(self) -> None:
         self._keys: list[Key] = []
@@ -49,6 +58,8 @@ class Order:
         self._marked: dict[str, list[tuple[int, Key]]] = {}  # the steps of hooks and their events' numbers, by call
         self._seqs: dict[Key, int] = {}
         self._failures: dict[str, list[Key]] = {}
+        self.cuts: dict[str, Key] = {}
+        self.unreached: dict[Key, list[Key]] = {}
 
     def add_event(self, call: str, place: int, kind: str, use: str, seq: int, time: float) -> None:
         """Add an event; the number of its tool call distinguishes it from concurrent ones."""
@@ -93,6 +104,8 @@ class Order:
         """Add the next step; for an event, with the time at which its hooks started."""
         self._keys.append(key)
         self._times.append(max(time, self._times[-1]) if self._times else time)
+        if key[0] == "cut":
+            self.cuts[str(key[1])] = key
 
     def add_chunk(self, n: int, place: int, call: str, seq: int, time: float) -> None:
         """Insert a chunk: before later steps and the hooks of its event, after earlier steps of the same work."""
@@ -240,6 +253,8 @@ class Progress:
         before = self._next
         while self._next < len(self._done_steps) and self._done_steps[self._next]:
             self._next += 1
+        for other in self._order.unreached.get(key, ()):
+            self.mark_done(other)
         if self._next != before:
             self.wake()
             self.report_cancellation()

@@ -88,6 +88,7 @@ class RecordedWork:
         injected: The messages that a tool injected.
         marks: The positions of the injections, or of a decision of a race.
         interrupts: The reason for which it interrupted its call; None if it did not.
+        cut: The cancellation of its call before it began.
     """
 
     n: int
@@ -103,6 +104,7 @@ class RecordedWork:
     marks: list[tuple[MarkEntry, Due]] = field(default_factory=list[tuple[MarkEntry, Due]])
     children: list[str] = field(default_factory=list[str])
     interrupts: str | None = None
+    cut: Key | None = None
 
 
 class Script:
@@ -295,6 +297,7 @@ class Script:
     def _begin(self, reply: RecordedWork, call: str) -> None:
         self._entries_seen += 1
         self.order.add(("begun", reply.n, 0), reply.time)
+        reply.cut = self.order.cuts.get(call)
         self._by_number[reply.n] = reply
         self._owners[reply.n] = call
         self._running[call][reply.n] = reply
@@ -321,6 +324,8 @@ class Script:
         self.order.add(("over", entry.n, 0), entry.time)
         reply.over = Due(entry.time, self.total, self._apart(entry.n))
         reply.end, reply.error = entry.end, entry.error
+        if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
+            self.order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
         if isinstance(entry, FinishedEntry):
             reply.result, reply.injected = entry.result, entry.injected
         self._entries_seen += 1
