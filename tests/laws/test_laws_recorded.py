@@ -258,8 +258,9 @@ def test_a_replay_does_not_wait_for_a_request_that_it_does_not_reach() -> None:
     """A task of an operator sent it when the run was cancelled already; the replay may cancel the task first."""
     program = Program(
         (),
-        arounds=(AroundPlan("PreReasoning", "switch", 0, 0.5),),
-        path=Path("cancel-task", 3),
+        (HookPlan("PreCall", "messages:dup", style="async"),),
+        (AroundPlan("PreReasoning", "switch", 0, 0.5),),
+        Path("cancel-task", 3),
         session="fresh",
         earlier=True,
     )
