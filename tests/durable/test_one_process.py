@@ -463,3 +463,16 @@ async def test_a_worker_can_be_started_again(file_url: str) -> None:
         for text in ("one", "two"):
             async with worker:
                 assert (await durable.call("Hi", session=text)).text == text
+
+
+def test_an_agents_shortcuts_have_the_defaults_of_its_client() -> None:
+    """An option that both have is the same without a value."""
+    shortcuts = ("cancel", "stream", "runs")
+    own, of_client = (
+        [
+            {name: parameter.default for name, parameter in signature(getattr(kind, each)).parameters.items()}
+            for each in shortcuts
+        ]
+        for kind in (DurableAgent, DurableClient)
+    )
+    assert own == [{name: found[name] for name in mine} for mine, found in zip(own, of_client, strict=True)]

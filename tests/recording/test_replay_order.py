@@ -15,6 +15,7 @@ from agentflow.recording.entries import MarkEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult
 from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.script import Script
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent, PostActing
 
@@ -79,6 +80,31 @@ def test_each_chunk_comes_when_it_came() -> None:
 
     _, done = recorded_and_replayed(make)
     assert done.divergence is None, str(done)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_only_entries_of_others_between_two_steps_of_a_work_keep_them_apart(beside: bool) -> None:
+    """A model's or tool's own chunks do not; those of a parallel tool do."""
+
+    def waits(seconds: float) -> Any:
+        return lambda: asyncio.sleep(seconds)
+
+    @tool(type="read")
+    async def count(name: str, each: float) -> AsyncIterator[str]:
+        """Count."""
+        for n in range(3):
+            await asyncio.sleep(each)
+            yield f"{name}{n}"
+
+    recorder = Recorder()
+    uses = [ToolUseBlock(f"t{each}", "count", {"name": f"{each}-", "each": each}) for each in (0.35, 0.3)[: 1 + beside]]
+    said = [["One", waits(0.25), " two", waits(0.25), *uses], ["Done."]]
+    agent = Agent("a", ScriptedModel(said), tools=[count], hooks=[recorder], clock=LoopClock())
+    run_virtual(agent.call("Go"))
+    works = Script(recorder.log)._by_number.values()
+    apart = [[step.apart for step in (*work.pieces, work.over) if step is not None] for work in works]
+    parallel = [[True, True, True, False], [False, True, True, False]]
+    assert apart == [[False] * (5 + beside), *(parallel if beside else [[False] * 4]), [False] * 3]
 
 
 def test_tools_and_hooks_that_inject_beside_each_other_do_so_in_the_same_order() -> None:
