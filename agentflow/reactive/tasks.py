@@ -24,7 +24,10 @@ def create_task(
     context: contextvars.Context | None = None,
 ) -> asyncio.Task[None]:
     """Create a task that works for the current one."""
-    task = loop.create_task(work, context=context)
+    if loop.get_task_factory() is None:
+        task = loop.create_task(work, context=context)
+    else:  # an eager task would run before its reader is known
+        task = asyncio.Task(work, loop=loop, context=context)
     reader = asyncio.current_task()
     if reader is not None:
         _readers[task] = ref(reader)

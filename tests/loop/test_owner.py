@@ -23,6 +23,7 @@ from agentflow import (
     Hook,
     MemoryStore,
     ModelChunk,
+    Mono,
     PreActing,
     PreReasoning,
     ReasoningChunk,
@@ -37,7 +38,7 @@ from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools.tool_context import ToolEmitter
-from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
+from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall, PreToolRound
 from agentflow.vocabulary.ports.model import ModelRequest
 
 MANY = [f"{n} " for n in range(20)]
@@ -1007,3 +1008,27 @@ def test_the_first_of_several_eager_tools_interrupts_the_run() -> None:
 
     result = "tool: t1 interrupted 'Interrupted.'; t2 interrupted 'Interrupted.'"
     assert (run_virtual(main()), steps) == (([result], 1), ["start", "end", "interrupted"])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+@pytest.mark.parametrize("operator", ["zip", "merge"])
+def test_operators_of_a_wrapper_read_its_source_with_eager_tasks(operator: str) -> None:
+    """Their own tasks start after they are known as tasks of the run."""
+
+    class Wraps(Hook):
+        def around(self, event: Event, source: Any) -> Any:
+            if not isinstance(event, PreToolRound):
+                return source
+            if operator == "zip":
+                return source.zip(Mono.just(1)).map(lambda pair: pair[0])
+            return Flux.merge(source, Flux.empty())
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        model = ScriptedModel([[use("t1", "add", a=1, b=2), use("t2", "add", a=2, b=2)], "Done."])
+        session = Session.fresh()
+        await Agent("a", model, tools=[add], hooks=[Wraps()]).call("go", session=session)
+        return [result.text for msg in session.messages for result in msg.tool_results]
+
+    assert run_virtual(main()) == ["3", "4"]
