@@ -1,8 +1,8 @@
-"""`BoundTool`: a turn's tool, its arguments, and how it last ended.
+"""`BoundTool`: the tool of a turn, its arguments, and how its last run ended.
 
 Rules:
 
-1. While it runs, only `metadata` can be assigned.
+1. While a turn runs, only its `metadata` can be assigned.
 2. Arguments are data, checked and frozen when they are assigned. Other objects are dependencies.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["BoundTool", "FullBoundTool", "StopReason", "TurnOptions"]
 E = TypeVar("E", bound=Event)
 _put = object.__setattr__
 _taking = threading.Lock()
-"""Held while a turn is checked and acquired, since threads may try at the same time."""
+"""Held while a turn is checked and acquired, since several threads may try to run it at the same time."""
 _ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
@@ -47,14 +47,14 @@ class TurnOptions(TypedDict, total=False):
     """The keyword arguments of `Turn`."""
 
     timeout: float | None
-    """The time limit of one attempt (the await, or the whole stream) in seconds; by default the tool's (60). None is no
-    limit."""
+    """The time limit of one attempt (the await, or the whole stream) in seconds; None: no limit. The default is the
+    tool's limit (60)."""
     tags: Iterable[str]
-    """Labels, by which process-wide hooks are selected."""
+    """Labels that select the process-wide hooks for the turn."""
     hooks: HookSource
     """Hooks of this turn only, as for an agent's `hooks=`."""
     metadata: Mapping[str, Any]
-    """Data that is kept with the turn. Only this may change while it runs."""
+    """Any data to keep with the turn. No other attribute can be assigned while the turn runs."""
     deps: object
     """The dependencies that the tool requests by type."""
     approval: Resolution | None
@@ -63,13 +63,13 @@ class TurnOptions(TypedDict, total=False):
     tools: ToolRegistry
     """The registry in which a tool name is looked up; `default_tools` by default."""
     process_hooks: ProcessHooks
-    """The process-wide hooks; the default ones by default."""
+    """The process-wide hooks; `agentflow.process_hooks` by default."""
     id: str
-    """Its id; a fresh one by default."""
+    """The turn's id; a new one by default."""
 
 
 class BoundTool(TakesHooks):
-    """The state of a `Turn`; see there."""
+    """The state of a turn; see `Turn`."""
 
     id: str
     tool: Tool[..., Any]
@@ -160,8 +160,8 @@ class BoundTool(TakesHooks):
 
     @property
     def duration_ms(self) -> float | None:
-        """The duration of its last run in milliseconds, including a stream's reader; None if it has not run, or is
-        running."""
+        """The duration of the last run in milliseconds, including the time of a stream's reader; None if the turn has not
+        run, or is running."""
         if self.start_time is None or self.end_time is None:
             return None
         return (self.end_time - self.start_time) * 1000
@@ -214,7 +214,7 @@ class FullBoundTool(BoundTool):
 
     @property
     def view(self) -> TurnView:
-        """The view of it that hooks receive."""
+        """The view of the turn that hooks receive."""
         use = ToolUseBlock(self.id, self.tool.name, self.arguments)
         return TurnView(
             id=self.id,
@@ -275,7 +275,7 @@ class FullBoundTool(BoundTool):
             self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
     def finish(self, reason: StopReason, now: float, output: object) -> None:
-        """Record its end. It counts as running until the hooks of `PostTurn` have run."""
+        """Record how the run ended. The turn counts as running until the hooks of `PostTurn` have run."""
         self.__dict__.update(stop_reason=reason, end_time=now, _output=output)
 
     def rest(self) -> None:

@@ -3,8 +3,8 @@
 Rules:
 
 1. There is one driver: `call`, `stream`, `block` and durable workers run this coroutine, in its own task.
-2. There is exactly one `CallEnded` per call, and it is the last event, on success, failure, interrupt, cancellation and
-   close.
+2. The last event of each call is its only `CallEnded`, however the call ends: by success, failure, interrupt,
+   cancellation or close.
 
 See `endings` for the ways in which a call ends.
 """
@@ -54,7 +54,7 @@ _WORK = ("reason", "summary", "act")
 
 
 def _outcome_so_far(machine: Machine) -> Outcome:
-    """Return the outcome of an interrupted run so far: its last facts may have stopped it."""
+    """Return the outcome of an interrupted run so far; it may have been stopped by its last facts."""
     if machine.state is not State.ASSISTANT and machine.final is not None:
         mark = machine.final.metadata.get("synthetic")
         if mark == "denied" or mark == "stopped":
@@ -70,7 +70,7 @@ class Call(RunBase):
     __slots__ = ()
 
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
-        """Make this call continue a run: a suspended one, with decisions; or one interrupted by a crash, with its
+        """Make this call continue a suspended run with the given decisions, or a run that a crash interrupted with its
         earlier decisions."""
         machine, given = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
@@ -106,7 +106,7 @@ class Call(RunBase):
         scope.start(self._execute(), self._abandon)
 
     async def _execute(self) -> None:
-        """Run the call from its first event to its last. It raises nothing; `scope.result` does."""
+        """Run the call from its first event to its last. Errors are not raised here, but by `scope.result`."""
         scope = self.scope
         scope.state = "running"
         started = self.config.clock.monotonic()
@@ -128,7 +128,7 @@ class Call(RunBase):
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
-            if not self.events.abandoned and self.scope.state != "done":  # a later call may have finished it already
+            if not self.events.abandoned and self.scope.state != "done":  # not finished by a later call already
                 end_now(self)
                 self._finish(None, None)
             raise
@@ -163,8 +163,8 @@ class Call(RunBase):
     def _abandon(self, step: int = 0) -> None:
         """Finish the call if its driver never started, or its cleanup does not finish.
 
-        Another driver ends it. If that blocks too, a second one does without the store, since the store may hang (the next
-        call loads the stored facts), a third fires only the last event, and then it is finished without awaiting.
+        Another driver ends the call. If that driver blocks too, a second one ends the call without the store, which may
+        hang (the next call loads the stored facts). A third fires only the last event; the last step does not await.
         """
         task = self.scope.task
         if task is None or task.done() or step == 3 or (step and self.over):
@@ -239,7 +239,7 @@ class Call(RunBase):
             self.additions.head = await self._system()
         if self.resumption is not None:
             await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
-            await journal.flush()  # with messages that the function for the system prompt has injected
+            await journal.flush()  # writes messages that the function for the system prompt has injected
             return None
         messages = self.settings.messages
         event: PreCall | None = None
@@ -382,7 +382,7 @@ class Call(RunBase):
         return self.session.id
 
     def halt(self) -> None:
-        """Stop at the next safe point, and leave the call open; see `agentflow.agent.shutdown`."""
+        """Stop the call at its next safe point, and leave it open; see `agentflow.agent.shutdown`."""
         self.scope.halting = True
 
     def leave(self, reason: str) -> None:

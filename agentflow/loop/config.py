@@ -3,8 +3,8 @@
 Rules:
 
 1. A call is registered in `Running` from its first event to its last.
-2. A closed agent starts no calls. Running calls are asked to stop at their next safe point, or left open as after a
-   crash. In both cases `agent.resume` continues them.
+2. A closed agent starts no calls. Its running calls are asked to stop at their next safe point, or are left open as
+   after a crash. In both cases `agent.resume` continues them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Running:
 
 @frozen
 class FrozenAgentView:
-    """A frozen description of an agent, without the agent or the functions of its tools."""
+    """A frozen description of an agent that refers neither to the agent nor to the functions of its tools."""
 
     name: str
     description: str
@@ -105,7 +105,7 @@ System: TypeAlias = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[st
 """A system prompt, or a function that returns one for each call."""
 
 OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
-"""How to handle a tool that was running when the process ended: `"tell"` the model, or `"suspend"` to ask a person."""
+"""What to do about a tool that was running when the process ended: `"tell"` the model, or `"suspend"` to ask a person."""
 
 
 @frozen

@@ -5,7 +5,7 @@ Rules:
 1. Events are built only in `fire`, `decide` and their short forms. An event without a hook or a reader costs one lookup.
 2. No coroutine is created unless it is needed: not for synchronous hooks, and not for events that only a reader
    receives.
-3. A failing hook is reported. If reporting fails, that is noted on the reported error.
+3. A failing hook is reported. If reporting fails too, the second failure is noted on the reported error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["ALL_EVENTS", "Emitted", "Events"]
 E = TypeVar("E", bound=Event)
 
 Emitted: TypeAlias = E | Awaitable[E | None] | None
-"""The result of emitting an event: None if it had no hook, the event after its hooks, or an awaitable of these."""
+"""The result of emitting an event: None if it had no hook, the event after its hooks, or an awaitable of either."""
 
 
 class Owner(Protocol):
@@ -88,10 +88,10 @@ class Events:
         buffer: Hands events to its reader; None if there is no reader.
 
     Attributes:
-        seq: The number of the last emission point, counted even if the event was not built. Code that skips an event
-            because it has no hook and no reader must count it.
-        handled: The event types that a hook handles, or all of them if there is a reader. An event of another type needs
-            not be fired.
+        seq: The number of the last emission point, counted even if no event was built there. Code that skips an event
+            without a hook and a reader must count it too.
+        handled: The event types that a hook handles, or all of them if there is a reader. Events of other types need not
+            be fired.
         iteration: The current round of reasoning.
         in_chain: The events for which hooks are running.
     """
@@ -189,7 +189,7 @@ class Events:
         return event
 
     def teller(self, kind: type[E]) -> Callable[[tuple[object, ...]], Emitted[E]] | None:
-        """Return `fire` for many events of one kind in one round, if there is a reader and no hook."""
+        """Return a faster `fire` for many events of one kind in one round, or None unless there is a reader and no hook."""
         buffer = self.buffer
         if buffer is None or self.chains[kind] is not None:
             return None
@@ -216,7 +216,7 @@ class Events:
     async def _after_hooks(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
         try:
             await waits
-        except BaseException as error:  # failed or cancelled: the reader still expects what completes a Pre event
+        except BaseException as error:  # failed or cancelled: the reader still needs the event after a Pre event
             if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
@@ -232,8 +232,8 @@ class Events:
     def decide(
         self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None, shown: bool = True
     ) -> Emitted[E]:
-        """Build an event and pass it through its chain. The caller then makes its decision a fact, and hands it over
-        afterwards.
+        """Build an event and pass it through its chain. The caller then makes the event's decision a fact, and hands the
+        event over afterwards.
 
         So the reader never sees a decision that a crash or a cancellation could undo.
 
@@ -282,8 +282,8 @@ class Events:
         return None if full is None or not self._waits() else self._after(event, full)
 
     def hand_over_after(self, writing: Awaitable[None] | None, event: Event | None) -> Awaitable[object] | None:
-        """Wait until its decision is stored, then pass an event to the reader; return an awaitable only if either needs
-        time."""
+        """Wait until the decision on an event is stored, then pass the event to the reader. Return an awaitable only if
+        one of these needs time."""
         buffer = self.buffer
         if event is None or buffer is None:
             return writing
@@ -298,8 +298,8 @@ class Events:
             await full
 
     def _waits(self) -> bool:
-        """Whether the run should wait for its reader: not during cancellation or cleanup, since the reader may have
-        left."""
+        """Whether the run should wait for its reader. During cancellation or cleanup it should not, since the
+        reader may have closed the stream."""
         return not self.scope.stopped and not self.scope.cleaning
 
     def chain_in(self, hooks: FullHookSet, kind: type[Event]) -> Chain | None:
@@ -364,7 +364,7 @@ class Events:
             self.chains = {**self.chains, kind: chain.without(hook)}
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether a `Suspend` was resolved by resuming, so that the chain should continue."""
+        """Whether the chain should ignore a `Suspend`, because the run was resumed with a decision on it."""
         if not self._owner.resuming:
             return False
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
@@ -384,7 +384,7 @@ class Events:
     def why_cancelled(self) -> str:
         """See `Faults.why_cancelled`."""
         scope = self.scope
-        if not cancel_requests() or not scope.cleans():  # cleanup was uncancelled when it began
+        if not cancel_requests() or not scope.cleans():  # requests before the cleanup were removed when it began
             return ""
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 

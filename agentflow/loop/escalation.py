@@ -42,7 +42,7 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
 
 
 class NotedOn:
-    """Runs cleanup after an error. Failures are not raised, but noted on the error, if there is one; see `attach`."""
+    """Runs cleanup after an error. If there is an error, a failure of the cleanup is noted on it; see `attach`."""
 
     __slots__ = ("_closed", "_error")
 
@@ -61,7 +61,7 @@ class NotedOn:
 
 
 def attach(error: BaseException, problem: BaseException, closed: str = "call") -> None:
-    """Note a failure during cleanup (of a call, or of a turn) on the original error, which is the one to raise.
+    """Note a failure during cleanup (of a call, or of a turn) on the original error, which the caller raises.
 
     `GeneratorExit` is raised again, since a coroutine that is being closed must not await.
     """

@@ -38,7 +38,7 @@ def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[
     """Return the history that results from the events of a session's calls, which equals the stored one.
 
     Args:
-        events: The events of one or more calls, in order (of the agent itself: an empty `source`).
+        events: The events of one or more calls of the agent itself (with an empty `source`), in order.
         messages: The initial messages of the session.
 
     Returns:
@@ -75,7 +75,7 @@ class _Fold:
         elif isinstance(event, PostCall):
             if (
                 event.outcome == "suspended"
-            ):  # the reply is stored when the call is resumed, even if a hook interrupts this one
+            ):  # the reply is stored when the call is resumed, even if a hook interrupts the current call
                 self.final = None
             elif not _failed(event):
                 self.final = event.final_message

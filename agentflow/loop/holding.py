@@ -1,13 +1,13 @@
 """Which facts may be written together with the next one, in one transaction.
 
-A store takes longer than the rest of a round, so facts that follow each other directly are written together: a reply with the
-decision on its call and the start of its tool, a result with the end of its round, an answer with the end of its call.
+A write takes longer than the rest of a round, so facts that follow each other directly are written together: a reply with
+the decision on its call and the start of its tool, a result with the end of its round, an answer with the end of its call.
 
 Rules:
 
-1. Between a fact that is held and the fact with which it is written, nothing happens that could be seen from outside: no
-   hook is called, no event is handed to a reader, no effect starts, and the run does not wait.
-2. So a crash loses a held fact only together with everything that followed from it.
+1. Nothing visible from outside happens between a held fact and the fact with which it is written: no hook is called, no
+   event is handed to a reader, no effect starts, and the run does not wait.
+2. So if a crash loses a held fact, it also loses everything that followed from this fact.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def journal_of(run: StoringRun) -> Journal:
 
 
 def may_wait(run: StoringRun, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
-    """Whether a fact is followed by another one directly.
+    """Whether another fact will directly follow this one.
 
     Args:
         run: The run, before the fact.

@@ -7,10 +7,10 @@ another event.
 Rules:
 
 1. Facts are added only here. A fact that the machine refuses is not stored.
-2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. They
-   are written together with the fact that creates the place.
+2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. Each is
+   written together with the fact that creates its place.
 3. A cancellation waits for a write in progress, so that a decision that was shown is not lost.
-4. A fact that the next fact follows directly is held, and written with it; `holding.py` has the rule.
+4. A fact that another one follows directly is held, and both are written together; see `holding.py`.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Journal:
         Args:
             fact: The fact.
             also: Facts to add with it.
-            origin: The origin of messages that are stored with it. The results of a round and a call's last message are
-                announced only if this is given (otherwise they are part of an event).
+            origin: The origin of the messages that are stored with the fact. A round's results and a call's last message
+                are announced only if this is given; otherwise an event contains them.
 
         Returns:
             An awaitable only if the store needs time.
@@ -142,7 +142,7 @@ class Journal:
     def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin) -> None:
         if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = _INJECTED  # held injections are stored after it
+            origin = _INJECTED  # what follows the message are injections that were held
         if added:
             self.unannounced = (*self.unannounced, (added, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
@@ -164,12 +164,11 @@ class Journal:
             await written(self.append(fact))
 
     def write_held(self) -> Awaitable[None] | None:
-        """Write facts that were held for the next one, since no fact follows directly. Return an awaitable only if the
-        store needs time."""
+        """Write the held facts now, since no fact follows directly. Return an awaitable only if the store needs time."""
         return None
 
     def settled(self) -> Awaitable[None] | None:
-        """Wait for the writes in progress, such as those of an abandoned driver; None if there are none."""
+        """Return an awaitable for the writes in progress, such as those of an abandoned driver; None if there are none."""
         return None
 
     async def announce(self, events: Events) -> None:
@@ -195,7 +194,7 @@ class StoredJournal(Journal):
         session: The session.
         scope: Whether the call was cancelled.
         place: Returns the position in its round of the running tool call, or None outside tools.
-        may_wait: Whether a fact, given as kind and fields, is followed by another one directly.
+        may_wait: Returns whether another fact will directly follow a fact, given as kind and fields.
     """
 
     __slots__ = ("_may_wait", "_place")
@@ -280,8 +279,8 @@ class StoredJournal(Journal):
     ) -> None:
         """Wait for the store. A cancellation is delayed, since a decision that was shown must not be lost.
 
-        It is not raised here, so that the stored facts are announced too. The run's next checkpoint raises it; if a
-        time limit inside the run cancelled the task, its next await does.
+        The cancellation is not raised here, so that the stored facts are announced too. The run's next checkpoint raises
+        it, or the task's next await if a time limit inside the run cancelled the task.
         """
         writing = asyncio.ensure_future(kept)
         cancellation: asyncio.CancelledError | None = None

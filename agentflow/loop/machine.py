@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Tool dispatch never ends the loop: after a round comes reasoning, unless a verdict stopped the call.
-2. `max_iterations=N` means N replies of the model, including rejected ones, then one summary without tools.
+1. Tool dispatch never ends the loop: reasoning follows each round, unless a verdict stopped the call.
+2. `max_iterations=N` allows N replies of the model, including rejected ones, and then one summary without tools.
 3. An illegal fact raises and changes nothing. `check` detects it before the fact is written; `apply` accepts every fact
    that passed `check`.
 4. The transcript is the fold of the facts. Apart from it, a machine stores only the state of the open run.
@@ -90,8 +90,8 @@ class Machine(Folded):
         """Apply a fact if it is legal.
 
         Returns:
-            The messages that were stored with it and that the fact does not contain: injections that waited for a legal
-            place, and synthetic results of superseded calls.
+            The messages that were stored with the fact but are not part of it: injections that waited for a legal place,
+            and synthetic results of superseded calls.
 
         Raises:
             UsageError: The fact is not legal in this state.
@@ -104,7 +104,7 @@ class Machine(Folded):
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        Only one of them may be a leading fact; the others must be of kinds that only depend on the state.
+        Only one of them may be a leading fact; the legality of each other fact must depend on the state alone.
 
         Raises:
             UsageError: A fact is illegal.
@@ -132,7 +132,7 @@ class Machine(Folded):
 
     # ---- the effects of facts; illegal ones raise first
     #
-    # Each takes the fields of its fact, in order, since a fact that was not read yet is a bare tuple.
+    # Each accepts a tuple of the fact's fields too, since a fact is not created until it is read.
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
@@ -159,7 +159,7 @@ class Machine(Folded):
     def on_resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
         """Fold a `CallResumed`."""
         self.call_id = fact.call_id
-        if self.state is SUSPENDED:  # otherwise it continues after a crash, with its earlier decisions
+        if self.state is SUSPENDED:  # otherwise the run continues after a crash, with its earlier decisions
             self.answers = dict(fact.decisions)
             self.state = AFTER_RESUME[_case_of_resume(self, fact)]
         return ()

@@ -97,7 +97,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
-    except BaseException as error:  # a signal or a cancellation is raised again by `_without_reply`'s None
+    except BaseException as error:  # raised again if it is a signal or a cancellation (`_without_reply` returns None)
         recovered = await _without_reply(run, request.model, error)
         if recovered is None:
             raise
@@ -114,8 +114,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 def _accept(
     run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
 ) -> Awaitable[object] | None:
-    """Pass the reply through the Post chain, make it a fact, and hand over the event. An awaitable is returned only if
-    that needs time."""
+    """Pass the reply through the Post chain, make it a fact, and hand over the event. Return an awaitable only if this
+    needs time."""
     events = run.events
     chain = events.chains[PostReasoning]
     if purpose == "reason" and (chain is None or (events.buffer is None and chain.passes(reply))):
@@ -215,7 +215,7 @@ def summary_prompt(run: RunBase) -> Msg:
 
 
 def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
-    """Return the options of the summary: the tools stay, so that cached thinking stays valid, but must not be called."""
+    """Return the options of the summary: tools are still listed, so cached thinking stays valid, but calls are forbidden."""
     return options.merge(_NO_CALLS) if run.config.specs else options
 
 
@@ -320,7 +320,7 @@ async def _pull(
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it
-        await _settle_incomplete(run, chunks, error, stream if attempts is None else None)  # else the stage closes it
+        await _settle_incomplete(run, chunks, error, stream if attempts is None else None)  # or the stage closes it
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise
@@ -362,7 +362,7 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
 ) -> tuple[list[ModelChunk], str]:
-    """Return the chunks, and the name of the model that produced them (empty if hooks did)."""
+    """Return the chunks, and the name of the model that produced them (empty if hooks produced them)."""
     stage = Stage(run, PreReasoning)
     attempts = Attempts(stage)
     bare = model_source(attempts, model, request)
@@ -384,7 +384,7 @@ async def _through_arounds(
 
 
 async def _model_cancelled(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
-    """Handle a `CancelledError` that the model raised itself like any other failure of a model."""
+    """Handle a `CancelledError` of the model itself, without a cancellation of the run, like its other failures."""
     try:
         raise ModelError(f"Model {model!r} raised CancelledError, but the run was not cancelled.") from error
     except ModelError as failure:
@@ -395,7 +395,7 @@ async def _model_cancelled(run: RunBase, model: str, error: asyncio.CancelledErr
 
 
 async def _recovered(run: RunBase, error: Exception) -> Msg | None:
-    """Report the failure of the model. A hook may recover with a reply."""
+    """Report the failure of the model. Return a hook's reply if a hook recovers with one."""
     recovered = await run.events.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         return None

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. Once its `PreToolRound` is emitted, a round has its `PostToolRound` on every path.
+1. Every `PreToolRound` is followed by the `PostToolRound` of its round, on every path.
 2. Results are in call order; each event is delivered when its result is available.
-3. A single call runs in the driver's task, several in their own tasks. No task outlives its round.
-4. If a round is interrupted, every call is answered before anything else is stored; if a sub-agent is suspended in it,
-   none is.
+3. A single call runs in the driver's task, several calls in their own tasks. No task outlives its round.
+4. If a round is interrupted, every call is answered before anything else is stored. If a sub-agent is suspended in the
+   round, no call is answered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["act", "close_open_round"]
 
 
 class _Round:
-    """A running round of several calls, or with a verdict or a wrapping hook; otherwise a `ToolCall` is the round."""
+    """A running round. A round of one call without a verdict or a wrapping hook is a bare `ToolCall` instead."""
 
     __slots__ = ("calls", "halted", "results", "run", "stop", "suspended", "tool_calls")
 
@@ -50,13 +50,13 @@ class _Round:
         self.halted = False
 
     def answer_rest(self, text: str, state: ToolState) -> None:
-        """Set the result of every call without one."""
+        """Set the result of each call that has none."""
         for call in self.run.machine.transcript.open_round:
             if call.id not in self.results:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
 
     def answer_interrupted(self, text: str) -> None:
-        """Set the result of every call without one. If a sub-agent is suspended in a call, suspend the round instead."""
+        """Set the result of each call that has none. If a sub-agent is suspended in a call, suspend the round instead."""
         inside = self.run.machine.waiting_inside()
         self.suspended = {
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
@@ -160,7 +160,7 @@ class _Round:
         return work
 
     def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
-        """Return the execution of a call, which is kept if the call is deferred."""
+        """Return the execution of a call. That of a deferred call is kept and used again."""
         tool_call = self.tool_calls.get(call.id)
         if tool_call is None:
             tool_call = self.tool_calls[call.id] = ToolCall(self.run, call, index)
@@ -205,7 +205,7 @@ class _Round:
             self.stop = tool_call.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close calls that were vetted and deferred, or in which the run was abandoned."""
+        """Close the calls that were vetted and deferred, or during which the run was abandoned."""
         for call_id, tool_call in self.tool_calls.items():
             if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
@@ -255,7 +255,7 @@ async def act(run: RunBase) -> None:
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
-    """Return a running round, or the round of a lone call, which needs one only if it does not just return a result.
+    """Return a running round, or create the round of a single call, which needs one unless it simply returns a result.
 
     Args:
         running: The round or the call.
@@ -336,7 +336,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
 
 def _finish(run: RunBase, running: _Round | ToolCall) -> Awaitable[object] | None:
-    """Complete a round with all calls answered or suspended: Post chain, facts, then the event for the reader."""
+    """Complete a round whose calls are all answered or suspended: Post chain, facts, then the event for the reader."""
     events = run.events
     if events.chains[PostToolRound] is not None or running.stop is not None:
         return _finish_slowly(run, _round_of(running))
@@ -371,7 +371,7 @@ async def _finish_slowly(run: RunBase, round_: _Round) -> None:
         if emitted is None or isinstance(emitted, Event):
             event = emitted
         else:
-            run.round = None  # its end is reported, even if another task resumes the run
+            run.round = None  # the end of the round is reported, even if another task resumes the run
             event = await emitted
     except BaseException as error:  # the results stay, even if its hooks fail
         with run.scope.cleanup(error):
@@ -406,14 +406,14 @@ def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> 
     if round_.stop is not None or not round_.suspended:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
-    # The event showed suspended calls, so their results after a Stop are announced.
+    # The event showed these calls as suspended, so a Stop has to announce their results.
     return _close(run, round_, round_.ordered(), *also, origin="stopped" if round_.suspended else None)
 
 
 def _close(
     run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact, origin: Origin | None = None
 ) -> Awaitable[None] | None:
-    """Make a round's results, or its pending calls, a fact; with an origin if no event contains them."""
+    """Make a round's results, or its pending calls, a fact. Pass an origin if no event contains the results."""
     if round_.suspended and round_.stop is None:
         pending = tuple([waits for one in round_.suspended.values() for waits in one])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))

@@ -45,23 +45,23 @@ __all__ = ["Resumption", "RunBase", "RunSettings", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
-    """The position in a run of the running code: set in the context of each tool, and of each call's hooks in parallel
-    rounds."""
+    """The position of the running code in its run. It is set in the context of each tool and, in parallel rounds, of the
+    hooks of each call."""
 
     run: RunBase
     index: int
     use: ToolUseBlock
     pending: tuple[Pending, ...]
     recovers: bool
-    """Whether it had started before the process ended, and runs again."""
+    """Whether the tool call runs again because it had started before the process ended."""
 
     @property
     def inner_decisions(self) -> Mapping[str, Resolution] | None:
-        """The decisions for the calls of a sub-agent that is suspended in this one."""
+        """The decisions on the calls of a sub-agent that is suspended in this call."""
         ...
 
     def next_subagent(self) -> int:
-        """Count a sub-agent that its tool calls, and return its number."""
+        """Count another sub-agent that the tool calls, and return the sub-agent's number."""
         ...
 
     @property
@@ -84,9 +84,9 @@ class RunSettings:
         source: The path of sub-agent names; empty at the top.
         parent: The run that called it.
         buffer: Hands its events to a reader; None: there is no reader.
-        children: Whether its reader receives the events of sub-agents.
+        children: Whether the run's reader receives the events of sub-agents.
         messages: The user's messages.
-        typed: Adds the typed output to its reply, if one was requested.
+        typed: Adds the typed output to the reply; None if no typed output was requested.
         inherits: Context variables to set for the work of each tool.
     """
 
@@ -131,9 +131,9 @@ class Resumption:
 
     Args:
         given: The decisions passed to this call.
-        decisions: The decisions on calls of the open round by tool-use id: the given ones, or after a crash earlier ones.
-        in_subagents: The decisions on calls of suspended sub-agents, by the tool call that they run in.
-        in_round: Whether the open round was resumed with decisions; false once it has run.
+        decisions: The decisions on the open round's calls by tool-use id: `given`, or the earlier ones after a crash.
+        in_subagents: The decisions on calls of suspended sub-agents, by the tool call in which a sub-agent runs.
+        in_round: Whether the open round was resumed with decisions; False once this round has run.
     """
 
     __slots__ = ("decisions", "given", "in_round", "in_subagents")
@@ -158,12 +158,12 @@ class Additions:
         head: The system prompt, the start of each request.
         transient: Messages injected for the next request only.
         partial: The partial reply of the model, if it was interrupted.
-        repeatable: The position in the run, while a chain is running that may run again after a crash.
+        repeatable: The position in the run of a running chain that may run again after a crash; None without such a chain.
         injections: The number of injections by that chain.
         count: The number of additions by hooks and tools in this call.
         inline: The position in its round of the call that runs in the driver's task, if the round has several calls.
         approved: The tool calls for which a hook has obtained a person's approval.
-        bills: The usage of each model call; all but the last may be summed.
+        bills: The usage of each model call; the earlier items may be replaced by their sum.
     """
 
     # Most runs never set or read these, so they are no instance attributes until then.
@@ -256,7 +256,7 @@ class RunBase:
         return self.resumption is not None and self.resumption.in_round
 
     def abandoned_by_reader(self) -> None:
-        """Make the next call on the session wait for cleanup, after the stream was dropped."""
+        """Make the session's next call wait for this run's cleanup, since the stream was abandoned."""
         self.session.closing = True
 
     @property
@@ -345,17 +345,16 @@ class RunBase:
         return turn.index if turn is not None and turn.run is self else None
 
     def uses(self, session: FullSession) -> bool:
-        """Whether this is a call on a session, given as an object or as the same id in the same store."""
+        """Whether this call runs on a session: on this object, or on the same id in the same store."""
         own = self.session
         return own is session or (own.store is not None and own.store is session.store and own.id == session.id)
 
     # ---- for contexts (`CallPort`)
 
     def facts(self) -> Sequence[Fact]:
-        """Return the run's facts, including calls that were suspended, then the events for which hooks are running as
-        facts.
+        """Return the run's facts, including those of suspended calls, then a fact for each event whose hooks are running.
 
-        So the trace contains the tool call or model call that a hook is handling, after facts that were added
+        So the trace also contains the tool call or model call that a hook is handling, after facts that were added
         meanwhile.
         """
         turn = current_turn.get()
@@ -437,7 +436,7 @@ class RunBase:
         return tool_use_id in self.additions.approved
 
     def waiting(self) -> AbstractContextManager[object]:
-        """Count the block as waiting in the tool calls that the running code is part of, instead of as their work."""
+        """Count the block as waiting time, not as work, of the tool calls that the running code is part of."""
         place = current_turn.get()
         waits = place.waits if place is not None and place.run is self else self.scope.waits
         return nullcontext() if waits is None else waits

@@ -3,8 +3,8 @@
 Rules:
 
 1. Messages that hooks and tools add are validated before they become facts.
-2. The context window is only computed on request: the usage that the last reply reported, plus an estimate of the
-   messages after it. The estimate uses that reply's ratio of characters to tokens, or four if no reply reported usage.
+2. The use of the context window is only computed on request: the usage that the last reply reported, plus an estimate for
+   later messages. The estimate uses that reply's ratio of characters to tokens; without a reported usage, four.
 3. A side call (`context.complete`) has no events and stores nothing. It is billed to the run.
 """
 
@@ -64,8 +64,8 @@ def injected(messages: Sequence[Msg], source: str, over: bool, announcements: in
         announcements: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
-        UsageError: The call has ended, hooks inject in an infinite loop, or a message has an illegal role or tool
-            calls.
+        UsageError: The call has ended, hooks inject messages in an infinite loop, or a message has an illegal role or
+            contains tool calls.
     """
     if over:
         raise UsageError("This call has ended, so no message can be injected into it.")
@@ -153,8 +153,8 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
 
 
 async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
-    """Return how much of the context window a request uses, by the provider's counter or a tokenizer; an estimate if
-    there is neither."""
+    """Return how much of the context window a request uses, counted by the provider or a tokenizer, or estimated if
+    neither is available."""
     counted = await token_count(model, request)
     if counted is None:
         return window_of(request.messages, request.tools, model)
@@ -178,8 +178,8 @@ def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
 
 
 def _first_after_summary(first: Msg, head: int) -> int:
-    """Return the position after which replies report the usage of the compacted request; earlier replies report that of
-    a longer one."""
+    """Return the position from which replies report the usage of the compacted request. Earlier replies report the usage
+    of a longer request."""
     mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None
     return head if mark is None else mark["stored"] - mark["until"] + head + mark["messages"] - 1
 

@@ -75,7 +75,7 @@ class ToolSchedule:
         return batches
 
     def waits(self, vetted: ToolType, planned: ToolType) -> bool:
-        """Whether hooks have changed a call to a tool of a type that runs later, so that it must wait."""
+        """Whether a call must wait because hooks have changed its tool to a type that runs later."""
         return self.policy == "by_type" and TOOL_ORDER[vetted] > TOOL_ORDER[planned]
 
 

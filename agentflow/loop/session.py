@@ -3,8 +3,8 @@
 Rules:
 
 1. One call at a time. A second call is refused on an agent's implicit session, and waits on a named one.
-2. If the last run of a session is still being cleaned up (its stream was dropped), the next call waits; it is never
-   refused.
+2. If the last run is still being cleaned up because its stream was abandoned, the session's next call waits, and is
+   never refused.
 3. `loop/store_link.py` reads and writes its store.
 """
 
@@ -117,7 +117,7 @@ class Session(FairLine):
 
     @staticmethod
     async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
-        """Check a stored session without loading it: whether its facts are consistent, and their result.
+        """Check without loading a stored session whether its facts are consistent, and return the state that they give.
 
         Args:
             store: The store.
@@ -151,8 +151,8 @@ class Session(FairLine):
     def status(self) -> SessionStatus:
         """The status of the session.
 
-        `"ready"` for a call; `"running"` a call, or loading for one; `"suspended"` until a decision is made;
-        `"unfinished"` if a crash or a shutdown interrupted its call, which `agent.resume(session)` continues.
+        `"ready"` for a call; `"running"` a call, or loading for a call; `"suspended"` until a decision is made; or
+        `"unfinished"` if a crash or a shutdown interrupted its call (`agent.resume(session)` continues it).
 
         Raises:
             UsageError: It is in a store and has not been loaded yet.
@@ -186,16 +186,16 @@ class Session(FairLine):
         return own.machine.pending if own.machine.state is State.SUSPENDED else ()
 
     def interrupt(self, reason: str) -> bool:
-        """Interrupt the call that runs on it, or that waits for it (to be loaded, for example) and begins next.
+        """Interrupt the call that runs on the session, or the next call if it has not begun yet (while loading, say).
 
         Returns:
-            Whether there was one.
+            Whether there was such a call.
         """
         own = full_session(self)
         if own.run is None:
             if not own.busy:
                 return False
-            own.interrupted = reason  # the call reads this when it begins
+            own.interrupted = reason  # read by the call when it begins
         run = own.run
         if run is not None:
             run.interrupt(reason)
@@ -214,8 +214,8 @@ class Session(FairLine):
         return copy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the session as JSON-compatible data, including its typed state. A suspended one can be resumed from
-        it.
+        """Return the session as JSON-compatible data, including its typed state. A suspended session can be resumed from
+        this data.
 
         Raises:
             UsageError: A call is running on it, or its state contains a value without a JSON form.
@@ -256,7 +256,7 @@ class Session(FairLine):
         return {**data, "inner": inner} if inner else data
 
     def _inner_to_keep(self) -> list[tuple[str, FullSession]]:
-        """Return the sessions of sub-agents to save with it: suspended ones, and those kept as conversations."""
+        """Return the sub-agents' sessions that are saved with it: suspended ones, and ones kept as conversations."""
         inner = full_session(self).inner or {}
         kept = [(key, session) for key, session in inner.items() if key.startswith(CONVERSATION)]
         waiting = {waits.within for waits in self.pending if waits.within is not None}
@@ -318,7 +318,7 @@ class FullSession(Session):
         machine: The state folded from its facts.
         closing: Whether it is being cleaned up or loaded: the next call waits, even on an implicit session.
         run: The call that runs on it.
-        interrupted: The reason to interrupt a call that has the session but has not begun.
+        interrupted: The reason for which to interrupt a call that has acquired the session but has not begun.
         open_run: Data for the call that continues its open run.
         link: The link to its store.
         inner: The sessions of sub-agents that are suspended in its calls, by tool-use id.
@@ -468,8 +468,8 @@ class FullSession(Session):
         return [self.machine.apply(fact) for fact in facts]
 
     def record_now(self, fact: Fact) -> None:
-        """Apply a fact, and request a write without awaiting it (the event loop is closed). The next call loads the
-        result.
+        """Apply a fact, and request a write that cannot be awaited, since the event loop is closed. The next call loads
+        the session again.
 
         Raises:
             UsageError: The machine refuses the fact.

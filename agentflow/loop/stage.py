@@ -3,14 +3,14 @@
 Rules:
 
 1. A source belongs to its stage. It may be run by the stage's task, or by a task of a library operator (`merge`, `amb`,
-   `zip`, …) that the stage's task reads. In any other task, on another event loop or after the stage, it is refused
-   with an error that says how to fix it.
-2. Streams opened in a stage are closed when the stage ends, by the stage, outermost first. None of them runs after it.
+   `zip`, …) that the stage's task reads. A run in any other task, on another event loop or after the stage is refused,
+   and the error says how to fix the hook.
+2. When a stage ends, it closes the streams that were opened in it, outermost first. No stream runs after its stage.
 3. If work cannot run twice, or not twice at the same time, the second subscription is refused.
-4. The end of a stream (of the model, a tool's chunks, or a hook's stream) completes a reply only if the stream was not
-   cancelled. Otherwise `CancelledError` is raised, so a partial reply is never mistaken for a complete one.
-5. A `CancelledError` without a cancellation of the run is a failing hook. A cancellation that a hook swallows is raised
-   again.
+4. If a stream (of the model, a tool's chunks or a hook) ends because of a cancellation, `CancelledError` is raised, so a
+   partial reply is never mistaken for a complete one.
+5. A `CancelledError` without a cancellation of the run counts as a failure of the hook. A cancellation that a hook
+   swallows is raised again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Stage:
         kind: The event's class.
 
     Attributes:
-        over: Whether the stage has ended, so that its work must not run.
-        begun: The number of times that it was run.
+        over: Whether the stage has ended, so that its work must not run again.
+        begun: The number of times that the work was started.
         opened: The open streams, in the order in which they were opened.
     """
 
@@ -106,7 +106,7 @@ class Stage:
         self._scope.check()
 
     def check_reader(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Refuse to continue a stream after the stage, or in another task than the one that opened it."""
+        """Refuse to continue a stream after its stage, or in a task that did not open it."""
         if self.over or asyncio.current_task() is not task:
             self.check()
             return asyncio.current_task()
@@ -115,7 +115,7 @@ class Stage:
     def check_end(self, task: asyncio.Task[Any] | None) -> None:
         """Raise if a stream ended because its reader was cancelled: the reply is incomplete."""
         self._scope.check()
-        if task is not None and task.cancelling():  # a time limit in a hook, which is no cancellation of the run
+        if task is not None and task.cancelling():  # by a time limit in a hook, not by a cancellation of the run
             raise asyncio.CancelledError("a model swallowed the cancellation")
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -138,13 +138,13 @@ class Stage:
         return whole
 
     def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        """Open the outermost stream for the loop, which checks its end itself."""
+        """Open the outermost stream for the loop. The loop itself checks why the stream ended."""
         return self._opened(flux.inner.open if type(flux) is ModelSource and flux.inner is not None else flux.open)
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
         if len(self.opened) > _MANY:  # drop finished streams after many attempts
             self.opened = [one for one in self.opened if one.ag_frame is not None]
-        place = len(self.opened)  # streams that it opens immediately come after it
+        place = len(self.opened)  # the streams that `make` opens come after this stream
         stream = generator(make())
         self.opened.insert(place, stream)
         return stream
@@ -152,8 +152,8 @@ class Stage:
     async def throw(self, error: asyncio.CancelledError) -> None:
         """Raise a cancellation in the open streams, innermost first, until one converts it to another error.
 
-        A model or a hook may have a time limit open over a `yield` (PEP 789), which cancelled the task while an item
-        was being handed over. It must convert the cancellation to its own error.
+        If a model or a hook keeps a time limit open over a `yield` (PEP 789), this limit may have cancelled the task
+        while an item was being handed over. The limit must then convert the cancellation to its own error.
         """
         for stream in reversed(self.opened):
             if stream.ag_frame is not None and not stream.ag_running:
@@ -178,7 +178,7 @@ class Stage:
         self.check_end(task)
 
     async def _whole(self, stream: AsyncGeneratorType[T, None]) -> AsyncIterator[T]:
-        """Read a hook's stream. If it ends because it swallowed a cancellation, raise that again."""
+        """Read a hook's stream. If the stream swallowed a cancellation and ended, raise the cancellation again."""
         try:
             async for item in stream:
                 try:
@@ -229,7 +229,7 @@ class Stage:
     async def close(self) -> None:
         """End the stage: close the streams that hooks have left open, outermost first.
 
-        A read of an inner stream during this is refused, and does not complete a reply.
+        A read of an inner stream is refused meanwhile, so its end cannot complete a reply.
         """
         self.over = True
         cancellation: asyncio.CancelledError | None = None
@@ -259,7 +259,7 @@ class Stage:
 
 
 class ChunkSource(Flux[T]):
-    """The chunks of a tool for a hook. The stage opens each stream (`opens`), and closes it if the hook does not."""
+    """The chunks of a tool for a hook. The stage opens each stream with `opens`, and closes any that the hook leaves open."""
 
     def __init__(self, inner: Flux[T], opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]) -> None:
         self.inner = inner
@@ -389,7 +389,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
                 void = False
                 chunk = replace(chunk, restart=True)
             attempts.delivered = True
-            attempts.model = name  # with concurrent attempts, that of the delivered chunk
+            attempts.model = name  # of concurrent attempts, the one that delivered the last chunk counts
             try:
                 yield chunk
             except asyncio.CancelledError as error:  # from `Stage.throw`

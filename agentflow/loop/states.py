@@ -7,7 +7,7 @@ Rules:
 1. A fact without an entry in a state's row is illegal in that state.
 2. If the content of a fact determines the next state, the entry contains a state for each case, by name; `machine.py`
    decides which case applies.
-3. The machine takes every next state from here, both when it applies a fact and when it checks a series of facts.
+3. The machine reads every next state from this table, when it applies a fact and when it checks a series of facts.
 4. In addition, a fact must belong to the open run, refer to an open call, and contain only messages that are legal at
    their place.
 """
@@ -149,8 +149,8 @@ NO_CALLS: set[str] = set()
 """The unfinished calls if no round is open; never modified."""
 
 Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
-"""The next action: wait for input, call the model, request the summary, run the open calls, reply, or wait for a
-decision."""
+"""The next action, in this order: wait for input, call the model, request the summary, run the open calls, reply, or wait
+for a decision."""
 
 
 class Folded:
@@ -194,7 +194,7 @@ class Folded:
         self.max_iterations = 0
         self.iteration = 0
         self.limited = False
-        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # for the open round; replaced when one opens
+        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # for the open round; replaced for each new round
         self.started: dict[str, int] = EMPTY
         self.finished: dict[str, ToolResultBlock] = EMPTY
         self.unfinished = NO_CALLS  # calls of the open round without a result

@@ -3,9 +3,9 @@
 Rules:
 
 1. A session is the fold of its facts. Facts are written to the store before the machine applies them.
-2. A store with versions receives the expected version. After a failed write the session is loaded again.
+2. A store with versions receives the expected version with each write. After a failed write the session is loaded again.
 3. Writes are sequential, so that each fact is checked against the state that the store will have.
-4. The exception to rule 1 is a fact that is held for the next one: it is applied first, and written with that one.
+4. The exception to rule 1 is a held fact: it is applied at once, and written together with the next fact.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class StoreLink:
         found = self._store.load(session.id)
         facts = await found if isinstance(found, Awaitable) else found
         if self.loaded and not self.stale and len(facts) == self.version:
-            return  # unchanged; keep state that is not stored, such as a suspended run's
-        again = self.version > 0  # loaded before, and another process has written since
+            return  # nothing new is stored; keep the state that is only in memory, such as a suspended run's
+        again = self.version > 0  # the session was loaded before, and another process has written since
         if facts or again:
             machine, fitting, problem = fold_fitting(facts, session.machine.new_id)
             if problem is not None:
@@ -181,10 +181,10 @@ class StoreLink:
     # ---- writing
 
     def hold(self, session: LinkedSession, fact: Fact) -> tuple[Msg, ...] | None:
-        """Apply a fact that is written with the next one. The caller ensures that nothing depends on it before.
+        """Apply a fact that is written with the next one. The caller ensures that nothing depends on it before the write.
 
         Returns:
-            The messages that were stored with it; None if it must be written at once. It is not applied then.
+            The messages that were stored with it; None if the fact was not applied, because it must be written at once.
 
         Raises:
             UsageError: The machine refuses it.
@@ -250,18 +250,18 @@ class StoreLink:
             return
         self.stale = True
         close = getattr(kept, "close", None)
-        if close is not None:  # cannot run here; a later load finds the run unfinished
+        if close is not None:  # a coroutine cannot run here; a later load finds the run unfinished
             close()
 
     def _written(
         self, session: LinkedSession, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
-        """Request a write of held facts and of legal ones, at the known version. Return the facts to apply after it.
+        """Request a write of the held facts and of `facts` up to the first illegal one. Return the facts to apply after it.
 
         Writes are sequential, so earlier facts have been applied when these are checked.
         """
         if self._failure is not None:
-            raise self._failure  # no fact may follow a missing one
+            raise self._failure  # no fact may follow one that is missing in the store
         if facts:
             session.machine.check(*facts)
             if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(
@@ -306,7 +306,7 @@ class StoreLink:
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
     async def _in_turn(self, writes: FairLock, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages:
-        """Write after the previous write, as its version or its failure must be known."""
+        """Write after the previous write has ended, since its version or its failure must be known first."""
         await writes.acquire()
         stored = self._write(writes, session, facts)
         return stored if isinstance(stored, list) else await stored

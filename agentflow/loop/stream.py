@@ -3,12 +3,12 @@
 Rules:
 
 1. The run is ahead of its reader by at most `capacity` events; then it waits. So a slow reader slows the model. With
-   capacity 0 they alternate: the run continues when the reader requests the next event.
+   capacity 0 run and reader alternate: the run continues when the reader requests the next event.
 2. Events are delivered in order, unless the reader closes the stream.
-3. A run does not wait for its reader during cleanup: an interrupt or a time limit ends it even if there is no reader.
+3. A run does not wait for its reader during cleanup: an interrupt or a time limit ends the run even if nothing reads.
 4. There is one reader at a time; a second one gets a `UsageError`.
-5. `aclose()` cancels the run and returns after its cleanup. A stream that is dropped without being closed is cancelled
-   too; the session waits for the cleanup.
+5. `aclose()` cancels the run and returns after its cleanup. If a stream is abandoned without `aclose()`, its run is
+   cancelled too, and the session's next call waits for the cleanup.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class EventBuffer:
 
     Attributes:
         events: The events that wait for the reader, which takes one at a time and then calls `release`.
-        putters: The events after which the run waits for the reader, with what it awaits.
-        closed: Whether the reader has closed the stream or the run is finished, so that events are dropped.
-        on_wait: Returns what the run awaits instead of a future, for an event after which it waits for the reader.
+        putters: The events after which the run waits for the reader, each with the object that the run awaits.
+        closed: Whether events are dropped, because the reader has closed the stream or the run is finished.
+        on_wait: Returns an object that the run awaits after an event until the reader is ready, instead of a future.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class EventBuffer:
         self._room = capacity  # one more while the reader waits for an event that it has requested
         self._rounds = 0  # running parallel rounds, including those of sub-agents
         self.events: deque[Event] = deque()
-        self._sink = self.events  # after the end, one that keeps nothing
+        self._sink = self.events  # after the end of the run, a list that keeps nothing
         self._getter: asyncio.Future[None] | None = None
         self.putters: deque[tuple[Event, asyncio.Future[None]]] = deque()
         self.closed = False
@@ -91,7 +91,7 @@ class EventBuffer:
     def of_several_tasks(self) -> Generator[None]:
         """Raise the capacity to at least `BUFFER` while several tasks put events.
 
-        So a reader that alternates with the run does not change the order in which tools finish that never wait.
+        So a reader that alternates with the run does not change the order in which tools that never wait finish.
         """
         self._rounds += 1
         self._change_limit(max(self._capacity, BUFFER))
@@ -148,7 +148,7 @@ class EventBuffer:
             getter.set_result(None)
 
     def close(self) -> None:
-        """Drop events because the reader has closed the stream. Waiting tasks are cancelled with their run."""
+        """Drop events, since the reader has closed the stream. Tasks that wait are cancelled together with the run."""
         self._drop_later()
         self.events.clear()
 
@@ -172,7 +172,7 @@ class StreamedRun(Protocol):
     scope: RunScope
 
     def abandoned_by_reader(self) -> None:
-        """Make the next call on the session wait for cleanup, after the stream was dropped."""
+        """Make the session's next call wait for this run's cleanup, since the stream was abandoned."""
         ...
 
 
@@ -192,7 +192,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     __slots__ = ("_buffer", "_closed", "_current", "_idle", "_read_over", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
-        # Does not call the base's: this is both a source and its iterator.
+        # Does not call `super().__init__`: this object is both a source and its iterator.
         self._start = start
         self._buffer = EventBuffer(capacity)
         self._run: StreamedRun | None = None
@@ -222,7 +222,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         return event  # pyright: ignore[reportReturnType] - the same
 
     async def _begin(self) -> None:
-        """Start the run at the first read. Refuse a read beside another one, and after the end."""
+        """Start the run at the first read. Refuse a read while another one waits, and a read after the end."""
         if self._current:
             raise self._second_reader()
         if self._closed:
@@ -280,7 +280,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_over.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
-        """Return the text of the remaining events, for people; see `agentflow.loop.stream`."""
+        """Return the text of the remaining events, for display to people; see `text_chunks`."""
         return text_chunks(self)
 
     async def reply(self) -> Reply[T_co]:
@@ -349,7 +349,7 @@ async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
         events: The call's events.
     """
     streamed = False  # whether text of this reply was yielded
-    earlier = False  # whether text of an earlier reply was
+    earlier = False  # whether text of an earlier reply was yielded
     known = ""  # the text of the last reply
     async for event in events:
         if event.source:

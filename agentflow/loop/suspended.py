@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def suspends_as(place: Literal["model", "tool", "reader"]) -> Callable[[F], F]:
-    """Let a position end at a function: a replay does its work in another way. One for `tool` has an argument `event`."""
+    """End positions at a function whose work a replay does in another way. A function for `tool` has an argument `event`."""
 
     def register(function: F) -> F:
         _PLACES[cast("FunctionType", function).__code__] = place
@@ -88,7 +88,7 @@ def positions(
         driver: The task of its driver, which comes first.
         beside: The tasks of its parallel tool calls, by group.
         inside: The positions of its child runs.
-        requester: A task of the run whose position is `here`, because it runs.
+        requester: The task of the run that is running now, if there is one; its position is `here`.
 
     Returns:
         The positions; empty if they cannot be determined, since a cancellation must not fail because of this.

@@ -4,10 +4,10 @@ Rules:
 
 1. The lock is held for one attempt, from before its arguments are checked until after its cleanup; not while waiting
    for the next attempt, and not while hooks handle the result.
-2. Exceptions and timeouts are retried as `RetryPolicy` defines. Cancellation and invalid arguments are never retried,
-   nor a stream after a chunk was delivered.
-3. The tool waits until its chunk was handled: there is no queue.
-4. Its time limit does not run while it waits for the lock, and while hooks and the reader handle a chunk.
+2. Exceptions and timeouts are retried as `RetryPolicy` defines. There is no retry after a cancellation, after invalid
+   arguments, or after a stream has delivered a chunk.
+3. A tool waits until its chunk has been handled: there is no queue.
+4. A tool's time limit does not run while the tool waits for its lock, and while hooks and the reader handle a chunk.
 5. A generator is always closed before its caller continues.
 """
 
@@ -55,7 +55,7 @@ class Hold:
 
     Attributes:
         lock: The lock.
-        over: Whether it was released; a background task of the tool may still refer to it.
+        over: Whether the lock was released; a background task of the tool may still refer to this object.
     """
 
     __slots__ = ("lock", "over")
@@ -74,17 +74,17 @@ class ToolProgress:
 
     Attributes:
         attempt: The number of attempts that have started, including those before a crash.
-        began: The time at which its work began, less the time that it had waited before; None before.
-        waits: Its waits for locks, hooks, the reader and people; None if it has no waits, and is not part of another call.
-        delivered: Whether a chunk was delivered, so that it is not tried again.
+        began: The time at which its work began, minus the time that it had waited before; None if work has not begun.
+        waits: Its waits for locks, hooks, the reader and people; None if it has none and is not part of another call.
+        delivered: Whether a chunk was delivered, so that the tool is not tried again.
         holding: The locks that its work holds.
         chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
         consume: Receives each value of a streaming tool; None: they are collected.
         value: The value that the last attempt returned.
-        rendered: That value as a result.
+        rendered: `value` as a result.
         subagents: The number of sub-agents that its tool has called.
         error: The exception from which the result of a turn was made.
-        before_hooks: The result before hooks of `PostActing`.
+        before_hooks: The result before the hooks of `PostActing` have changed it.
     """
 
     # Most calls never set or read these, so they are no instance attributes until then.
@@ -104,7 +104,7 @@ class ToolProgress:
         self.chunk_error: Exception | None = None
 
     def raise_chunk_error(self) -> None:
-        """Raise a hook's failure on a chunk, which ends the call, if the tool or a wrapping hook swallowed it."""
+        """Raise a hook's failure on a chunk again if the tool or a wrapping hook swallowed it, since it ends the call."""
         assert self.chunk_error is not None
         try:
             raise self.chunk_error
@@ -221,7 +221,7 @@ def failure_of(error: Exception, use: ToolUseBlock) -> tuple[str, ToolState]:
 
 
 async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
-    """Run a tool under its lock, as often as it says."""
+    """Run a tool under its lock, with the retries that its policy allows."""
     if not tool.retries:
         return await _locked(call, tool, transform)
 
@@ -337,7 +337,7 @@ class ToolChunks:
     async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:
         """Pass on the transformed chunks. Return the exception if this fails.
 
-        A signal that a task raises escapes through the event loop, so it is raised in the tool's own task instead.
+        If this task raised a signal, it would escape through the event loop. The tool's own task raises it instead.
         """
         ended = False
 
@@ -379,9 +379,9 @@ class ToolChunks:
         return made
 
     async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
-        """Pass a streaming tool's values on; the result is their joined text, or a list.
+        """Pass on the values of a streaming tool. Return their joined text or a list of them as the result.
 
-        If `consume` receives each value, the result is the last value.
+        If `consume` receives each value, the last value is returned instead.
         """
         driven = _driven(values, place, self._limit)
         stream: Any = driven
@@ -428,7 +428,7 @@ async def _dropped(pump: asyncio.Task[BaseException | None]) -> None:
 
 
 async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
-    """Yield the values of an async generator, running each step in its context and under its limit."""
+    """Yield the values of an async generator. Run each step of it in `place` and under `limit`."""
     try:
         while True:
             try:

@@ -3,8 +3,8 @@
 Rules:
 
 1. A decision that was committed before a crash is not made again.
-2. No person is asked to approve a call that would not run: if its arguments are invalid, the model must fix them.
-3. Once its `PreActing` is emitted, a call has its `PostActing` on every path.
+2. No person is asked to approve a call with invalid arguments, which would not run: the model must fix the arguments.
+3. Every `PreActing` is followed by the `PostActing` of its call, on every path.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ToolCall:
         original: The call as the model requested it; `use` is the call after hooks.
         hooks: The hooks for its tool; None: the run's.
         phase: `opened` once `PreActing` is emitted, `vetted` after its chain and approval, `closed` with `PostActing`.
-        open_end: `halted` if a sub-agent in it stopped at a safe point, `deferred` if it was not run before its round was
-            suspended. In both cases its result is no fact.
+        open_end: `halted` if a sub-agent in the call stopped at a safe point, `deferred` if the round was suspended
+            before the call ran. In both cases the call's result does not become a fact.
     """
 
     __slots__ = (
@@ -100,24 +100,24 @@ class ToolCall:
         self.hooks: FullHookSet | None = None
 
     def _restore(self) -> int:
-        """Restore the decision on the call, and the number of attempts before its agent's call was continued."""
+        """Restore the decision on the call, and return the number of attempts before the agent's call was continued."""
         run, call = self.run, self.original.id
         started, resumption = run.machine.started, run.resumption
         if resumption is not None and resumption.in_round:
             self.approval = resumption.decisions.get(call)
-            if call in resumption.in_subagents and call not in started:  # its sub-agent has decisions, so it continues
+            if call in resumption.in_subagents and call not in started:  # it continues with the sub-agent's decisions
                 self.approval = Approve()
         self.recovers = call in started
         return started.get(call, 0)
 
     @property
     def inner_decisions(self) -> Mapping[str, Resolution] | None:
-        """The decisions for the calls of a sub-agent that is suspended in this one."""
+        """The decisions on the calls of a sub-agent that is suspended in this call."""
         resumption = self.run.resumption
         return None if resumption is None or not resumption.in_round else resumption.in_subagents.get(self.original.id)
 
     def next_subagent(self) -> int:
-        """Count a sub-agent that its tool calls, and return its number."""
+        """Count another sub-agent that the tool calls, and return the sub-agent's number."""
         self.progress.subagents += 1
         return self.progress.subagents
 
@@ -142,8 +142,8 @@ class ToolCall:
         self.tool = self.run.config.tools.get(use.name)
 
     def vet(self) -> Awaitable[None] | None:
-        """Pass the call through its Pre chain, unless a decision is committed. An awaitable is returned only if hooks,
-        the reader or the store need time."""
+        """Pass the call through its Pre chain, unless a decision is committed. Return an awaitable only if hooks, the
+        reader or the store need time."""
         run, approval, tool, use = self.run, self.approval, self.tool, self.use
         events = run.events
         if run.machine.decided and (committed := run.machine.decision_on(use.id)) is not None:
@@ -223,7 +223,7 @@ class ToolCall:
     def _take_approval(self, approval: Resolution | None, hook: str) -> None:
         verdict, tool = self.verdict, self.tool
         if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
-            # (an external call cannot run: even approved, it waits for its answer)
+            # (an external call cannot run here: even after an approval it waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
                 self.verdict = None if isinstance(approval, Approve) else approval
             return
@@ -246,7 +246,7 @@ class ToolCall:
             waits: Returns whether the call must be deferred if hooks have changed it to a tool of this type.
 
         Returns:
-            True if it has finished; False if it was deferred: call this again in its turn.
+            True if the call has finished; False if it was deferred, so this must be called again later.
         """
         run, progress = self.run, self.progress
         part = run.scope.waits is not None
@@ -315,7 +315,7 @@ class ToolCall:
         return tool is None or tool.idempotent or isinstance(self.approval, Approve)
 
     def _outcome_unknown(self) -> ToolResultBlock:
-        """Tell the model, or ask a person, after the process ended while the tool was running."""
+        """Return a result that informs the model, or suspend to ask a person, if the process ended while the tool ran."""
         if self.run.config.on_unknown_outcome == "tell":
             return self._result(UNKNOWN_OUTCOME, "error")
         use, attempt = self.use, self.progress.attempt
@@ -397,7 +397,7 @@ class ToolCall:
         return self._rendered(await make_attempt(self, HookWork(self.use.name, instead), transform), checked=False)
 
     def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
-        """Return a value as the call's result; the tool's own values are checked against its contract."""
+        """Return a value as the call's result. If `checked`, check it against the tool's contract."""
         tool, progress = self.tool, self.progress
         if checked and tool is not None and tool.contract is not None:
             tool.checked(value)
@@ -423,8 +423,8 @@ class ToolCall:
     # ---- its end
 
     def close(self) -> Awaitable[object] | None:
-        """Pass the result through its Post chain, make it a fact, and hand over the event. An awaitable is returned only
-        if that needs time."""
+        """Pass the result through its Post chain, make it a fact, and hand over the event. Return an awaitable only if
+        this needs time."""
         run, progress = self.run, self.progress
         events, waits, began = run.events, progress.waits, progress.began
         result = progress.before_hooks = self.result
@@ -478,7 +478,7 @@ class ToolCall:
         await written(self.close())
 
     def _waits_inside(self) -> bool:
-        """Whether a sub-agent is suspended in it. If so, the call stays suspended however it ends."""
+        """Whether a sub-agent is suspended in the call. If so, the call stays suspended, however its work ends."""
         if not self.pending and self.verdict is None:
             self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
         return any(waits.within is not None for waits in self.pending)

@@ -3,8 +3,8 @@
 Rules:
 
 1. A turn runs once at a time; when it has finished, it may run again.
-2. The method that does not match the tool is refused before anything runs.
-3. In saved data, the tool and hooks are names. Code that cannot be found by its name is refused on saving.
+2. A run method that does not match the kind of tool is refused before anything runs.
+3. Saved data contains the names of the tool and hooks. Saving refuses code that cannot be found by a name.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class Turn(BoundTool, Generic[T_co]):
         """Run a tool that is an async generator.
 
         Returns:
-            A Flux of its values. The tool produces one when the reader requests it. Closing the Flux runs the tool's
-            cleanup, once, before `aclose()` returns (after a bare `break`: in the next iteration of the event loop).
+            A Flux of its values. The tool produces each value when the reader requests it. Closing the Flux runs the
+            tool's cleanup once: before `aclose()` returns, or after a bare `break` in the next event loop iteration.
 
         Raises:
             WrongRunMethodError: The tool returns one value: use `returning()`.
@@ -223,7 +223,7 @@ class Turn(BoundTool, Generic[T_co]):
         named_function(f"Tool {self.tool.name!r} of {whose}", self.tool.function)
         try:
             output = as_data("", self.output)
-        except UsageError:  # not data; the turn can run again after loading
+        except UsageError:  # the output is not data; after loading, the turn can run again to produce it
             output = None
         data: _TurnData = {
             "format": "agentflow.turn",
@@ -260,7 +260,7 @@ class Turn(BoundTool, Generic[T_co]):
             hooks: The hooks that it names.
 
         Raises:
-            StoreError: The data is not a turn, or newer than this code.
+            StoreError: The data is not a turn, or was saved by a newer agentflow.
             NotRegisteredError: Its tool or a hook is not found.
         """
         return turn_from_dict(data, Finder(tools, hooks))

@@ -1,15 +1,15 @@
 """Run a turn, directly or from an agent's queue.
 
-A turn is a `ToolCall`, like a call of the loop: the same verdicts, lock, retries, time limit, chunks and cleanup. Only
-the destination of its result differs: the caller instead of a round.
+A turn runs as a `ToolCall`, as in the loop, with the same verdicts, lock, retries, time limit, chunks and cleanup. Only
+the destination of its result differs: the result goes to the caller instead of a round.
 
 Rules:
 
-1. A turn always ends with a `stop_reason` and an `end_time`, and not "running", even if hooks raise.
+1. After a run, a turn always has a `stop_reason` and an `end_time` and is not `running`, even if hooks raise.
 2. `PreTurn` comes first and `PostTurn` last, on every path. The caller receives the original error.
 3. A value is handed to the reader before the tool continues; values are not collected.
-4. A value with no work after it is handed over after the turn has ended: a reader that leaves after reading it has
-   interrupted nothing, and may run the turn again.
+4. A value with no work after it is handed over after the turn has ended. So a reader that stops after this value
+   interrupts nothing, and may run the turn again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TurnRun(RunBase):
             await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
     async def give_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
-        """Like `give`, for a value with no work after it. The reader receives it with `hand_out`."""
+        """Like `give`, for a value with no work after it; `hand_out` passes it to the reader."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
@@ -216,7 +216,7 @@ class _TurnCall(ToolCall):
             self.progress.consume = partial(run.give, turn, values=values)
 
     def key(self) -> str:
-        return self.original.id  # the id identifies the turn; run ids differ
+        return self.original.id  # the turn's id, since each run has another run id
 
     def _notice(self, error: Exception) -> None:
         self.progress.error = error  # for the caller, so it is not logged
@@ -326,7 +326,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
     """
     try:
         turn.begin(run.config.clock.now())
-    except BaseException:  # it never began
+    except BaseException:  # the turn never began
         run.end()
         raise
     try:
@@ -352,7 +352,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
         turn.finish("completed", run.config.clock.now(), value)
         try:
             await run.events.emit(PostTurn, (turn.view, None))
-        except BaseException as error:  # its hooks failed, or were cancelled
+        except BaseException as error:  # the hooks of PostTurn failed, or were cancelled
             if not run.events.abandoned:
                 turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
@@ -372,7 +372,7 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
     value = call.outcome()
     tool, progress = call.tool, call.progress  # a hook may have changed the tool
     streams = progress.consume is not None and tool is not None and tool.streaming
-    if not streams or (progress.rendered is None and not progress.delivered):  # or a verdict answered it
+    if not streams or (progress.rendered is None and not progress.delivered):  # or a verdict answered the turn
         await run.give_last(turn, value, values)
     return value
 
@@ -392,8 +392,8 @@ def _missing(pending: tuple[Pending, ...]) -> str:
 
 
 def _caller_error(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
-    """Return the error for the caller: the error itself, or a `TurnDeniedError` for an interrupt, which must not cancel
-    the caller."""
+    """Return the error for the caller: the error itself, or a `TurnDeniedError` for an interrupt, since an interrupt of
+    the turn must not cancel its caller."""
     cause = run.scope.cause
     if cause is None or cause.kind != "interrupted" or not isinstance(error, asyncio.CancelledError):
         return error

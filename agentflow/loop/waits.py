@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Work waits during its own waits, and while all its running parts wait: the calls and turns that a tool call makes,
-   and the tool calls of these. So parallel waits count once, and a wait beside other work does not count.
-2. Each part is measured by the clock of its own run.
+1. Work counts as waiting during its own waits, and while all its running parts wait. Its parts are the calls and turns
+   that a tool call makes, and their tool calls. So parallel waits count once; waits during other work do not count.
+2. Each part is measured with the clock of its own run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Waits:
 
     Args:
         monotonic: The clock of its run.
-        outer: The waits of the work of which this is a part.
+        outer: The waits of the work that this work is a part of.
     """
 
     __slots__ = ("_inside", "_monotonic", "_outer", "_own", "_parts", "_since", "_total", "_waiting_parts")
@@ -52,14 +52,14 @@ class Waits:
         self._change(own=-1)
 
     def enter(self) -> None:
-        """Count as a running part of the outer work, until `leave`. No effect if it does already."""
+        """Count as a running part of the outer work until `leave` is called. Another call has no effect."""
         with _changing:
             if self._outer is not None and not self._inside:
                 self._inside = True
                 self._outer._change(parts=1, waiting_parts=self._since is not None)
 
     def leave(self) -> None:
-        """Stop counting as a running part of the outer work. No effect if it does not."""
+        """Stop counting as a running part of the outer work. This has no effect without an earlier `enter`."""
         with _changing:
             if self._outer is not None and self._inside:
                 self._inside = False
