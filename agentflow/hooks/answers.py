@@ -1,15 +1,15 @@
 """Evaluate a hook's answer: await it, validate it, and apply the hook's failure policy if it failed.
 
-The chain, the wrappers for a hook's options and the recording all use these functions, so an answer means the same
-everywhere.
+The chain, the wrappers for a hook's options and the recording all use these functions, so each of them interprets an
+answer in the same way.
 
 Rules:
 
 1. An answer is the event, a changed event, None, a verdict, or an awaitable or observable of any of these, nested to
    any depth. An awaitable or observable without a value counts as None.
-2. `Veto`, raised or signalled, is `Deny`.
-3. The event and the hook's role decide which answers are legal: guards may deny, stop, suspend and ask again; observers
-   may not decide; neither may edit.
+2. A `Veto` that a hook raises or an observable signals counts as `Deny`.
+3. The event and the hook's role determine the legal answers: guards may deny, stop, suspend and ask again, observers
+   may not decide, and neither may edit.
 4. With `on_failure="deny"` a failure becomes `Deny` if the hook may deny on that event. An illegal answer counts as a
    failure.
 """
@@ -78,7 +78,7 @@ def evaluate(hook: Hook, kind: type[Event], event: Event, answer: object) -> Ver
     """Interpret a settled answer.
 
     Returns:
-        None if the event continues unchanged, an event if its values should be taken over, or the verdict.
+        None if the event continues unchanged, an event with values to copy into it, or the verdict.
 
     Raises:
         HookContractError: The answer is not legal for this hook and event.
@@ -120,7 +120,7 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
 
 
 def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
-    """Return the failure of a hook that was cancelled in a run that continues. `why` is empty if it raised this itself."""
+    """Return the error for a hook that was cancelled in a run that continues; `why` is empty if the hook raised it."""
     if why:
         return HookError(f"Hook {label_of(hook)!r} was cancelled while handling {kind.__name__}: {why}.")
     return HookError(
@@ -129,7 +129,7 @@ def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
 
 
 def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
-    """Return the result that replaces a tool's result if a hook with `on_failure="deny"` failed to check it."""
+    """Return the replacement for a tool's result that a hook with `on_failure="deny"` failed to check."""
     result = event.tool_result
     text = f"(withheld: {hook.name} failed with {type(error).__name__})"
     return ToolResultBlock(result.tool_use_id, result.name, text, "denied")
@@ -162,7 +162,7 @@ def label_of(hook: Hook) -> str:
 
 
 def check_final(msg: Msg, hook: str, event: str) -> None:
-    """Refuse a hook's message as the last one of a call if it contains tool calls or results, which would never run.
+    """Refuse a message by a hook as the last one of a call if it contains tool calls, which would never run, or results.
 
     Raises:
         HookContractError: The message contains tool calls or results.
@@ -192,7 +192,7 @@ def _check_reply(hook: Hook, event: Event, value: object) -> None:
 
 
 def _fits(verdict: Verdict, event: Event) -> bool:
-    """Whether a verdict that is legal for the event's class is legal for this event."""
+    """Whether a verdict that is legal for the event's class is also legal for this particular event."""
     if isinstance(event, Error):
         return event.fatal
     return not (isinstance(verdict, Again) and _is_summary(event))

@@ -2,18 +2,18 @@
 
 Rules:
 
-1. Order: editing hooks, then guards, then observers; within each by ascending priority; ties by scope, then
-   registration.
-2. A hook answers with the event, None (the same event, assignments included), a verdict, or an awaitable or observable
-   of one of these (an empty one counts as None). Anything else is a `HookContractError`.
+1. Order: editing hooks, then guards, then observers. In each group hooks are sorted by ascending priority, then by scope,
+   then by registration.
+2. A hook answers with the event, None (the same event with the hook's assignments), a verdict, or an awaitable or
+   observable of one of these (an empty observable counts as None). Anything else is a `HookContractError`.
 3. On a Pre event the first verdict decides and the remaining hooks are skipped. On a Post event all hooks run and the
    strongest verdict counts (Suspend, then Stop, then Again).
 4. The event is sealed after the editing hooks: guards and observers cannot write.
-5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; if
-   an editing hook or a guard swallows it, it is raised again after the hook. If an
-   observer swallows it, the run's next checkpoint raises it, because all observers must see the event.
-6. The order is settled when the chain is built, and a hook's options become wrappers around its call then. Running a
-   chain is one loop.
+5. An exception keeps its type and gets a note that names hook, priority and event. A cancellation is never a failure. If
+   an editing hook or a guard swallows the cancellation, it is raised again after the hook. If an observer swallows it,
+   the run's next checkpoint raises it again, because all observers must see the event.
+6. When a chain is built, its order is fixed and a hook's options become wrappers around the hook's call. Running a chain
+   is one loop.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StopFlag(Protocol):
 
 
 class Faults(Protocol):
-    """The run, as a chain reports failing hooks to it."""
+    """The interface of a run to which a chain reports failing hooks."""
 
     abandoned: ClassVar[bool]
     """Whether another task has finished the run while this chain was running. If so, no further hook sees the event."""
@@ -72,7 +72,7 @@ class Faults(Protocol):
             kind: The class of the event on which it failed.
             hook: The hook.
             error: The exception that it raised.
-            fatal: Whether its policy ends the call.
+            fatal: Whether the hook's policy ends the call.
 
         Returns:
             True if the chain should continue without the hook.
@@ -80,7 +80,7 @@ class Faults(Protocol):
         ...
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether to ignore a `Suspend` on this event, because the call was resumed."""
+        """Whether to ignore a `Suspend` on this event, because the call was resumed with a decision on it."""
         ...
 
     def check(self) -> None:
@@ -89,11 +89,11 @@ class Faults(Protocol):
         ...
 
     def why_cancelled(self) -> str:
-        """Return why a hook was cancelled although the run continues (a cleanup took too long); "" if it was not."""
+        """Return why a hook was cancelled although the run continues (a cleanup took too long, say), or ""."""
         ...
 
     def is_cancelled(self) -> bool:
-        """Whether a `CancelledError` comes from a cancellation of the run. If not, the hook raised it."""
+        """Whether a `CancelledError` comes from a cancellation of the run. Otherwise the hook itself raised it."""
         ...
 
 
@@ -150,7 +150,7 @@ class Chain:
         self.editors = editors
         self.guards = guards
         self.observers = observers
-        # The hot loops need only the calls. `_current` and `_continue` look up the entry for an answer or a failure.
+        # The hot loops only need the calls. After an answer or a failure, `_current` and `_continue` look up the entry.
         self.calls = tuple(entry.call for entry in editors)
         self.sealed_calls = tuple(entry.call for entry in (*guards, *observers))
         self.pre = kind.__name__.startswith("Pre")
@@ -160,7 +160,7 @@ class Chain:
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
-        """Whether no hook is concerned with a reply, so that no event is built."""
+        """Whether no hook needs to see this reply, so that its event need not be built."""
         for concerns in self.choosy:
             if concerns(reply):
                 return False
@@ -186,9 +186,9 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         faults: Receives reports of failing hooks.
 
     Returns:
-        None if the event has passed; otherwise a coroutine for the rest of the chain. The coroutine raises a hook's
-        exception if the hook's policy is to abort. The event is sealed in this case too, `event.decision.error` is the
-        exception, and the observers have seen the event.
+        None if the event has passed; otherwise a coroutine for the rest of the chain. If a hook with the
+        policy to abort fails, the coroutine raises the hook's exception. The event has then been sealed with the exception as
+        `event.decision.error`, and the observers have seen it.
     """
     editing = iter(chain.calls)
     for call in editing:
@@ -213,7 +213,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
 async def _rest(
     chain: Chain, event: Event, faults: Faults, editing: Iterator[Call], answer: Any, failure: BaseException | None
 ) -> None:
-    """Continue after an editing hook that failed or answered with anything but the event, then run the guards and
+    """Continue after an editing hook that failed or did not answer with the event itself, then run the guards and
     observers."""
     decided: Decided | None = None
     try:
@@ -275,7 +275,7 @@ def _current(chain: Chain, editing: Iterator[Call]) -> ChainEntry:
 def _continue(
     chain: Chain, event: Event, faults: Faults, reading: Iterator[Call], answer: Any, failure: BaseException | None
 ) -> Coroutine[Any, Any, None]:
-    """Continue after a guard or an observer that failed or answered with anything but the event."""
+    """Continue after a guard or an observer that failed or did not answer with the event itself."""
     guards, observers = chain.guards, chain.observers
     left = operator.length_hint(reading) + 1
     if left > len(observers):
@@ -286,7 +286,7 @@ def _continue(
 async def _guarded(
     chain: Chain, event: Event, faults: Faults, left: tuple[ChainEntry, ...], answer: Any, failure: BaseException | None
 ) -> None:
-    """Continue after a guard that answered or failed, which is the first of `left`."""
+    """Continue after a guard that answered or failed. This guard is the first item of `left`."""
     decided: Decided | None = None
     try:
         decided = await _run_guards(chain, event, faults, None, left, answer, failure)
@@ -307,7 +307,7 @@ async def _run_guards(
     answer: Any,
     failure: BaseException | None,
 ) -> Decided | None:
-    """Call the guards that are left. The first one may have answered or failed already."""
+    """Call the remaining guards. The first of them may have answered or failed already."""
     for entry in left:
         try:
             verdict = await _answer(chain, entry, event, faults, answer, failure)
@@ -358,7 +358,7 @@ async def _answer(
     answer: Any = None,
     failure: BaseException | None = None,
 ) -> Verdict | None:
-    """Return the verdict of a guard or an observer on the sealed event. Call it unless it has answered or failed
+    """Return the verdict of a guard or an observer on the sealed event. Call the hook unless it has answered or failed
     already."""
     try:
         if failure is not None:
@@ -379,7 +379,7 @@ async def _answer(
 
 
 async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, faults: Faults) -> Verdict | None:
-    """Return the verdict of an answer, or None if the event continues. A changed event is copied into this one."""
+    """Return the verdict of an answer, or None if the event continues. The values of a changed event are copied into it."""
     answer = await settle(result) if is_later(result) else result
     evaluated = evaluate(entry.hook, chain.kind, event, answer)
     if isinstance(evaluated, Event):

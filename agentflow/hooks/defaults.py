@@ -40,8 +40,8 @@ class RetryEmptyAnswers(NarrowHook):
         self.times = times
 
     def concerns(self, reply: Msg) -> bool:
-        """Whether a reply has neither text nor tool calls. If it was truncated before its first word,
-        `RetryTruncatedAnswers` handles it."""
+        """Whether a reply has neither text nor tool calls. A reply that was truncated before its first word does not
+        count: `RetryTruncatedAnswers` handles it."""
         for block in reply.content:
             if block.type != "thinking" and (type(block) is not TextBlock or block.text.strip()):
                 return False
@@ -97,7 +97,7 @@ class RetryTruncatedAnswers(NarrowHook):
 
 
 def default_hooks() -> tuple[Hook, ...]:
-    """Return the hooks of an agent that is built without `default_hooks=`. They are stateless, so agents may share
+    """Return the hooks of an agent that is built without `default_hooks=`. These hooks are stateless, so agents may share
     them."""
     return _DEFAULTS
 

@@ -6,7 +6,7 @@ A package offers a hook with an entry point in the group `agentflow.hooks`:
     redact = "acme_hooks:Redact"
 
 The entry point should be a hook, a list of hooks, a hook class, or a function without arguments that returns one of
-these. Nothing is loaded automatically, only the names passed to `installed_hooks`.
+these. Nothing is loaded automatically: `installed_hooks` loads the entry points named in its arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def installed_hook_names() -> dict[str, str]:
     """Return the names of all hooks that installed packages offer, each with its package and version. Nothing is
     imported.
 
-    If two packages offer the same name, it is listed as `package:name` for each.
+    A name that two packages offer is listed as `package:name`, once for each package.
 
     Example:
         >>> for name, package in installed_hook_names().items():

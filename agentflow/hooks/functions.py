@@ -2,11 +2,11 @@
 
 Rules:
 
-1. A function that would not work as a hook is refused at registration, and the message says how to fix it: it does not
-   take exactly the event, it would never run (a coroutine object, a generator), its argument is annotated for other
-   events, the name is unknown, or it filters by tools on an event without one.
-2. A function carries no marks: each decorator creates its own hook, so one function may be several hooks.
-3. A decorator above another one keeps the hook below it: both are registered (`FunctionHook.also`).
+1. Registration refuses a function that would not work as a hook, with a message that says how to fix it. Reasons: the
+   function does not take exactly the event or would never run (a coroutine object, a generator), its argument is
+   annotated for other events, the event's name is unknown, or `tools` filters events without a tool.
+2. A decorator does not mark the function: it creates a hook of its own, so one function may be several hooks.
+3. If decorators are stacked, the upper one keeps the hook of the lower one: both are registered (`FunctionHook.also`).
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class FunctionHook(Hook, Generic[F]):
 
     Args:
         function: Takes one argument, the event.
-        events: The classes it listens to.
+        events: The event classes that the hook handles.
         attributes: The attributes of `Hook`; None means the default.
 
     Attributes:
         handler: The function.
-        also: The hooks that decorators below this one created from the same function; they are registered together.
+        also: The hooks that decorators below this one created from the same function. All are registered together.
 
     Raises:
         UsageError: The function or an option cannot be used; the message says how to fix it.
@@ -136,8 +136,8 @@ def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
     """Make a hook from a function of one event.
 
     Args:
-        targets: Event classes (or base classes such as `ActingEvent`), or names such as `"before_llm"`. If there are
-            none, the annotation of the function's argument is used; it may be a union.
+        targets: Event classes (or base classes such as `ActingEvent`), or names such as `"before_llm"`. Without them, the
+            annotation of the function's argument is used, which may be a union.
         options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread` and
             `tags` as in `Hook`, and `tools`: patterns such as `"delete_*"`; events of other tools are skipped.
 

@@ -1,4 +1,4 @@
-"""Checks of a function that should handle an event, and of its annotation.
+"""Check a function that should handle an event, and the annotation of its argument.
 
 A function that would not work is refused at registration, and the message says how to fix it.
 """
@@ -122,7 +122,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ...]) -> None:
-    """Refuse a function if its argument is annotated for other events than those it would receive."""
+    """Refuse a function if its argument is annotated for other events than the function would receive."""
     try:
         members = _members(_hint(function))
     except NameError:

@@ -33,8 +33,8 @@ class Hook:
         priority: Order within editing hooks, guards or observers, ascending. Bands: 0-49 system, 50-99 checks, 100-499
             behaviour, 500 and above output.
         on_failure: How to handle an exception of this hook: `"abort"` ends the call, `"skip"` undoes the hook's edits
-            and continues, `"deny"` refuses the work. None: abort on a decision event; skip on a notification, and
-            always if the hook is an observer.
+            and continues, `"deny"` refuses the work. None: skip if the hook is an observer or the event is a
+            notification; abort on other events.
         timeout: The time limit for one event, in seconds. A synchronous hook also needs `in_thread=True`.
         guard: Runs on the sealed event, after all editing hooks. A guard may deny, stop, suspend or ask again, but
             never edit or answer.
@@ -42,15 +42,15 @@ class Hook:
             not affect the call.
         scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
         serial: Never runs twice at the same time, even in parallel rounds or runs.
-        shadow: Runs on a copy. The changes that it would have made are recorded in `event.context.shadows` and not
-            applied.
+        shadow: Runs on a copy of the event. The hook's changes are not applied, but recorded in
+            `event.context.shadows`.
         in_thread: Runs `on_event`, a blocking function, in a thread.
         tags: Labels for filters.
         only_tools: Patterns such as `"delete_*"`: the hook does not see events of other tools.
         events: The event classes (or base classes) that the hook handles; None: all. An event that no hook handles is
             not built.
-        wraps: The Pre events for which `around` is called; None: all four. (`around_model` and `around_tool` need no
-            such entry.)
+        wraps: The Pre events for which `around` is called; None: all four. (`around_model` and `around_tool` are called
+            without an entry here.)
 
     Example:
         >>> class Polite(Hook):
@@ -140,8 +140,8 @@ class Hook:
     def concerns(self, reply: Msg) -> bool:
         """Whether this hook should see a reply of the model.
 
-        If all hooks of `PostReasoning` return False and the stream has no reader, the event is not built. If it is
-        built, a hook may receive it although it returned False, so `on_event` should check again.
+        If all hooks of `PostReasoning` return False and the stream has no reader, the event is not built. If the event
+        is built, hooks that returned False may receive it too, so `on_event` should check again.
         """
         return True
 
@@ -152,7 +152,7 @@ class Hook:
     def __repr__(self) -> str:
         if type(self.priority) in (int, float):
             return f"<{self.name} priority={self.priority}>"
-        return f"<{type(self).__name__}>"  # a method as priority (refused later) would recurse
+        return f"<{type(self).__name__}>"  # the repr of a method as priority (refused later) would recurse
 
 
 class NarrowHook(Hook):

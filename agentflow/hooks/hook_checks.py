@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An option is checked by its type, not its truth: a method or an object that happens to have an option's name would
-   silently disable the hook.
+1. An option's type is checked, not its truth: otherwise a method or an object that happens to have an option's name
+   would silently disable the hook.
 2. Methods are checked once per class, by their signature.
 3. Each error message says what to write instead.
 """
@@ -32,7 +32,7 @@ class _Method(NamedTuple):
     base: Any
     arguments: tuple[str, ...]
     runs: bool
-    """Whether a hook with only this method does anything."""
+    """Whether a hook that defines only this method has any effect."""
 
 
 _METHODS: dict[str, _Method] = {
@@ -88,7 +88,7 @@ def check(hook: Hook) -> None:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with this number of positional arguments only; True if the signature is unknown."""
+    """Whether a function can be called with just this many positional arguments; True if its signature is unknown."""
     try:
         signature = signature_of(function)
     except (TypeError, ValueError):  # a built-in without one
@@ -156,7 +156,7 @@ def _listed(arguments: tuple[str, ...]) -> str:
 
 
 def _named(names: Mapping[str, Any]) -> Iterable[str]:
-    """Return the public attributes among these: not private, no constant, no class."""
+    """Return the public attributes among these, without private ones, constants and classes."""
     return [n for n, value in names.items() if n[0] != "_" and not n.isupper() and not isinstance(value, type)]
 
 

@@ -55,7 +55,7 @@ class FullHookSet(HookSet):
     Attributes:
         handled: The event types that a hook handles; known once the chains are compiled.
         wraps: The event types with work that a hook wraps.
-        conditions: Those of them that only `ConditionalWrapper`s wrap, and the conditions of these.
+        conditions: The types in `wraps` that only `ConditionalWrapper`s wrap, with the conditions of these hooks.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class FullHookSet(HookSet):
         return FullHookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
 
     def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> FullHookSet:
-        """Return the set for a narrower scope, which wins ties. Built once per combination.
+        """Return the set with the hooks of a narrower scope, which come first in ties. It is built once per combination.
 
         Args:
             narrower: The hooks of the tool or turn.
@@ -152,12 +152,12 @@ class FullHookSet(HookSet):
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(
             isinstance(entry.hook, VerdictListener) and kind in entry.hook.for_verdicts for entry in observers
-        ):  # without deciders there is no verdict to see
+        ):  # without a hook that can decide, there is no verdict to see
             return None
         return Chain(kind, *map(tuple, parts))
 
     def wraps_in(self, kind: type[Event], context: RunContext) -> bool:
-        """Whether the hooks that wrap the work of a Pre event need to wrap it now, in this call."""
+        """Whether, in this call and at this moment, hooks need to wrap the work of a Pre event."""
         conditions = self.conditions.get(kind)
         if conditions is None:
             return True

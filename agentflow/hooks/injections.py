@@ -18,10 +18,10 @@ Marked: TypeAlias = Callable[[Literal["injected", "decided"]], Awaitable[None] |
 
 
 class Injections:
-    """The messages that some code injected into its run: those of each call of `context.inject`, with its `keep`.
+    """The messages that some code injected into its run, for each call of `context.inject` with its `keep`.
 
     Args:
-        run: The run. If the code injects into another run, that is not recorded here.
+        run: The run. Injections into another run are not recorded here.
         marked: Called if the code injects something (`"injected"`), and before it decides about concurrent work
             (`"decided"`). An awaitable that it returns is awaited first.
     """
@@ -47,13 +47,13 @@ class Injections:
 
 
 injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", default=None)
-"""The record for the running code: that of the innermost hook or tool that has a listener."""
+"""The record for the running code: it belongs to the innermost hook or tool that has a listener."""
 
 
 async def before_deciding() -> None:
     """Announce that the running tool is about to decide about concurrent work, as the winner of a race does.
 
-    A listener records the position of the decision in the order of the run; a replay waits for its turn.
+    A listener records the position of the decision in the order of the run. A replay waits until it reaches this position.
     """
     noting = injecting.get()
     waits = None if noting is None or noting.marked is None else noting.marked("decided")

@@ -70,7 +70,7 @@ class NamedEvent(Generic[E]):
     """A named event as a decorator (`@after_llm`), with options (`@after_llm(priority=10)`), or as a function
     (`after_llm(f, g)`).
 
-    A function that is decorated twice listens to both; each decorator's options are its own.
+    A function with two such decorators handles both events, each with the options of its own decorator.
 
     Args:
         name: The name.
@@ -182,7 +182,7 @@ list of these (nested to any depth), or None."""
 
 
 def hooks_of(source: HookSource) -> tuple[Hook, ...]:
-    """Flatten a hook, an annotated function, a (nested) list of these, or a mapping from events to functions.
+    """Return the hooks of a hook, an annotated function, a (nested) list of these, or a mapping from events to functions.
 
     Raises:
         UsageError: It contains anything else; the message says how to make a hook from it.

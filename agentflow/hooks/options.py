@@ -104,7 +104,7 @@ def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
 
 
 def for_its_tools(around: Around, hook: Hook) -> Around:
-    """Wrap a hook's `around` so that it applies to its `only_tools` alone."""
+    """Wrap a hook's `around` so that it applies only to tools that match `only_tools`."""
 
     def chosen(event: Any, source: Any) -> Any:
         return around(event, source) if concerns_tool(hook, event.tool_use) else source
@@ -113,7 +113,7 @@ def for_its_tools(around: Around, hook: Hook) -> Around:
 
 
 def of_its_replies(call: Call, hook: Hook) -> Call:
-    """Wrap a hook's call for `PostReasoning` so that it gets only the replies that concern it."""
+    """Wrap a hook's call for `PostReasoning` so that the hook receives only the replies that concern it."""
 
     def chosen(event: Any) -> Any:
         return call(event) if hook.concerns(event.reasoning_result) else None
@@ -152,7 +152,7 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
 
 
 _locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]] = WeakKeyDictionary()
-"""By hook and loop. (An `asyncio.Lock` with waiters references its loop, which would keep the entry alive.)"""
+"""The locks by hook and event loop. (An `asyncio.Lock` with waiters refers to its loop and would keep the entry alive.)"""
 
 
 def _serial(call: Call, hook: Hook) -> Call:

@@ -1,4 +1,4 @@
-"""Report to `ChangeListener`s how each `around` wrapper changes its work: both sides of it are observed."""
+"""Report to `ChangeListener`s how each `around` wrapper changes its work, by observing its input and its output."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Side:
 
     def __init__(self) -> None:
         self.chunks: list[ModelChunk] = []
-        self.ended = False  # if so, the next chunk belongs to another run
+        self.ended = False  # whether the run has ended, so that the next chunk belongs to another run
         self.value: Any = None
 
     def take_chunk(self, chunk: ModelChunk) -> None:
-        """Add the next chunk. A restart discards the chunks before it."""
+        """Add the next chunk. A chunk that restarts the reply discards the earlier ones."""
         if self.ended or chunk.restart:
             self.chunks, self.ended = [], False
         self.chunks.append(chunk)
@@ -196,7 +196,7 @@ class _Layer:
             await close(chunks)
 
     def report_injections(self) -> None:
-        """Report the messages that the wrapper has injected so far. Called however its work ends."""
+        """Report the messages that the wrapper has injected so far. This is called however the wrapper's work ends."""
         added, self.injections.added = tuple(self.injections.added), []
         if added:
             made = HookCall(self.hook, self.event, injected=added, via="around")

@@ -73,7 +73,7 @@ class HookCall:
         verdict: The hook's verdict.
         error: The exception that the hook raised.
         duration_ms: How long it took.
-        shadow: Whether the hook ran as a shadow, so that nothing was applied.
+        shadow: Whether the hook ran as a shadow, so that its changes were not applied.
         injected: The messages of each `context.inject` call of the hook, with `keep`.
         via: `on_event` or `around`; changes by `around` are reported as a `LayerRun` instead.
     """
@@ -122,8 +122,8 @@ class ChangeListener(Hook):
 
     observer = True
     changes_only: bool = False
-    """Whether to report only calls and wrappers that changed, decided, injected or failed. Calls without effect then
-    cost one comparison."""
+    """Whether to report only calls and wrappers that changed something, decided, injected messages or failed. Reporting
+    then costs one comparison for each call without effect."""
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Called before a hook receives an event. If it returns an awaitable, that is awaited first."""
@@ -134,7 +134,7 @@ class ChangeListener(Hook):
         return None
 
     def on_answer(self, event: Event) -> None:
-        """Called after a hook that `on_begin` has made wait has answered at once."""
+        """Called after a hook has answered without an await, if `on_begin` had made the hook wait."""
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Called when a hook that handles an event injects messages."""
@@ -182,7 +182,7 @@ class ConditionalWrapper(Hook):
 
 
 class SideWrapper(Hook):
-    """A hook that wraps side calls of a model (`context.complete`) by other hooks and tools, which have no event.
+    """A hook that wraps the side calls (`context.complete`) of other hooks and tools. Side calls have no event.
 
     The hooks nest as in `around`: the lowest priority is outermost.
 
@@ -217,8 +217,8 @@ def clock_of(event: Event) -> Callable[[], float]:
 
 
 def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) -> Call:
-    """Wrap a hook's call for one event class so that its effects are reported; of an observer, only messages that it
-    injects.
+    """Wrap a hook's call for one event class so that its effects are reported. The only reported effect of an observer is
+    the injection of messages.
 
     Args:
         call: The call, wrapped by the hook's options.
@@ -293,7 +293,7 @@ async def _settled(
 
 
 def in_awaited_hook() -> bool:
-    """Whether the running code is that of a hook that had to be awaited."""
+    """Whether the running code belongs to a hook that had to be awaited."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
     while frame is not None and frame.f_code is not _settled.__code__:
         frame = frame.f_back
@@ -382,7 +382,7 @@ class _Watch:
         self.injections = injections
 
     def report(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
-        """Report the call, given the time it began and the number of shadows before it."""
+        """Report the call, given its start time and the number of shadow records before it."""
         duration = (clock_of(self.event)() - began) * 1000
         if self.hook.shadow:
             self._report_shadow(duration, shadows)
@@ -426,5 +426,5 @@ def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> N
 
 
 def skip_unchanged(listeners: Listeners) -> bool:
-    """Whether no listener needs calls without effect."""
+    """Whether no listener needs reports of calls without effect."""
     return all(listener.changes_only for listener in listeners)

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. `hook` takes the same values as `hooks=` of an agent; `on` takes a function for an event. `remove` takes their
-   arguments or their return values.
-2. A hook is refused if it would never be called there, or brings tools that cannot be added: nothing is dropped
+1. `hook` takes the same values as `hooks=` of an agent; `on` takes a function for an event. `remove` takes the arguments
+   or the return values of both.
+2. A hook is refused if the object would never call it, or if it brings tools that cannot be added: no hook is ignored
    silently.
 3. Work that has begun keeps the hooks with which it began.
 """
@@ -62,7 +62,7 @@ class TakesHooks:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # hidden from checkers, which would accept any attribute
+    if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             message = f"{type(self).__name__!r} object has no attribute {name!r}{meant_by(name)}"
@@ -160,7 +160,7 @@ class TakesHooks:
             Whether it was registered.
 
         Raises:
-            UsageError: It is nothing that can be registered.
+            UsageError: The argument is not a value that can be registered.
         """
         return self._take_off(tuple(self._meant(registered)))
 

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. If class and priority are equal, the hook of the narrower scope (tool, turn, agent, process) runs first; nothing else
-   differs.
+1. Among hooks of the same group (editing hooks, guards, observers) and priority, those of the narrower scope (tool, turn,
+   agent, process) run first. Nothing else depends on the scope.
 2. The hooks are an immutable tuple that is replaced: a run that has begun keeps its own.
-3. A process-wide hook with tags applies to agents, turns and tools with one of these tags; without tags it applies to
-   all. So anything without tags never matches a hook with tags.
+3. A process-wide hook with tags applies to agents, turns and tools with one of these tags, so never to those without
+   tags. A process-wide hook without tags applies to all of them.
 """
 
 from __future__ import annotations

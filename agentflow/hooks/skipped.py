@@ -36,5 +36,5 @@ def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> boo
 
 
 def warn_skipped_listener(name: str, error: Exception) -> bool:
-    """The same of a listener to hooks."""
+    """Log the same warning for a failing listener."""
     return warn_once(name, error, "listener {} failed and was skipped; this place is not warned about again.", name)

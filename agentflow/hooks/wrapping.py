@@ -1,4 +1,4 @@
-"""The sources that `around` receives: the work that follows a sealed Pre event, which can also be run differently.
+"""The sources that `around` receives: the work that follows a sealed Pre event, and methods to run it differently.
 
 Rules:
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
-"""Changes a tool's chunks: receives them as a Flux, returns another."""
+"""Changes a tool's chunks: receives them as a Flux and returns another Flux."""
 Opens: TypeAlias = Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]
 """Opens a stream and owns it until it is closed."""
 Around: TypeAlias = Callable[[Any, Any], Any]
@@ -57,7 +57,7 @@ CHECK_THEIR_END: Final[set[CodeType]] = set()
 
 
 def checks_its_end(generator: G) -> G:
-    """Mark a generator that never ends early because it swallowed a cancellation, so that the stage need not check it.
+    """Mark a generator that never swallows a cancellation and ends early, so that the stage need not check its end.
 
     Each `async for` in it must read a source of the stage, and it must not handle `CancelledError`.
     """
@@ -115,7 +115,7 @@ class ModelSource(Flux[ModelChunk]):
         inner: The stream to run.
         request: The request to the model.
         ask: Returns the same work with another request.
-        layer: The wrapper to apply to that.
+        layer: The wrapper to apply to the work that `ask` returns.
         private: See the attribute.
         opens: Opens each stream for its stage, which closes streams that hooks leave open.
 
@@ -173,9 +173,9 @@ class ModelSource(Flux[ModelChunk]):
 
 
 class PrivateFlux(Flux[ModelChunk]):
-    """A model's chunks that contain text of one session which is not in the request.
+    """A model's chunks with text that belongs to one session and is not in the request.
 
-    Return it from `around` to tell outer hooks that cache replies by request that they must not cache this one.
+    If `around` returns a `PrivateFlux`, outer hooks that cache replies by request do not cache this reply.
     """
 
 
@@ -186,7 +186,7 @@ class ToolSource(Mono[ToolResultBlock]):
         inner: The work to run.
         change: Returns the same work with other chunks.
         replace: Returns other work to run instead.
-        layer: The wrapper to apply to that.
+        layer: The wrapper to apply to the work that `change` or `replace` returns.
         emits: See the attribute.
 
     Attributes:
@@ -215,7 +215,7 @@ class ToolSource(Mono[ToolResultBlock]):
         """Return the same work with its chunks changed before they become `ActingChunk` events.
 
         Args:
-            transform: Receives the chunks as a Flux, returns another.
+            transform: Receives the chunks as a Flux and returns another Flux.
 
         Example:
             >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
@@ -295,8 +295,8 @@ def _checked(made: Any, hook: Wrapping, event: Event) -> Any:
 
 
 def observed_as(made: Any, watched: Observable[Any]) -> Observable[Any]:
-    """Return an observed stream in the form of the hook's result: a source if that is one, and private if that is
-    private."""
+    """Return an observed stream in the form of the hook's result: a source if the result is a source, and private if
+    the result is private."""
     if isinstance(made, ModelSource | ToolSource):
         return made.over(watched)
     if isinstance(made, PrivateFlux):
