@@ -37,10 +37,17 @@ async def write(folder: Path, name: str, answers: dict[str, str], *cases: Case, 
 
 
 def test_at_most_a_thousand_files_are_listed(tmp_path: Path) -> None:
-    """The last ones by name."""
+    """The newest ones, whatever their folder."""
     for number in range(1_001):
         (tmp_path / f"{number:04}.json").write_text(f'{HEAD}, "trials": []}}', "utf-8")
     assert len(Evaluations([tmp_path]).rows()) == 1_000
+    later = tmp_path / "later"
+    later.mkdir()
+    newest = later / "newest.json"
+    newest.write_text(f'{HEAD}, "trials": []}}', "utf-8")
+    os.utime(newest, (4_000_000_000, 4_000_000_000))
+    rows = Evaluations([later, tmp_path]).rows()
+    assert (len(rows), rows[0]["file"]) == (1_000, "newest.json")
 
 
 @pytest.fixture

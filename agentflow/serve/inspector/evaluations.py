@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
@@ -106,14 +106,18 @@ class Evaluations:
         cases = [_case(each, now.get(each, []), before.get(each, []), bool(before), logs) for each in {**now, **before}]
         return {**row, "cases_": cases, "baseline": baseline if before else ""}
 
-    def _files(self) -> Iterable[tuple[Path, tuple[int, int]]]:
-        paths = [path for folder in self._folders for path in sorted(folder.glob("*.json"))][-_MOST_FILES:]
-        for path in paths:
-            try:
-                stat = path.stat()
-            except OSError:
-                continue
-            yield path, (stat.st_mtime_ns, stat.st_size)
+    def _files(self) -> list[tuple[Path, tuple[int, int]]]:
+        """Return the newest files, the oldest first, each with its time and size."""
+        found: list[tuple[Path, tuple[int, int]]] = []
+        for folder in self._folders:
+            for path in folder.glob("*.json"):
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue
+                found.append((path, (stat.st_mtime_ns, stat.st_size)))
+        found.sort(key=lambda one: (one[1][0], one[0]))
+        return found[-_MOST_FILES:]
 
 
 def _id(path: Path) -> str:
