@@ -1,4 +1,4 @@
-"""Agents: calls, sessions, turns, queue, shutdown; in `orchestration/` several together (`docs/agent.md`)."""
+"""Agents: calls, sessions, turns, queue and shutdown (`docs/agent.md`). `orchestration/` combines several agents."""
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux

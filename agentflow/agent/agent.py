@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An agent is immutable except for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the
-   set it began with. The tools of live toolsets change with the toolsets.
+1. An agent is immutable except for its hooks: `hook`, `on` and `remove` replace the set of hooks, and a run keeps the set
+   with which it began. The tools of live toolsets change with the toolsets.
 2. The behaviour is in the base classes, one topic per file: hooks and toolsets (`toolsets`), calls and sessions
    (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). This file constructs, copies and saves
    agents.
@@ -66,32 +66,32 @@ _ELSEWHERE = {
 }
 """Method names of other libraries, and the equivalents here."""
 _terminal, _ = lazily("agentflow.terminal", {"chat": ".conversation"})
-"""Loads the terminal conversation on first use: it is in a higher layer and imports rich."""
+"""Loads the terminal conversation on first use, since its module is in a higher layer and imports rich."""
 
 
 class Agent(PeerAgent[T_co]):
-    """An agent: typed events flow through its hooks around a loop of model and tools.
+    """An agent: a loop of model and tools, whose typed events pass through the agent's hooks.
 
     Args:
-        name: Its name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it should be a tool of other agents.
+        name: The agent's name; to be a tool of other agents, it must match `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
         model: A `Model`, or a name such as `"openai/gpt-5"`.
         system: The system prompt: a text, a message, or a (possibly async) function of the `RunContext`.
-        description: Its purpose; other agents read it.
-        tools: Tools, agents to be used as tools, toolsets, names in the default registry. Live toolsets are opened by
-            the first call that needs them; `async with agent` closes them.
-        hooks: Hooks, marked functions, lists of them, or a mapping from names like `"before_llm"` to functions.
+        description: The agent's purpose, for other agents.
+        tools: Tools, agents to use as tools, toolsets, or names in the default registry. The first call that needs live
+            toolsets opens them; `async with agent` closes them.
+        hooks: Hooks, decorated functions, lists of them, or a mapping from names like `"before_llm"` to functions.
         default_hooks: The built-in hooks: retries of empty and truncated answers. `()` for none.
         options: Options of its model calls.
-        max_iterations: The maximum number of reasoning rounds in one run; after that comes one summary without tools.
+        max_iterations: The maximum number of reasoning rounds in one run, after which one summary without tools follows.
         schedule: The schedule of the tools in one round.
         store: The store of its sessions; the process's memory by default.
-        on_unknown_outcome: What happens, when a call is resumed after a crash, to a tool call that was running and is
-            not `idempotent`: `"tell"` reports it to the model; `"suspend"` asks a person, who answers it like an
+        on_unknown_outcome: How a call that is resumed after a crash handles a tool that was running and is not
+            `idempotent`: `"tell"` reports the tool call to the model; `"suspend"` asks a person, who decides as on an
             approval.
         cleanup_timeout: Seconds for cleanup after a call was cancelled, interrupted or timed out (5 by default). Work
             that is still running then is abandoned, and named in the error and the log.
-        tags: Labels; process-wide hooks are selected by them.
-        process_hooks: The process-wide hooks; the default ones by default.
+        tags: Labels that select the process-wide hooks for the agent.
+        process_hooks: The process-wide hooks; `agentflow.process_hooks` by default.
         agents: The registry of other agents; the process's registry by default.
         queue_limit: The maximum number of turns that wait in its queue; None means no limit.
         clock: The source of time; virtual in tests.
@@ -136,7 +136,7 @@ class Agent(PeerAgent[T_co]):
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
-        # `tools_of` raises the right error for a single tool, or None.
+        # If `tools` is a single tool or None, `tools_of` raises the right error.
         live: list[LiveToolset] = []
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
         specs = tuple([t.spec for t in resolved.values() if t.name != WORKFLOW_STEP])
@@ -163,7 +163,7 @@ class Agent(PeerAgent[T_co]):
         if wanted is not None:
             vars(self)["_output"] = TypedOutput(output, wanted)
 
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+    if not TYPE_CHECKING:  # so that type checkers still report unknown attributes
 
         def __setattr__(self, name: str, value: object) -> None:
             if name[:1] == "_" or type(self) is not FullAgent:  # a subclass can have its own attributes
@@ -245,7 +245,7 @@ class Agent(PeerAgent[T_co]):
     # ---- copies and data
 
     def _tool_sources(self) -> list[Any]:
-        """Return its tools as they were passed in: those of live toolsets as the toolsets."""
+        """Return its tools as they were passed in, with live toolsets instead of the tools in them."""
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
@@ -282,8 +282,8 @@ class Agent(PeerAgent[T_co]):
     def branch(self, name: str) -> Agent[T_co]:
         """Return a copy of the agent, with copies of its waiting turns and of its implicit conversation.
 
-        No mutable state is shared: neither agent sees the other's changes. If a store keeps the conversation, copy it
-        there: `store.fork(agent.name, name)`.
+        The agents share no mutable state: neither sees the other's changes. If the conversation is in a store, copy it
+        there with `store.fork(agent.name, name)`.
 
         Args:
             name: The copy's name.
@@ -300,8 +300,8 @@ class Agent(PeerAgent[T_co]):
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the agent's definition and queue as JSON-compatible data, with code by name. Sessions are saved
-        separately.
+        """Return the agent's definition and queue as JSON-compatible data, in which names stand for code. Sessions are
+        saved separately.
 
         Raises:
             UsageError: A tool or hook is a closure or a lambda, which a name cannot identify; an option is not data;
@@ -328,26 +328,26 @@ class Agent(PeerAgent[T_co]):
         Args:
             data: The data.
             tools: The tools by name: a registry, or tools; the default registry by default.
-            hooks: The hooks that the data names; the default hooks are known.
+            hooks: The hooks that the data names, except the default hooks.
             model: The model, if it was not saved by name.
             system: The system prompt, if it was a function.
-            rest: Arguments that the data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`,
+            rest: Arguments that the data does not contain: `store`, `agents`, `process_hooks`, `clock`, `new_id`,
                 `output`.
 
         Raises:
-            StoreError: The data is not an agent, or newer than this code.
+            StoreError: The data is not an agent, or was saved by a newer agentflow.
             NotRegisteredError: A tool or a hook is not found.
             UsageError: The model or the system prompt must be passed.
         """
         return agent_from_dict(Agent, data, tools, hooks, model, system, rest)
 
     def to_json(self) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         return to_json(self.to_dict()).decode()
 
     @staticmethod
     def from_json(text: str | bytes, **given: Unpack[AgentCode]) -> Agent[Any]:
-        """`from_dict` of JSON text."""
+        """Rebuild an agent from JSON text; see `from_dict`."""
         return Agent.from_dict(read_json(text, "agent"), **given)
 
     def __repr__(self) -> str:
@@ -387,7 +387,7 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
 
 @objects_of(Agent, refuse_unknown)
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
-    """An agent with the members for its queue and other agents."""
+    """An agent, with the members that its queue and other agents use."""
 
     def variant(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Return a copy of the agent with other hooks; its sessions are its own.
@@ -399,5 +399,5 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
         return self._copy(hooks, **changes)
 
 
-# So that `Agent()` raises an error that shows the fix; type checkers still require both.
+# So that `Agent()` raises an error that shows the fix; type checkers still require both arguments.
 Agent.__init__.__defaults__ = (None, None)

@@ -37,7 +37,7 @@ A = TypeVar("A", bound=PeerAgent)
 
 
 class AgentParts(TypedDict, total=False):
-    """The arguments of `Agent` that its data does not hold."""
+    """The arguments of `Agent` that its data does not contain."""
 
     store: Store | str | None
     agents: AgentRegistry
@@ -48,7 +48,7 @@ class AgentParts(TypedDict, total=False):
 
 
 class AgentCode(AgentParts, total=False):
-    """The arguments of `Agent.from_json` besides the data: code, found by name or passed."""
+    """The arguments of `Agent.from_json` besides the data: code that is passed, or in which names are looked up."""
 
     tools: ToolRegistry | Iterable[Tool[..., Any]] | None
     hooks: Iterable[Hook]

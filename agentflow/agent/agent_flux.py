@@ -52,7 +52,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
     if TYPE_CHECKING:
 
         async def __aenter__(self) -> EventStream[T_co]:
-            """Open a run; it is closed, with its cleanup done, at the end of the block."""
+            """Open a run. The end of the block closes the run and waits for its cleanup."""
             ...
 
         def __aiter__(self) -> EventStream[T_co]: ...
@@ -91,10 +91,10 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         """Yield the fields of the typed output while the model streams them, as mappings that grow; the last mapping has
         the `output`.
 
-        A field appears once it is complete and valid; strings grow. The values are plain data, so nothing has the
-        output's type before it is complete. If the model is asked again, a new mapping begins. The cost of a chunk does
-        not depend on the earlier ones. If the output is a function, its arguments are shown, and the last `output` is
-        its return value. With several outputs, `partial.kind` is the name of the one that the model writes.
+        A string grows; any other field appears once it is complete and valid. The values are plain data: only the last
+        `output` has the output's type. If the model is asked again, a new mapping begins. The cost of a chunk does not
+        depend on earlier chunks. If the output is a function, the mappings contain its arguments, and the last `output`
+        is its return value. With several outputs, `partial.kind` is the name of the output that the model writes.
 
         Raises:
             UsageError: The call has no output.
@@ -126,8 +126,8 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 yield last.completed(reply.output)
 
     def reply(self) -> Mono[Reply[T_co]]:
-        """Read to the end and return the reply. Inside `async with`, use `events.reply()` to read the rest of that
-        call.
+        """Run a call to its end and return the reply. Inside `async with`, use `events.reply()` to read the rest of the
+        open call.
 
         Example:
             >>> reply = await agent.stream("Hello").reply()

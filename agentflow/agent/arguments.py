@@ -3,7 +3,7 @@
 Rules:
 
 1. `CallArguments` is created at the start of a call; its fields need no further checks.
-2. Checks that depend on the session (`not_open`, `check_decisions`) run when the call has acquired it.
+2. Checks that depend on the session (`not_open`, `check_decisions`) run after the call has acquired the session.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def refuse_keywords(method: str, options: Mapping[str, object]) -> None:
     """Refuse keyword arguments that a call does not take.
 
     Raises:
-        UsageError: There is one; the error names the closest legal keyword.
+        UsageError: There is such an argument; the error names the closest legal keyword.
     """
     known = _KEYWORDS[method]
     for name in options:
@@ -160,7 +160,7 @@ class ToolableAgent(Protocol):
 
 
 def set_wrapped_agent(function: Callable[..., Any], agent: ToolableAgent) -> None:
-    """Set the agent that a tool's function calls. The function holds it, so it does not outlive the tool."""
+    """Store the agent that a tool's function calls, on the function, so that the agent is released with the tool."""
     vars(function)["wrapped_agent"] = agent
 
 
@@ -180,7 +180,7 @@ class CallArguments:
         messages: The user's input; empty if a call is resumed.
         decisions: See `CallRequest`.
         output: See `CallRequest`.
-        options: The keyword arguments; `timeout` is valid.
+        options: The keyword arguments, with a valid `timeout`.
         hooks: The hooks that were added for this call.
 
     Raises:
@@ -246,7 +246,7 @@ def not_open(session: FullSession) -> Exception:
 
 
 def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resolution]:
-    """Return decisions by key; given as pairs, a key can appear once.
+    """Return decisions by key. In decisions given as pairs, each key must be unique.
 
     Raises:
         UsageError: A key appears twice.
@@ -262,7 +262,7 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
 
 
 def outer_request(given: CallArguments, session: FullSession) -> tuple[object, CallRequest]:
-    """Return the agent of the call that a sub-agent's session is suspended in, and the request to resume that call.
+    """Return the agent of the outer call in which a sub-agent's session is suspended, and the request to resume that call.
 
     Args:
         given: The arguments with which the sub-agent is resumed.
@@ -298,10 +298,10 @@ def last_reply(session: FullSession) -> Reply[Any]:
 def check_decisions(
     session: FullSession, given: Decisions, tools: Mapping[str, Tool[..., Any]]
 ) -> Mapping[str, Resolution]:
-    """Check that decisions fit the session's open call; nothing has been done yet.
+    """Check, before anything is done, that decisions fit the session's open call.
 
     Args:
-        session: The session that holds an open call.
+        session: The session with an open call.
         given: The decisions.
         tools: The agent's tools.
 
@@ -309,7 +309,7 @@ def check_decisions(
         The decisions by key.
 
     Raises:
-        UsageError: They do not fit, or the session holds no open call.
+        UsageError: They do not fit, or the session has no open call.
     """
     if session.machine.next() == "input":
         raise UsageError(f"Session {session.id!r} is not suspended: there is nothing to resume. Call the agent.")
@@ -343,7 +343,7 @@ def check_decisions(
 
 
 def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
-    """Return the tool of a pending call, also if it belongs to a sub-agent; None if it is not known here."""
+    """Return the tool of a pending call, including calls of sub-agents; None if the tool is not known here."""
     key = waits.id
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
@@ -378,7 +378,7 @@ def resolve_store(store: Store | str) -> Store:
         store: A store, or a URL for `agentflow.state.SqlStore`.
 
     Raises:
-        UsageError: It is neither a URL nor a store.
+        UsageError: The argument is neither a URL nor a store.
         StoreError: The database cannot be used.
     """
     if not isinstance(store, str) and hasattr(store, "load"):

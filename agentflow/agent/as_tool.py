@@ -43,15 +43,15 @@ class ToolAgent(CallingAgent[T_co]):
         type: ToolType | None = None,  # noqa: A002
         output: OutputLike[Any] | None = None,
     ) -> Tool[..., Any]:
-        """Return this agent as a tool of another: each use is a call in a fresh session, billed to the caller.
+        """Return this agent as a tool for another agent: each use is a call in a fresh session, billed to the caller.
 
         Args:
             name: The tool's name; the agent's by default.
             description: The description for the calling model; the agent's by default.
-            type: The tool's type in a round. By default the strictest of its own tools: `"write"` if one of them
-                writes, else `"read"` if one reads, else `"research"`. So agents that only look things up run
+            type: The tool's type in a round. By default the strictest type among the agent's tools: `"write"` if one of
+                them writes, else `"read"` if one reads, else `"research"`. So agents that only look things up run
                 concurrently.
-            output: The output for the calling model, as JSON, instead of the agent's own `output` (see
+            output: The typed output, which the calling model receives as JSON, instead of the agent's own `output` (see
                 `docs/typed-answers.md`).
 
         Raises:
@@ -62,12 +62,12 @@ class ToolAgent(CallingAgent[T_co]):
 
         async def ask(
             message: str, context: RunContext
-        ) -> str | Msg:  # it takes the context so that its events can come from a task
+        ) -> str | Msg:  # with a `context` parameter, its events may come from another task
             return await full_agent(self).answer(message, asked)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
         set_wrapped_agent(ask, full_agent(self))
-        # Idempotent: after a crash it continues its own session.
+        # Idempotent, since the agent continues its own session after a crash.
         return tool(
             name=name or self.name,
             description=about,
@@ -77,12 +77,12 @@ class ToolAgent(CallingAgent[T_co]):
         )(found_by_name(ask))
 
     def _strictest(self) -> ToolType:
-        """Return the strictest type of its tools; if a toolset is not open yet, `"write"`."""
+        """Return the strictest type of its tools, or `"write"` while a toolset is not open yet."""
         return "write" if self._toolsets is not None else strictest(self._config.tools.values())
 
 
 class FullToolAgent(ToolAgent[T_co]):
-    """An agent with the members for its queue and other agents."""
+    """An agent, with the members that its queue and other agents use."""
 
     @property
     def config(self) -> LoopConfig:
@@ -101,7 +101,7 @@ class FullToolAgent(ToolAgent[T_co]):
 
     @property
     def asking(self) -> Tool[..., Any]:
-        """The tool for questions to this agent; each turn is one (`other.ask(name, ...)`)."""
+        """The tool for questions to this agent; each question (`other.ask(name, ...)`) is a turn of this tool."""
         if self._asking is None:
 
             async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
@@ -112,7 +112,7 @@ class FullToolAgent(ToolAgent[T_co]):
         return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
-        """Run `as_tool`'s call in a fresh session; see `within`.
+        """Run the call of `as_tool` in a fresh session; see `within`.
 
         Raises:
             ToolError: The call did not end with an answer for the calling model.
@@ -128,16 +128,16 @@ class FullToolAgent(ToolAgent[T_co]):
         begun: Callable[[Session], None] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Reply[Any]:
-        """Run a call as part of the tool call that it is made from.
+        """Run a call as part of the tool call that makes it.
 
-        If it suspends, it suspends the caller, which is resumed with keys such as `"t1/s1"`; then it continues. After a
-        crash it continues too, if this agent or the caller has a store.
+        If this call is suspended, its caller is suspended too. Resuming the caller, with keys such as `"t1/s1"`, continues
+        both. After a crash this call also continues, if this agent or the caller has a store.
 
         Args:
             message: The question.
             output: Overrides the agent's own output.
-            conversation: Whether to continue the agent's one conversation inside the caller's session instead of a
-                fresh one.
+            conversation: Whether to continue this agent's conversation inside the caller's session, instead of starting
+                a fresh session.
             begun: Called with the session before the call begins.
             options: As in `call`.
         """
@@ -148,7 +148,7 @@ class FullToolAgent(ToolAgent[T_co]):
         session = self._session_within(caller, place, conversation)
         if begun is not None:
             begun(session)
-        if conversation:  # shows after a crash whether this message was sent
+        if conversation:  # so that it is known after a crash whether this message was sent
             asked = as_messages(message, self._config.new_id)
             message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
         try:
@@ -160,11 +160,11 @@ class FullToolAgent(ToolAgent[T_co]):
                 reply = await self.call(message, session=session, output=output, **options)
             else:
                 reply = await self._continue_or_call(message, session, place, output, conversation, options)
-        except BaseException as error:  # it can be suspended anyway, such as if its reader has left
+        except BaseException as error:  # the session may be suspended anyway, such as after its reader has stopped
             if session.machine.state is not State.SUSPENDED:
                 raise
             waits = self._wait_within(session, place)
-            if isinstance(error, Exception):  # its own events reported the error
+            if isinstance(error, Exception):  # already reported by the events of this call
                 raise waits from error
             place.pending = waits.pending_of(place.use)
             raise
@@ -173,8 +173,8 @@ class FullToolAgent(ToolAgent[T_co]):
         return reply
 
     def _wait_within(self, session: FullSession, place: TurnPlace) -> ToolSuspended:
-        """Return the suspension of the caller: the caller keeps the session, waits for the same decision, and resuming
-        either resumes both.
+        """Suspend the caller: return the signal that does so. The caller keeps this session and waits for the same
+        decision; resuming either of them resumes both.
         """
         caller = place.run
         caller.session.keep_inner(place.use.id, session)
@@ -184,13 +184,13 @@ class FullToolAgent(ToolAgent[T_co]):
         return ToolSuspended(self.name, session.machine.pending)
 
     async def _holds_open(self, session: FullSession) -> bool:
-        """Whether a conversation holds an earlier, unanswered question, which must be finished first."""
+        """Whether a conversation contains an earlier question without an answer, which must be answered first."""
         await session.acquire(self.name)  # this loads the session
         session.release()
         return session.machine.next() != "input"
 
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
-        """Return the session of a call within a tool call: the one that was suspended there, if there is one."""
+        """Return the session for a call within a tool call: the session that was suspended there, or a new one."""
         number = place.next_subagent()
         kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
         session_id = inner_session_id(caller.id, key)
@@ -218,7 +218,7 @@ class FullToolAgent(ToolAgent[T_co]):
         an answer.
         """
         held = await self._holds_open(session)
-        machine = session.machine  # loading from a store can replace it
+        machine = session.machine  # read again, since loading from a store can replace the machine
         mine = not conversation or any(
             msg.metadata.get("within") == place.use.id for msg in machine.transcript.messages
         )
@@ -249,6 +249,6 @@ class FullToolAgent(ToolAgent[T_co]):
 
 
 def full_agent(agent: ToolsetAgent) -> FullToolAgent[Any]:
-    """Return the agent with the members for its queue and other agents."""
-    assert isinstance(agent, FullToolAgent)  # each is made as one
+    """Return the agent, with the members that its queue and other agents use."""
+    assert isinstance(agent, FullToolAgent)  # every agent is one
     return cast("FullToolAgent[Any]", agent)

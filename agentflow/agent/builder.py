@@ -55,7 +55,7 @@ class AgentChanges(AgentSettings, total=False):
 
 
 class AgentBuilder(Generic[A]):
-    """Collects the arguments of an agent; `build()` creates it. A builder can be used again: its agents share nothing.
+    """Collects the arguments of an agent; `build()` creates the agent. A builder may build several; they share nothing.
 
     Args:
         make: The agent's class.
@@ -87,11 +87,11 @@ class AgentBuilder(Generic[A]):
         return self._set(system=system)
 
     def description(self, description: str) -> Self:
-        """Set its purpose; other agents read it."""
+        """Set its purpose, for other agents."""
         return self._set(description=description)
 
     def tool(self, tool: Any) -> Self:
-        """Add a tool, or an agent to be used as one."""
+        """Add a tool, or an agent to use as a tool."""
         self._tools.append(tool)
         return self
 
@@ -111,7 +111,7 @@ class AgentBuilder(Generic[A]):
         return self
 
     def default_hooks(self, *hooks: Hook) -> Self:
-        """Set the built-in hooks; without arguments there are none."""
+        """Set the built-in hooks; without arguments, the agent has none of them."""
         return self._set(default_hooks=hooks)
 
     def options(self, options: ModelOptions) -> Self:
@@ -131,7 +131,7 @@ class AgentBuilder(Generic[A]):
         return self._set(store=store)
 
     def on_unknown_outcome(self, on_unknown_outcome: OnUnknownOutcome) -> Self:
-        """Set who learns of a tool call that was running at a crash: `"tell"` the model, `"suspend"` for a person."""
+        """Set who learns of a tool that was running during a crash: the model (`"tell"`) or a person (`"suspend"`)."""
         return self._set(on_unknown_outcome=on_unknown_outcome)
 
     def cleanup_timeout(self, cleanup_timeout: float) -> Self:

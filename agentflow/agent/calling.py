@@ -2,9 +2,9 @@
 
 Rules:
 
-1. `call`, `stream`, `resume` and `resume_stream` take one path, `_open`: check the arguments, acquire the session,
-   check that it allows such a call, build the run, execute it, and record or clear that the session waits.
-2. They do nothing until awaited, iterated, subscribed to or blocked on; each time is a new call.
+1. `call`, `stream`, `resume` and `resume_stream` do the same steps: check the arguments, acquire the session, check that
+   the session allows such a call, build the run, execute it, and record whether the session waits for a decision.
+2. They do nothing until the result is awaited, iterated, subscribed to or blocked on; each time this is a new call.
 3. Arguments are checked before the first event: a refused call raises and fires nothing.
 """
 
@@ -60,7 +60,7 @@ __all__ = ["CallingAgent"]
 
 U = TypeVar("U")
 
-_MOST_KEPT = 32  # the number of outputs of calls that an agent caches
+_MOST_KEPT = 32  # the maximum number of typed outputs, passed to calls, that an agent caches
 
 
 class CallingAgent(ToolsetAgent, Generic[T_co]):
@@ -97,16 +97,16 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     def session(self, id: str | None = None) -> Session:  # noqa: A002 - public name
         """Return the session with an id, created on first use; without an id, the implicit session.
 
-        With a store, a session's content is available once it has been loaded: by a call, or by `await
-        agent.history(id)`. An agent with a store keeps the 256 most recently used named sessions in memory, besides
-        those that run a call or wait for a decision. Others are loaded again when needed.
+        With a store, a session's content is available once a call or `await agent.history(id)` has loaded it. An agent
+        with a store keeps the 256 most recently used named sessions in memory, and all that run a call or wait for a
+        decision. Other sessions are loaded again when needed.
         """
         return self._sessions.of(id)
 
     async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
         """Load a session, and return its stored conversation.
 
-        While a call runs on the session, it is that call's view of the conversation.
+        While a call runs on the session, the result is that call's view of the conversation.
 
         Args:
             session: An id or a session; the implicit one by default.
@@ -125,7 +125,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return tuple(chosen.messages)
 
     def forget(self, id: str) -> bool:  # noqa: A002
-        """Release a session from memory. If a store keeps it, it is loaded again when needed.
+        """Release a session from memory. A session in a store is loaded again when needed.
 
         Returns:
             Whether it was in memory.
@@ -136,7 +136,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return self._sessions.forget(id)
 
     def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
-        """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
+        """End the call that runs on a session at once, with the outcome `interrupted`.
 
         A call that waits for its session to be loaded ends before its first model call.
 
@@ -147,11 +147,11 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return found is not None and found.interrupt(reason)
 
     async def unfinished(self) -> list[SessionInfo]:
-        """Return the sessions of its store with a call that a crash or a shutdown interrupted: `resume` each.
+        """Return the sessions of its store with a call that a crash or a shutdown interrupted: `resume` each of them.
 
-        Sessions of sub-agents are not included, because their callers continue them. A call that another process is
-        running looks the same, so no other process should be working on the store, or calls should wait (`SqlStore(...,
-        on_conflict="wait")`).
+        Sessions of sub-agents are not included, because their callers continue them. Calls that another process is
+        running are included, so no other process should be working on the store, unless calls wait for each other
+        (`SqlStore(..., on_conflict="wait")`).
 
         Example:
             >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()
@@ -178,14 +178,14 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             input: The user's input.
             session: An id or a session; the agent's implicit conversation by default.
             options: Override the agent's options.
-            timeout: Seconds for the whole call, including the reader's time but not the wait for the session. If it
-                passes while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left.
+            timeout: Seconds for the whole call, including the reader's time but not the wait for the session. If this
+                time passes while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left.
             deps: Objects that tools and hooks can request by type: an object, a list of objects, or a mapping by type.
-            hooks: Added for this call, after the agent's hooks of the same priority.
+            hooks: Hooks for this call only; they run after the agent's hooks of the same priority.
             output: The type of `reply.output`, instead of the agent's `output` (see `docs/typed-answers.md`).
 
         Returns:
-            A Mono of the reply: await it, `.block()` on it, or subscribe to it. Each is a new call.
+            A Mono of the reply: await it, `.block()` on it, or subscribe to it. Each time a new call runs.
 
         Raises:
             UsageError: The call overlaps with another one on the implicit session, or an argument is invalid.
@@ -213,10 +213,10 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Run one call and yield its events, sealed, as they happen.
 
         Args:
-            input: As in `call`, like the other arguments.
+            input: This and the other arguments are those of `call`.
             children: Whether to yield the events of sub-agents too; their `source` names the sub-agent.
-            buffer: How many events the run can be ahead of the reader. With 0 they alternate, so that the reader's
-                actions on an event take effect at exactly that event.
+            buffer: How many events the run can be ahead of the reader. With 0 run and reader alternate, so that the
+                reader's actions on an event take effect at exactly that event.
 
         Returns:
             A Flux of events; use `async with`, or iterate it. A slow reader slows the model down.
@@ -254,17 +254,17 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Continue a call that was suspended, or interrupted by a crash or a shutdown, at the first missing step.
 
         Finished work does not run again. In a suspended call, the tool calls without a result pass the whole
-        `PreActing` chain again. In an interrupted call, a model call in flight is made again, and a tool call in flight
-        runs again if it is `idempotent`; if not, `on_unknown_outcome` decides who learns of it.
+        `PreActing` chain again. In an interrupted call, an unfinished model call is made again. An unfinished tool call
+        runs again if its tool is `idempotent`; otherwise `on_unknown_outcome` determines who learns of it.
 
         Args:
             session: The session; the implicit one by default.
             decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or
                 `Answer(value)`; a mapping, or pairs.
-            options: As in `call`, like the rest.
+            options: This and the other arguments are those of `call`.
 
         Raises:
-            UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
+            UsageError: The session has no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
         if options:
@@ -298,7 +298,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         output: Any = None,
         **options: Unpack[ResumeStream],
     ) -> AgentFlux[Any]:
-        """Like `resume`, but yield the events, like `stream`."""
+        """Continue a call as `resume` does, and yield its events as `stream` does."""
         if options:
             refuse_keywords("resume_stream", options)
         return self._flux(CallRequest(None, decisions or {}, output, {"session": session, **options}))
@@ -313,7 +313,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return flux
 
     def _open(self, request: CallRequest) -> Coroutine[Any, Any, Reply[Any]]:
-        """Open a call without a reader; return a coroutine that must be awaited at once."""
+        """Open a call without a reader. Return a coroutine, which must be awaited at once."""
         given = CallArguments(request, self._config.new_id)
         session = self._session_for(given)
         if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
@@ -325,13 +325,13 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return run.scope.result()
 
     async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        """Resume the call that waits for this session: it resumes this one and continues. Return this one's reply."""
+        """Resume the outer call that waits for this session, which resumes the session too. Return the session's reply."""
         owner, request = outer_request(given, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))
 
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
-        """Return the reply on a session that was resumed by the call that waited for it."""
+        """Return the reply on a session that the outer call, which waited for it, has resumed."""
         reply, wanted = last_reply(session), self.output
         return await with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
@@ -396,7 +396,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             asked = None if self._output is None and given.output is None else self._typed_output(given.output)
             place = current_turn.get()
             caller = None if place is None or place.run.over else place
-            if config.running.closed and caller is None:  # a call made by a running call stops with it
+            if config.running.closed and caller is None:  # a nested call stops with its caller
                 raise ShutdownError(self.name, session.id, stopped=False)
             machine = session.machine
             if not self._prepared:
@@ -426,7 +426,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
             merged = config.options if changed is None else config.options.merge(changed)
-            # By position: keywords cost 0.6 µs, because calling a class with them builds a dict.
+            # Positional arguments, since keyword arguments of a class build a dict, which costs 0.6 µs.
             settings = RunSettings(
                 merged, deps, options.get("timeout"), source, above, buffer, children, given.messages
             )
@@ -435,9 +435,9 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 run.scope.waits = Waits(config.clock.monotonic, caller.waits)
             if decisions is not None:
                 run.continuing(decisions)
-            if asked is not None:  # from the state that a continued run has
+            if asked is not None:  # reads the output from the state, which a continued run has already
                 settings.typed = asked.reader_of(run.context.state)
-        except BaseException:  # there is no call that would release it
+        except BaseException:  # there is no call that would release the session
             session.release()
             raise
         return run
@@ -454,7 +454,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         )
 
     def _prepare(self) -> None:
-        """Read the tools' signatures and build their validators, once, at the first call; models read the schemas."""
+        """Read the tools' signatures and build their validators and schemas, once, at the first call."""
         deps: dict[tuple[str, type], None] = {}
         for made in self._config.tools.values():
             deps.update(dict.fromkeys(made.dep_types.items()))  # reads the signature

@@ -4,7 +4,7 @@ Rules:
 
 1. A slot is reserved before hooks evaluate the turn, so that a queue never exceeds its limit.
 2. Slots are assigned in order of arrival.
-3. Every change is followed by a notification of `changed`.
+3. Every change notifies `changed`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entries:
         limit: The maximum number of waiting turns; None means no limit.
 
     Attributes:
-        guard: Held while it changes.
+        guard: Held while the entries change.
         changed: Notified after each change.
     """
 
@@ -43,7 +43,7 @@ class Entries:
         self._waiting: deque[QueueEntry] = deque()
         self._coming = 0  # slots reserved for turns that hooks are evaluating
         self._asking = FairLock()  # held while a caller waits for a slot
-        self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # the senders among them, by event loop
+        self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # senders that wait for a slot, by event loop
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -58,7 +58,7 @@ class Entries:
     # ---- slots
 
     def reserve(self) -> bool:
-        """Reserve a slot, if one is free and no caller waits for it."""
+        """Reserve a slot if one is free and no other caller waits for a slot. Return whether it was reserved."""
         return not self._asking.locked and self._take_place()
 
     def _take_place(self) -> bool:
@@ -98,7 +98,7 @@ class Entries:
     # ---- turns
 
     def add(self, entry: QueueEntry, reserved: bool = False) -> None:
-        """Append a turn, in its reserved slot or in one beyond the limit."""
+        """Append a turn, in its reserved slot or in a slot beyond the limit."""
         with self.guard:
             self._coming -= reserved
             self._waiting.append(entry)
@@ -147,7 +147,7 @@ class Entries:
         return home in self._senders or any(entry.home is home for entry in self)
 
     def adopt(self, entry: QueueEntry, home: asyncio.AbstractEventLoop) -> None:
-        """Move an entry of a closed event loop to another one."""
+        """Move an entry of a closed event loop to another event loop."""
         with self.guard:
             if entry.home is None or not entry.home.is_running():
                 entry.home = home

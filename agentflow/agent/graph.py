@@ -1,7 +1,7 @@
 """`Graph`: the possible calls between agents and tools, as data, as text and as a Mermaid diagram.
 
-It is read from the arguments of the agents: tools, agents among them, live toolsets, hand-offs. Agents that a tool
-calls by name (`agent.ask`) are not known in advance.
+The graph is built from the arguments of the agents: tools, including agents, live toolsets and hand-offs. It does not
+contain agents that a tool calls by name (`agent.ask`), since these are not known in advance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Edge(NamedTuple):
 
 @runtime_checkable
 class HandsOver(Protocol):
-    """A hook that lets the agents of its agent hand the conversation over."""
+    """A hook that lets its agent's sub-agents hand the conversation over."""
 
     @property
     def passes(self) -> tuple[tuple[str, str], ...]:
@@ -45,8 +45,8 @@ class Graph(NamedTuple):
     """The possible calls between agents and tools.
 
     Attributes:
-        root: The key of the agent that was asked.
-        nodes: By key: the name and the kind. If two nodes have one name, the key of the second has a number.
+        root: The key of the agent where the graph starts.
+        nodes: The name and the kind of each node, by key. If two nodes have the same name, the second key has a number.
         edges: The possible calls, in the order of the tools.
 
     Example:
@@ -62,7 +62,7 @@ class Graph(NamedTuple):
     edges: tuple[Edge, ...]
 
     def __str__(self) -> str:
-        """Return a tree; nodes shown before are not expanded again, and hand-offs are not expanded."""
+        """Return the graph as a tree of text, which expands each node only once and does not expand hand-offs."""
         lines: list[str] = []
         shown: set[str] = set()
 
@@ -153,5 +153,5 @@ def graph_of(agent: ToolableAgent) -> Graph:
 
 
 def escaped(name: str) -> str:
-    """Escape a text for Mermaid, so that it is shown and nothing else."""
+    """Escape a text for Mermaid, so that it is only shown and never interpreted."""
     return "".join(c if c.isalnum() or c in " _-./:" else f"#{ord(c)};" for c in one_line(name))

@@ -1,4 +1,4 @@
-"""Agents among others: each has a queue of turns, and puts turns and questions into the queues of others, by name.
+"""The part of an agent for other agents: it has a queue of turns, and puts turns into other agents' queues by name.
 
 `default_agents` is the default registry of agents.
 """
@@ -81,12 +81,12 @@ class PeerAgent(ToolAgent[T_co]):
     def queue(self) -> TurnQueue:
         """Its queue of turns; see `TurnQueue`."""
         queue = self._queue
-        if queue is None:  # `setdefault`, so that two threads get the same queue
+        if queue is None:  # uses `setdefault`, so that two threads get the same queue
             queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(full_agent(self), self._queue_limit)))
         return queue
 
     def put(self, turn: Turn[T], *, wait: bool = True) -> Coroutine[Any, Any, Receipt[T]]:
-        """Put a turn into the agent's queue: short for `agent.queue.put`."""
+        """Put a turn into the agent's queue; see `TurnQueue.put`."""
         return self.queue.put(turn, wait=wait)
 
     def run(self, *nothing: Never, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
@@ -100,23 +100,23 @@ class PeerAgent(ToolAgent[T_co]):
         return self.queue.run(deps=deps, wait=wait)
 
     async def send(self, to: str, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
-        """Put a turn into another agent's queue, and run that queue if no reader does.
+        """Put a turn into another agent's queue, and run that queue if no reader runs it.
 
-        The turn records its sender and the sender's run; its cost is billed to that run.
+        The turn records its sender and the sender's run, and its cost is billed to the sender's run.
 
         Args:
             to: The other agent's name in the registry.
             turn: A turn of one of its tools.
-            wait: If its queue is full, whether to wait for a slot or raise.
+            wait: Whether to wait for a slot if the other agent's queue is full. If False, `QueueFullError` is raised.
 
         Returns:
             The receipt: await it for the turn's value, or ignore it.
 
         Raises:
             NotRegisteredError: There is no such agent.
-            QueueFullError: Its queue is full, and `wait` is False or waiting would deadlock.
-            TurnDeniedError: A hook of the other agent refused it.
-            UsageError: It has no such tool.
+            QueueFullError: The queue is full, and `wait` is False or waiting would deadlock.
+            TurnDeniedError: A hook of the other agent refused the turn.
+            UsageError: The other agent has no such tool.
 
         Example:
             >>> agents = AgentRegistry()
@@ -133,7 +133,7 @@ class PeerAgent(ToolAgent[T_co]):
     def ask(
         self, to: str, message: str | Msg | Sequence[Msg], *, session: str | None = None, wait: bool = True
     ) -> CallMono[Reply]:
-        """Ask another agent, and return its reply; its questions are answered one at a time, in order.
+        """Ask another agent, and return its reply. An agent answers its questions one at a time, in order.
 
         Args:
             to: The other agent's name in the registry.

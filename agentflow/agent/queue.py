@@ -2,15 +2,15 @@
 
 Rules:
 
-1. A turn is in one queue at a time, runs once for each time it was put, and is never lost: turns that have not begun
-   stay.
+1. A turn is in one queue at a time and runs once for each `put`. No turn is lost: turns that have not begun stay in the
+   queue.
 2. `run()` ends when the queue is empty, when a completion check returned True, or with the error of a turn, after that
-   turn's events; the rest stays for the next `run()`.
+   turn's events. The remaining turns stay for the next `run()`.
 3. `pause` and `resume` act between turns. A turn that has begun continues.
-4. A full queue makes `put` wait. If the wait would never end (a running turn, the task that iterates `run()`) it
-   raises.
-5. It has one runner at a time: the reader of `run()`, or else the worker of an event loop that a turn was sent from.
-6. A turn of a single value has ended, and its receipt is settled, before the value is yielded.
+4. `put` waits while the queue is full. If the wait would never end (in a running turn, or in the task that iterates
+   `run()`), `put` raises an error.
+5. A queue has one runner at a time: the reader of `run()`, or else the worker of an event loop that sent a turn.
+6. A turn that returns a single value has ended, and its receipt is settled, before the value is yielded.
 7. Cancelling a receipt ends that turn, and nothing else.
 """
 
@@ -141,13 +141,13 @@ class TurnQueue:
 
         Args:
             turn: A turn of one of the agent's tools.
-            wait: If the queue is full, whether to wait for a slot or raise.
+            wait: Whether to wait for a slot if the queue is full. If False, `QueueFullError` is raised.
 
         Returns:
             Its receipt: await it for the value.
 
         Raises:
-            TurnDeniedError: A hook denied it; it is not in the queue.
+            TurnDeniedError: A hook denied the turn, which is then not in the queue.
             QueueFullError: There is no slot and `wait` is False, or waiting would deadlock.
             SafeExecutionError: The turn is running, or is in a queue already.
             UsageError: The agent has no such tool.
@@ -223,7 +223,7 @@ class TurnQueue:
 
     async def _evaluate(self, turn: FullTurn[Any]) -> TurnRun:
         """Run the `PrePut` hooks on a turn; meanwhile no other queue accepts it."""
-        self._check(turn)  # again, because it can have waited
+        self._check(turn)  # again, since `put` may have waited for a slot
         owner = self._owner
         turn.enter(owner.name)
         with UndoOnFailure(turn.leave):
@@ -282,17 +282,17 @@ class TurnQueue:
 
         Args:
             deps: Objects that tools can request by type or by name, if a turn has none itself.
-            wait: If the queue is empty, whether to wait for more turns, until a completion check, an error or the
-                reader ends it.
+            wait: Whether to wait for more turns while the queue is empty, until a completion check, an error or the
+                reader ends the run.
 
         Returns:
-            A Flux of the turns and their values: one for a tool that returns, each for a generator. A turn that a tool
-                returns or yields is put into the queue and not yielded here. A turn of a single value has ended when it
-                is yielded, and can be put again.
+            A Flux of pairs of turn and value: one pair for a tool that returns, one for each value of a generator. A
+                turn that a tool returns or yields is put into the queue and not yielded here. A turn that returns a
+                single value has ended when the value is yielded, so it can be put again.
 
         Raises:
             SafeExecutionError: Another `run()` of this agent is being iterated.
-            Exception: The error of a turn; the rest stays in the queue.
+            Exception: The error of a turn; the remaining turns stay in the queue.
         """
 
         def start() -> EventStream:
@@ -306,7 +306,7 @@ class TurnQueue:
         """Return the queue as JSON-compatible data: the running turn, the waiting ones, and whether it is paused.
 
         Raises:
-            UsageError: A turn holds code that a name cannot identify, or a value that is not data.
+            UsageError: A turn contains code that a name cannot identify, or a value that is not data.
         """
         current = self._runner.current
         asking = self._owner.asking
@@ -321,10 +321,10 @@ class TurnQueue:
 
         Args:
             data: The data.
-            hooks: The hooks that turns name.
+            hooks: The hooks that the saved turns name.
 
         Raises:
-            StoreError: The data is not a queue, or newer than this code.
+            StoreError: The data is not a queue, or was saved by a newer agentflow.
             NotRegisteredError: The agent lacks a tool, or a hook was not passed. Nothing was restored.
             UsageError: One of the turns is in the queue already. Nothing was restored.
         """
@@ -351,8 +351,8 @@ class TurnQueue:
             )
 
     def _add(self, turn: FullTurn[Any], sent: bool, placed: bool) -> None:
-        """Append a turn that hooks have evaluated already, and that has no receipt; `placed`: it belongs to the current
-        run.
+        """Append a turn that hooks have evaluated already and that has no receipt. If `placed`, the turn belongs to the
+        current run.
         """
         turn.enter(self._owner.name)
         entry = QueueEntry(self._runner, turn, FullReceipt(turn, self._runner), sent)
@@ -363,7 +363,7 @@ class TurnQueue:
     def _copy_to(self, other: TurnQueue) -> None:
         """Put copies of the waiting turns into another queue, which is paused if this one is."""
         for turn in self.turns:
-            if turn.tool is not self._owner.asking:  # a question is for this agent only
+            if turn.tool is not self._owner.asking:  # a question is only for the agent that was asked
                 other._add(full_turn(turn.copy()), sent=False, placed=True)
         if self.paused:
             other.pause()
@@ -380,13 +380,13 @@ class TurnQueue:
 
 
 async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool, asks: bool = False) -> Receipt[T]:
-    """Put a sent turn into a queue, like `TurnQueue.put`, and make sure that it is run.
+    """Put a sent turn into a queue, like `TurnQueue.put`, and make sure that a runner runs it.
 
     Args:
         queue: The queue.
         turn: The turn.
         wait: As in `put`.
-        asks: Whether the sender waits for its value.
+        asks: Whether the sender waits for the turn's value.
 
     Raises:
         UsageError: The sender would wait for itself; the error shows the chain.

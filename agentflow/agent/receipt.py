@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Code that runs within a turn of a queue blocks that queue. If it waits for another queue, and that one (over any
-   number of queues) for the first, neither would ever continue: the last wait is refused, and the error shows the
-   chain.
-2. Awaiting the receipt of a failed turn raises its error; if it is never awaited, the error is logged, once.
+1. Code that runs within a turn of a queue blocks that queue. If this code waits for another queue, which waits for the
+   first one (directly or through more queues), neither would ever continue. So the last wait of such a chain is refused,
+   and the error shows the chain.
+2. Awaiting the receipt of a failed turn raises the turn's error. If the receipt is never awaited, the error is logged once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Line(Protocol):
         ...
 
     def drop(self, entry: QueueEntry, why: str) -> bool:
-        """Remove a turn that has not begun; return whether it had not."""
+        """Remove a turn unless it has begun. Return whether it was removed."""
         ...
 
     def awaited(self, entry: QueueEntry) -> None:
-        """Make sure that an awaited turn is run."""
+        """Make sure that a runner runs an awaited turn."""
         ...
 
 
@@ -57,11 +57,11 @@ class QueueEntry:
         line: The queue.
         turn: The turn.
         sent: Whether it was sent, so that the queue runs it without a reader.
-        home: The event loop that it was sent from; None if that is unknown (it was saved), or its worker has ended.
-        place: The point in a run at which it was put.
+        home: The event loop that sent the turn; None if unknown (after loading saved data), or if its worker has ended.
+        place: The point in a run at which the turn was put.
         run: Its current run.
         cancelled: Whether its sender cancelled it.
-        over: Whether it has run; a task that it left running can still see it.
+        over: Whether the turn has run. A task that the turn left running can still read this.
     """
 
     __slots__ = ("_receipt", "cancelled", "home", "line", "over", "place", "run", "sent", "turn")
@@ -79,21 +79,21 @@ class QueueEntry:
         receipt.follow(self)
 
     def settle(self, value: object, error: BaseException | None, seen: bool = False) -> None:
-        """Settle its receipt, and release it."""
+        """Settle the receipt, and release the turn."""
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
             receipt.seen = receipt.seen or seen
             receipt.settle(value, error)
 
     def cancel(self) -> None:
-        """Remove it from the queue, or, if it runs, interrupt it."""
+        """Remove the turn from the queue, or interrupt the turn if it is running."""
         self.cancelled = True
         if not self.line.drop(self, CANCELLED) and self.run is not None:
             self.run.interrupt(CANCELLED)
 
 
 inside: ContextVar[tuple[QueueEntry, ...]] = ContextVar("agentflow_queues", default=())
-"""The turns of queues that the current code is part of."""
+"""The queued turns that the current code is part of."""
 
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
@@ -105,7 +105,7 @@ def _here() -> tuple[Line, ...]:
 
 
 def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
-    """Return the chain by which a queue waits for the current code; empty if it does not."""
+    """Return the chain of queues by which a queue waits for the current code; empty if the queue does not wait for it."""
     ways: list[tuple[Line, ...]] = [(target,)]
     seen = {target}
     while ways:
@@ -186,7 +186,7 @@ class Receipt(Awaitable[T], Generic[T]):
         self._entry: QueueEntry | None = None
 
     def cancel(self) -> None:
-        """Cancel the turn: remove it from the queue, or, if it runs, interrupt it. The queue's runner continues."""
+        """Cancel the turn: remove it from the queue, or interrupt it if it is running. The queue's runner continues."""
         entry = self._entry
         if entry is not None:
             entry.cancel()
@@ -216,7 +216,7 @@ class Receipt(Awaitable[T], Generic[T]):
 
 @objects_of(Receipt)
 class FullReceipt(Receipt[T]):
-    """A receipt with the members for its queue."""
+    """A receipt, with the members that its queue uses."""
 
     def follow(self, entry: QueueEntry) -> None:
         """Set the turn's entry in the queue."""

@@ -1,14 +1,14 @@
-"""The runners of a queue: the reader of `run()`, or else a worker for each event loop that a turn was sent from.
+"""The runners of a queue: the reader of `run()`, or else a worker for each event loop that sent a turn.
 
 Rules:
 
-1. It has one runner at a time. A new reader comes next: a worker stops after its current turn.
-2. A turn that was sent from an event loop runs in that loop, one at a time over all loops, in the order of sending. So
-   a turn never depends on another event loop than its sender's, and its tool can hold resources of the sender's loop.
+1. A queue has one runner at a time. A new reader has precedence: a worker stops for it after the current turn.
+2. A sent turn runs in its sender's event loop. Over all loops, turns run one at a time, in the order of sending. So a
+   turn depends on no other event loop than its sender's, and its tool can hold resources of that loop.
 3. A worker ends when no task in its event loop waits for a turn.
-4. The turns of a closed event loop are run by the worker of another loop, if they precede its own turns. So a loop that
-   ends with its own answer does not end in the middle of another sender's turn.
-5. A turn of a single value has ended, and its receipt is settled, before the value is yielded.
+4. The worker of another loop runs the turns of a closed event loop that precede its own turns. So a loop that ends once
+   it has its own answer does not end in the middle of another sender's turn.
+5. A turn that returns a single value has ended, and its receipt is settled, before the value is yielded.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LOOK_AGAIN: Final = 1.0
 """Seconds after which a waiting worker checks whether another worker's event loop was closed."""
 
 _loops: ContextVar[tuple[object, ...]] = ContextVar("agentflow_run_loops", default=())
-"""The loops over `run()` whose body the current code was started in."""
+"""The loops over `run()` in which the current code was started."""
 
 
 def _worker_context() -> Context:
-    """Return the context of a worker task: it belongs to no sender, because each turn records its own."""
+    """Return the context of a worker task. The context belongs to no sender, since each turn records its own sender."""
     context = copy_context()
     context.run(current_turn.set, None)
     context.run(inside.set, ())
@@ -63,7 +63,7 @@ class Runner:
 
     Attributes:
         current: The running turn.
-        paused: Whether it begins no turn.
+        paused: Whether the queue is paused, so that no turn begins.
         reading: Whether a reader iterates `run()`.
     """
 
@@ -75,10 +75,10 @@ class Runner:
         self._follow = follow
         self._workers = _Workers(self, entries)
         self._running = FairLock()
-        self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while it waits, the queue is blocked
+        self._driver: asyncio.Task[Any] | None = None  # runs the queue: while this task waits, the queue is blocked
         self._scope: RunScope | None = None  # of the reader's run
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
-        self._loop: object = None  # the loop over `run()` that reads it
+        self._loop: object = None  # the reader's loop over `run()`
         self._shown: Turn[Any] | None = None  # the turn of the reader's current value
         self.current: QueueEntry | None = None
         self.paused = False
@@ -95,7 +95,7 @@ class Runner:
         return self._running.locked
 
     def pause(self, paused: bool) -> None:
-        """Begin no further turn, or continue."""
+        """Pause the queue, so that no further turn begins, or continue."""
         self.paused = paused
         self._entries.changed.notify_all()
 
@@ -161,15 +161,15 @@ class Runner:
         return self._shown, event.value
 
     def driven_here(self) -> bool:
-        """Whether the current task is the one that runs this queue, including its hooks and its reader's loop."""
+        """Whether the current task runs this queue, including the queue's hooks and its reader's loop."""
         task = asyncio.current_task()
         return task is not None and task in (self._driver, self._reader)
 
     def stuck(self, sent: bool) -> str:
-        """Return why no slot would be freed while the current code waits; empty if one can be.
+        """Return why no slot would be freed while the current code waits; empty if a slot can be freed.
 
         Args:
-            sent: Whether it waits for a slot for a turn that it sends.
+            sent: Whether the current code sends the turn that needs the slot.
         """
         if self._loop is not None and self._loop in _loops.get():
             return "this was started in the body of the loop over agent.run(): if the body awaits it, they deadlock"
@@ -180,18 +180,18 @@ class Runner:
     # ---- by workers
 
     def wake(self) -> None:
-        """Make sure that turns sent from the current event loop are run."""
+        """Make sure that a runner runs the turns sent from the current event loop."""
         self._workers.wake()
 
     def drop(self, entry: QueueEntry, why: str) -> bool:
-        """Remove a turn that has not begun; return whether it had not."""
+        """Remove a turn unless it has begun. Return whether it was removed."""
         return self._entries.drop(entry, why)
 
     def awaited(self, entry: QueueEntry) -> None:
-        """Make sure that an awaited turn is run, if it was sent from a closed event loop.
+        """Make sure that a runner runs an awaited turn, if it was sent from a closed event loop.
 
         Raises:
-            UsageError: The waiting task is the one that runs the queue.
+            UsageError: The waiting task is the task that runs the queue.
         """
         if self.driven_here():
             raise UsageError(
@@ -241,7 +241,7 @@ class Runner:
                 return True
 
     async def _gate(self, worker: asyncio.AbstractEventLoop | None) -> None:
-        """Wait while it is paused, unless no turn could be run."""
+        """Wait while the queue is paused, unless there is no turn to run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
             host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None)
@@ -266,16 +266,14 @@ class Runner:
         return first
 
     async def _run_one(self, entry: QueueEntry, values: EventBuffer | None, deps: object) -> bool:
-        """Run a turn; return whether the run ends with it."""
+        """Run a turn. Return whether the run of the queue ends with this turn."""
         turn, owner = entry.turn, self._owner
         outer = None if values is None else self._scope
         self.current = entry
         self._shown = turn
         try:
             given = turn.deps if turn.deps is not None else deps
-            name = (
-                "" if turn.tool is owner.asking else owner.name
-            )  # the call of a question adds the agent's name itself
+            name = "" if turn.tool is owner.asking else owner.name  # a question's call adds the agent's name itself
             run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place)
             if turn.tool is not owner.asking:  # its sender does not wait for it
                 run.scope.waits = None
@@ -293,10 +291,10 @@ class Runner:
             finally:
                 if outer is not None:
                     outer.remove_inner(run.scope)
-        except BaseException as error:  # every entry is settled, also if it was cancelled
+        except BaseException as error:  # every entry is settled, even if it was cancelled
             entry.settle(None, _receipt_error(error, turn), seen=values is not None or entry.cancelled)
             if entry.cancelled and isinstance(error, Exception):
-                # Only its sender receives it; a traceback would keep the runner's frames alive.
+                # Only the sender receives the error; a traceback would keep the runner's frames alive.
                 error.__traceback__ = error.__cause__ = error.__context__ = None
                 return False
             raise
@@ -317,7 +315,7 @@ class _QueueRun:
         self.scope = RunScope(None, None, cleanup_timeout)
 
     def abandoned_by_reader(self) -> None:
-        """Do nothing: no task waits for the cleanup."""
+        """Do nothing, since no task waits for the cleanup."""
 
 
 def _receipt_error(error: BaseException, turn: Turn[Any]) -> BaseException:
@@ -401,5 +399,5 @@ class _Workers:
         for _, task in dead:
             try:
                 cast("Coroutine[Any, Any, None]", task.get_coro()).close()
-            except Exception as error:  # any: a tool that awaits in its cleanup cannot be closed
+            except Exception as error:  # any exception: a tool that awaits in its cleanup cannot be closed
                 logger.warning("a worker of agent {} could not be closed: {!r}", self._runner.name, error)

@@ -1,11 +1,11 @@
-"""The sessions that an agent holds in memory: its implicit one, and named ones.
+"""The sessions that an agent holds in memory: its implicit session, and named sessions.
 
 Rules:
 
-1. There is one object per id at a time, also across threads, for as long as it is referenced.
-2. Without a store the agent is the only place of its sessions, so it never releases one by itself.
-3. With a store it holds the most recently used ones, and those that run a call or wait for a decision. Others are
-   loaded from the store when needed.
+1. There is one session object per id at a time, even across threads, for as long as the object is referenced.
+2. Without a store, the sessions exist only in the agent, so it never releases a session by itself.
+3. With a store, the agent holds the most recently used sessions, and those that run a call or wait for a decision. Others
+   are loaded from the store when needed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Sessions:
 
     Attributes:
         implicit: The agent's own conversation, once it has been used.
-        waiting: The sessions that wait for a decision, by id, whichever agent created them: the store does not hold all
-            of their state.
+        waiting: The sessions of this and other agents that wait for a decision, by id. They are kept because the store
+            does not contain all of their state.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Sessions:
 
         Args:
             session: The argument.
-            to_continue: Whether it will be resumed; then a waiting session of another agent is found too.
+            to_continue: Whether the session will be resumed; then waiting sessions of other agents are found too.
 
         Raises:
-            UsageError: It is none of these.
+            UsageError: The argument is none of these.
         """
         if session is None:
             return self.own()
@@ -90,7 +90,7 @@ class Sessions:
         return session
 
     def keep_within(self, session: FullSession) -> None:
-        """Make a session that waits within another agent's call resumable by its id, for as long as that call keeps it."""
+        """Make a session that waits within another agent's call resumable by id, for as long as that call keeps it."""
         self.waiting.pop(session.id, None)
         self._within[session.id] = session
 
@@ -109,7 +109,7 @@ class Sessions:
             if found is None:
                 found = FullSession(id, store=self._store, new_id=self._new_id)
             elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
-                return found  # another agent's: held only until it is answered
+                return found  # another agent's session, which is held only until the decision is made
             if self._limit is None:
                 self._recent[id] = found
                 return found
@@ -137,8 +137,8 @@ class Sessions:
             return found is not None
 
     async def unfinished(self) -> list[SessionInfo]:
-        """Return the sessions in the store with an interrupted call, except those of sub-agents and those that run
-        here.
+        """Return the sessions in the store with an interrupted call, except sessions of sub-agents and sessions with a
+        call that runs here.
         """
         store = self._store
         if not isinstance(store, SessionStore):
@@ -156,12 +156,12 @@ class Sessions:
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
-    """Refuse a call that would wait for a session held by the very call that it is made from.
+    """Refuse a call that would wait for a session which the call that makes it has acquired.
 
-    If the two are in different tasks, a deadlock is not certain: then a warning is logged, and the call waits.
+    If the two calls are in different tasks, a deadlock is not certain: then a warning is logged, and the new call waits.
 
     Raises:
-        UsageError: It is made from that call.
+        UsageError: The call would deadlock.
     """
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
     certain = isinstance(holder, RunBase) and holder.scope.works_in(task)

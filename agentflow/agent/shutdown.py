@@ -2,11 +2,11 @@
 
 Rules:
 
-1. From the first signal on no call begins; a new one gets a `ShutdownError` at once.
+1. After the first signal no call begins; a new call raises `ShutdownError` at once.
 2. A running call stops at its next safe point: after a model's reply, or after the tools that were running. Everything
-   up to there is stored; no results are made up, so `agent.resume(session)` continues as after a crash.
-3. After the limit, or on a second signal, running work is cancelled, and left as a crash would leave it.
-4. Either way a call ends with one `CallEnded(outcome="interrupted")`, and raises `ShutdownError`.
+   up to that point is stored, without synthetic results, so `agent.resume(session)` continues as after a crash.
+3. After the limit, or on a second signal, running work is cancelled, and its calls are left open as after a crash.
+4. In both cases a call ends with one `CallEnded(outcome="interrupted")`, and raises `ShutdownError`.
 5. When no call runs, the agents' toolsets are closed.
 """
 
@@ -35,16 +35,16 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class ShutdownReport(NamedTuple):
-    """The result of a shutdown: the sessions of the calls that ran when it began, by how these calls ended.
+    """The result of a shutdown: the sessions of the calls that were running at its start, by how these calls ended.
 
-    `agent.resume` continues those that were stopped or cancelled: in another process if they have a store, in this one with
-    another agent object. Sub-agents continue with their callers.
+    `agent.resume` continues stopped and cancelled calls: in another process if their sessions have a store, in this process
+    with another agent object. Sub-agents continue with their callers.
 
     Attributes:
-        stopped: Their calls stopped at a safe point.
-        cancelled: Their calls were cancelled, as by a crash.
-        finished: Their calls finished normally: there is nothing to resume.
-        running: Their calls ignored the cancellation, and still run.
+        stopped: Sessions with a call that stopped at a safe point.
+        cancelled: Sessions with a call that was cancelled, as by a crash.
+        finished: Sessions with a call that finished normally, so there is nothing to resume.
+        running: Sessions with a call that ignored the cancellation and still runs.
     """
 
     stopped: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: floa
         limit: Seconds until running work is cancelled.
 
     Returns:
-        The calls that stopped by themselves, and those that had to be cancelled.
+        A report with the sessions of the affected calls.
 
     Example:
         >>> await shutdown(agent)
@@ -156,14 +156,14 @@ class GracefulShutdown:
     cancelled, and raises `ShutdownError`. A second signal cancels running work at once. If the block
     ends before a signal, the agents keep working.
 
-    In a web server (`in_server=True`, in the application's lifespan) the server ends the block, after the last
-    response. Its own signal handlers are called too, and streams in flight end, because the server waits for them. If the
+    In a web server (`in_server=True`, in the application's lifespan) the server ends the block after the last response.
+    The server's own signal handlers are called too. Open streams are ended, because the server waits for them. If the
     server ends the block without a signal, the agents are stopped as well.
 
     Args:
         agents: The agents.
-        limit: Seconds until running work is cancelled; it should be below the server's own limit, if that has one.
-        signals: The signals to handle; `()` to call `begin` by hand.
+        limit: Seconds until running work is cancelled; should be below the server's own limit, if the server has one.
+        signals: The signals to handle; `()` if the application calls `begin` itself.
         in_server: Whether the block is the lifespan of a web application.
 
     Attributes:
@@ -203,7 +203,7 @@ class GracefulShutdown:
         return self._stopping.begun
 
     async def wait(self) -> None:
-        """Wait until a shutdown begins: for a block with nothing else to do."""
+        """Wait until a shutdown begins; useful in a block with nothing else to do."""
         await self._requested.wait()
 
     def begin(self) -> None:
@@ -228,10 +228,10 @@ class GracefulShutdown:
         self._body = asyncio.current_task()
         for one in self._signals:
             if self._in_server and threading.current_thread() is not threading.main_thread():
-                break  # such as in a test client: no signal arrives here, and the end of the block stops the agents
+                break  # in a test client, for example: without signals, the end of the block stops the agents
             self._before[one] = signal.getsignal(one)
             try:
-                if self._in_server:  # the server has installed its own handler: ours calls it
+                if self._in_server:  # our handler also calls the server's own handler
                     signal.signal(one, self._on_signal)
                 else:
                     loop.add_signal_handler(one, self.begin)
@@ -261,7 +261,7 @@ class GracefulShutdown:
         for one, handler in before.items():
             if self._in_server:
                 if signal.getsignal(one) != self._on_signal:
-                    continue  # a later handler was installed, and calls ours
+                    continue  # another handler was installed later, and may call ours
             else:
                 try:
                     self._loop.remove_signal_handler(one)

@@ -30,11 +30,11 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
 
     Args:
         sources: The values of `tools=`.
-        live: Collects the live toolsets; if it is None, they are refused.
+        live: Collects the live toolsets; if None, live toolsets are refused.
 
     Raises:
-        UsageError: A plain function, or two tools of one name.
-        NotRegisteredError: A name that the default registry does not know.
+        UsageError: A source is a plain function, or two tools have the same name.
+        NotRegisteredError: A source is a name that is not in the default registry.
     """
     tools: dict[str, FullTool[..., Any]] = {}
     for source in sources:

@@ -1,14 +1,14 @@
-"""The hooks of an agent, and its live toolsets, which are opened and closed (`LiveToolset`).
+"""The hooks of an agent, and its live toolsets (`LiveToolset`), which have to be opened and closed.
 
 Rules:
 
 1. The calls of an agent without live toolsets skip this code.
-2. They are opened, all at once, before the first event of a call; if they are open already, that costs one check each.
-3. The agent's own tools keep their names. If two toolsets have a tool of one name, the first toolset keeps it; the
-   other tool is left out, which is logged once.
-4. When tools change, the agent and its calls get the new ones at once: the next request to a model includes them.
-5. `hook`, `on` and `remove` swap in a new set of hooks; a run keeps the one it began with. Several threads can register
-   hooks at the same time.
+2. Toolsets are opened, all at once, before the first event of a call. A toolset that is open already costs one check.
+3. The agent's own tools keep their names. If two toolsets have a tool with the same name, the tool of the first toolset
+   is used; the other tool is left out, which is logged once.
+4. When tools change, the agent and its running calls use the new tools at once, from the next request to a model on.
+5. `hook`, `on` and `remove` replace the set of hooks; a run keeps the set with which it began. Several threads can
+   register hooks at the same time.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Toolsets:
             toolset.watch(self.refresh)
 
     async def open(self) -> None:
-        """Open them in the running event loop.
+        """Open the toolsets in the running event loop.
 
         Raises:
-            ToolError: One of them cannot be opened; the others stay open.
+            ToolError: A toolset cannot be opened; the others stay open.
         """
         if len(self.live) == 1:
             await self.live[0].open(self)
@@ -72,7 +72,7 @@ class Toolsets:
         self.refresh()
 
     async def close(self) -> None:
-        """Close them in the running event loop, unless another agent uses them; all of them, even if one fails."""
+        """Close the toolsets in the running event loop, except those that another agent uses. Close all even if one fails."""
         for outcome in await asyncio.gather(*[toolset.close(self) for toolset in self.live], return_exceptions=True):
             if outcome is not None:
                 raise outcome
@@ -200,18 +200,18 @@ class ToolsetAgent(TakesHooks):
                 run.config = new
 
     async def open(self) -> None:
-        """Open its toolsets in the running event loop; calls do so by themselves.
+        """Open its toolsets in the running event loop. Calls also do this when needed.
 
         Raises:
-            ToolError: One of them cannot be opened.
+            ToolError: A toolset cannot be opened.
         """
         if self._toolsets is not None:
             await self._toolsets.open()
 
     async def close(self) -> None:
-        """Close its toolsets in the running event loop, unless another agent uses them.
+        """Close its toolsets in the running event loop, except those that another agent uses.
 
-        Their tools fail in calls that are still running. The next call opens them again.
+        The tools of closed toolsets fail in calls that are still running. The next call opens the toolsets again.
         """
         if self._toolsets is not None:
             await self._toolsets.close()

@@ -1,4 +1,4 @@
-"""The typed output of a call: the final tool and two hooks that it adds to the agent's own."""
+"""The typed output of a call, which adds a final tool and two hooks to the agent's tools and hooks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["TypedOutput"]
 
 
 class TypedOutput:
-    """A typed output bound to an agent; created once for all its calls with that output.
+    """A typed output bound to an agent; created once for all the agent's calls with that output.
 
     Args:
         given: The value of `output=`.
-        output: The same as an `Output`.
+        output: The same value as an `Output`.
     """
 
     __slots__ = ("_config", "_extended", "_hooks", "_set", "given", "output")
@@ -71,7 +71,7 @@ class TypedOutput:
                 run.config = after
 
     def with_hooks(self, hooks: FullHookSet) -> FullHookSet:
-        """Return the agent's hooks, and those that request and validate the output."""
+        """Return the agent's hooks together with the hooks that request and validate the output."""
         if self._set is None or self._hooks is not hooks:
             base = self._config
             model, last = (None, None) if base is None else (base.model, base.max_iterations)

@@ -19,7 +19,7 @@ _HERE: Final = {
     "store": "checkpointer memory session_service session_manager",
     "options": "model_settings generation_config model_kwargs temperature max_tokens top_p",
 }
-"""Arguments of other frameworks, by their names here."""
+"""The names of arguments in other frameworks, by the name of the equivalent argument here."""
 
 _NAMES: Final = {theirs: ours for ours, names in _HERE.items() for theirs in names.split()}
 
