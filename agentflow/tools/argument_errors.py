@@ -1,4 +1,4 @@
-"""Error messages for a model about invalid arguments: the problem, the expected form, the actual value."""
+"""Error messages for a model about invalid arguments, with the problem, the expected form and the actual value."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def explain(
         raw: The arguments as the model wrote them.
         error: The error of pydantic (or of encoding `raw`).
         arguments: The tool's arguments, each with whether it is required.
-        start: The start of the sentences, if no tool was about to run.
+        start: How to begin the sentences, if no tool was about to run.
     """
     it = "arguments" if start is None else "answer"
     start = start or f"Tool {tool!r} was not run: its arguments"
@@ -107,7 +107,7 @@ def _problems(value: object, details: list[ErrorDetails]) -> dict[str, list[str]
 
 
 def _merge(texts: list[str]) -> list[str]:
-    """If several texts end with the same actual value, keep it only in the last one."""
+    """If several texts end with the same actual value, keep this value only in the last text."""
     heads, _, ends = zip(*(text.partition("; got ") for text in texts), strict=True)
     if len(texts) == 1 or len(set(ends)) != 1 or not ends[0]:
         return texts
@@ -124,7 +124,7 @@ def _problem(detail: ErrorDetails) -> str:
 
 
 def _path(value: object, detail: ErrorDetails) -> str:
-    """Follow the location through the arguments; a step that does not exist is pydantic's name of a union's member."""
+    """Follow a location through the arguments. A step that does not exist there is pydantic's name for a union's member."""
     path = ""
     steps = detail["loc"]
     for index, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""The common part of a tool and its copies: the function, its options, its lock and hooks, and the data read from it once."""
+"""The common part of a tool and its copies: function, options, lock, hooks, and data read once from the function."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Blueprint:
         name: The tool's name.
         description: The description; the docstring by default.
         in_thread: Whether it runs in a thread.
-        external: Whether it never runs, and calls are answered from outside.
+        external: Whether the function never runs, because calls are answered from outside.
         fixed: Parameters with fixed values.
-        contract: The contract of its type.
+        contract: The contract of the tool's type.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Blueprint:
             ) from error
 
     def may_read_floats(self) -> bool:
-        """Whether valid arguments could hold a float. Needs no JSON schema, which may never be used."""
+        """Whether valid arguments could contain a float. This does not build the JSON schema, which may never be used."""
         return may_read_floats(self.plan().core)
 
     def keys(self) -> list[tuple[str, bool]]:
@@ -172,7 +172,7 @@ class SchemaBlueprint(Blueprint):
             contract.judge_parameters(len(self.keys()))
 
     def may_read_floats(self) -> bool:
-        """Whether arguments of the schema could hold a float."""
+        """Whether arguments of the schema could contain a float."""
         return may_hold_floats({"additionalProperties": False, **self.parameters()})  # an unknown key is refused
 
     def _make_schema(self) -> dict[str, Any]:

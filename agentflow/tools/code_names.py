@@ -1,4 +1,4 @@
-"""Name the tools and hooks in a saved turn, queue or agent, and find them again when it is loaded.
+"""Name the tools and hooks in a saved turn, queue or agent, and find them again on loading.
 
 Code that is not importable by its name (a closure, a lambda) is refused on saving, with the reason.
 """
@@ -35,7 +35,7 @@ def named_function(what: str, function: object) -> None:
     """Refuse a function that is not importable by its name.
 
     Raises:
-        UsageError: It is a lambda, or it closes over variables.
+        UsageError: The function is a lambda, or closes over variables.
     """
     plain = unwrap(function) if callable(function) else None
     plain = getattr(plain, "__func__", plain)
@@ -53,7 +53,7 @@ def named_function(what: str, function: object) -> None:
 
 @runtime_checkable
 class NoData(Protocol):
-    """A hook that makes its agent impossible to save."""
+    """A hook with which an agent cannot be saved."""
 
     @property
     def no_data(self) -> str:
@@ -82,7 +82,7 @@ class Finder:
 
     Args:
         tools: A registry, or tools.
-        hooks: Hooks; several with one name are used in order.
+        hooks: Hooks; several hooks with the same name are used in order.
     """
 
     def __init__(

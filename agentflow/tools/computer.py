@@ -1,13 +1,13 @@
-"""`computer_tool`: lets Claude and OpenAI's models see and control a display, by a function of yours that performs actions.
+"""`computer_tool`: lets Claude and OpenAI's models see and control a display, through your function that performs actions.
 
 Rules:
 
-1. Each action is an ordinary tool call: hooks can change, approve and deny it, and a screenshot is a `DataBlock` of its result.
+1. Each action is an ordinary tool call: hooks can change, approve and deny it, and its result may contain a screenshot.
 2. The arguments are checked before the function runs: a known action, and coordinates on the display.
-3. A model that is not trained on the tool is refused: it would guess coordinates. Gemini is refused too: its results need the
-   page's address, which the function does not return, and LiteLLM passes on only the environment of a browser.
-4. The function gets Anthropic's actions from all models; OpenAI's are translated before (`models/computer_calls.py`).
-5. An action with safety checks of OpenAI's waits for a person, also without `requires_approval`.
+3. A model that is not trained on the tool is refused, since it would guess coordinates. Gemini is refused too: its results
+   need the page's address, which the function does not return, and LiteLLM only passes on a browser environment.
+4. The function receives Anthropic's actions from all models; OpenAI's actions are translated (`models/computer_calls.py`).
+5. An action with OpenAI's safety checks waits for a person, even without `requires_approval`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WIRE_FIELDS: Final = ("openai", "pending_safety_checks")
 
 
 def safety_checks(event: PreActing) -> Suspend | None:
-    """Let an action with safety checks wait for a person, unless a hook has approved it. (On a resume, `Suspend` passes.)"""
+    """Suspend an action with safety checks, unless a hook has approved it. (In a resumed call this `Suspend` is ignored.)"""
     use = event.tool_use
     runs = use.input.get("action") in _ACTIONS  # an unknown action is an error for the model
     if use.input.get("pending_safety_checks") and runs and not event.context.approved(use.id):
@@ -70,11 +70,11 @@ def computer_tool(
     """Make the tool `computer`, for Claude 4 to 5.1 over `AnthropicWire`, and for GPT-5.4 and later over `OpenAIWire`.
 
     Args:
-        run: Performs an action. It gets the action as Anthropic describes it, such as `{"action": "left_click", "coordinate":
-            [10, 20]}`, and the call's `ToolContext`; it returns a text, or a screenshot as a `DataBlock`.
+        run: Performs an action. Receives the action in Anthropic's form, such as `{"action": "left_click", "coordinate":
+            [10, 20]}`, and the call's `ToolContext`; returns a text, or a screenshot as a `DataBlock`.
         width: The width of the display in pixels.
         height: Its height.
-        requires_approval: Whether each action waits for a person. Actions with safety checks of OpenAI's always do.
+        requires_approval: Whether each action waits for a person. Actions with OpenAI's safety checks always wait.
         timeout: Seconds for one action.
         tags: Free labels.
 

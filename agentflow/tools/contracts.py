@@ -1,10 +1,10 @@
-"""The contract of a tool's type: checked at decoration where possible, at first use, and on its values.
+"""The contract of a tool's type: checked at decoration where possible, at first use, and on the tool's values.
 
 Rules:
 
-1. At decoration nothing is evaluated: a text annotation is checked only if it names a builtin.
-2. Unknown annotations are not an error: a name that only type checkers know, `Any`, a missing annotation (unless the
-   contract requires one). Returned values are checked anyway.
+1. Decoration evaluates nothing: it checks a text annotation only if the text names a builtin.
+2. Unknown annotations are not an error: a name that only type checkers know, `Any`, or a missing annotation (unless the
+   contract requires one). The returned values are checked in any case.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Contract:
     Args:
         tool: The tool's name, for errors before it runs.
         type: Its type.
-        streaming: Whether it is an async generator: each value is checked.
+        streaming: Whether the tool is an async generator, each value of which is checked.
     """
 
     __slots__ = ("_allows_none", "_streaming", "_tool", "type")
@@ -79,7 +79,7 @@ class Contract:
         return ToolContractError(tool, self.type, got, self.demand)
 
     def judge(self, hint: object) -> None:
-        """Check the return annotation; a text that could not be evaluated is searched for None.
+        """Check the return annotation. If it is a text that could not be evaluated, search the text for None.
 
         Raises:
             ToolContractError: The annotation breaks the contract.
@@ -109,7 +109,7 @@ class Contract:
         """Check an unevaluated annotation, at decoration.
 
         Raises:
-            ToolContractError: It breaks the contract.
+            ToolContractError: The annotation breaks the contract.
         """
         if isinstance(raw, str):
             raw = _AT_ONCE.get(raw, MISSING)
@@ -132,7 +132,7 @@ class Contract:
         """Check a value of the tool.
 
         Args:
-            tool: The tool's name here.
+            tool: The tool's name, which copies may change.
             value: Its return value, or one of the values that it yielded.
 
         Raises:
@@ -184,7 +184,7 @@ def _item(hint: object) -> object:
 
 
 def _leaves(hint: object) -> list[object]:
-    """Return the members of a union, `Annotated`, alias or `NewType`, flattened; for a `Literal` the classes of its values."""
+    """Return the flattened members of a union, `Annotated`, alias or `NewType`; for a `Literal` the classes of its values."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Annotated:

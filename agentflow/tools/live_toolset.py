@@ -2,12 +2,12 @@
 
 Rules:
 
-1. It is opened when an agent first needs it; creating it does nothing.
-2. It is open per event loop: `open` and `close` apply to the loop that they are awaited in, and a user in another loop
-   opens it there too. If it supports one loop only, `open` should raise a `UsageError`.
+1. A toolset is opened when an agent first needs it, not when it is created.
+2. A toolset is open per event loop: `open` and `close` apply to the loop in which they are awaited, and a user in another
+   loop opens the toolset there too. If a toolset supports only one loop, its `open` should raise a `UsageError`.
 3. Each user passes itself to `open`, and the toolset is closed when all users have closed it. `close()` without a user
-   closes it for all.
-4. Its tools can change while it is open. Watchers are notified, and read `tools` then.
+   closes it for all users.
+4. The tools can change while the toolset is open. Watchers are then notified, and read `tools` again.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ class LiveToolset(ABC):
     @property
     @abstractmethod
     def tools(self) -> tuple[SomeTool, ...]:
-        """The current tools; empty before it is first opened."""
+        """The current tools; empty before the toolset is first opened."""
 
     @abstractmethod
     async def open(self, by: object) -> None:
-        """Make it usable in the running event loop; if it is open there, only register the user.
+        """Make the toolset usable in the running event loop. If it is open there already, only register the user.
 
-        Several tasks can call it at once; all of them wait for the one opening.
+        If several tasks call this at the same time, the toolset is opened once and all of them wait for it.
 
         Args:
             by: The user; compared by identity, and not kept alive.
 
         Raises:
-            ToolError: Opening it failed.
-            UsageError: It does not support this event loop.
+            ToolError: The toolset could not be opened.
+            UsageError: The toolset does not support this event loop.
         """
 
     @abstractmethod
     async def close(self, by: object | None = None) -> None:
-        """Close it in the running event loop if it has no other user there; closing it twice does nothing.
+        """Close the toolset in the running event loop, unless it has other users there. Closing it again does nothing.
 
         Args:
             by: The user that no longer needs it; None closes it for all users.
@@ -79,7 +79,7 @@ class LiveToolset(ABC):
         """Register a callback for changes of the tools.
 
         Args:
-            changed: A method, called in the event loop that detected the change; its object is not kept alive.
+            changed: A method, called in the event loop that detected the change. The method's object is not kept alive.
         """
         self._watchers = (*[watcher for watcher in self._watchers if watcher() is not None], WeakMethod(changed))
 

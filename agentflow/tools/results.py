@@ -3,8 +3,8 @@
 Rules:
 
 1. Rendering never raises, whatever the tool returned.
-2. The text is encodable on every wire: half a surrogate pair (file names can contain one) would make the history
-   unusable.
+2. The text can be encoded for every provider: half a surrogate pair, which file names can contain, would make the
+   history unusable.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
     """Return the content of a tool's result.
 
     Text stays unchanged; None becomes `"(no output)"`; blocks, a sequence with blocks in it, a `ToolResultBlock` and a
-    `Msg` become their content; everything else becomes JSON (a value that JSON does not know becomes its `str`,
-    including NaN and the infinities).
+    `Msg` become their content; everything else becomes JSON, in which values without a JSON form, including NaN and
+    infinity, become their `str`.
 
     Example:
         >>> render({"found": 2})
@@ -64,11 +64,11 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
 
 
 def read_back(text: str, hint: object, *, strict: bool = False) -> object:
-    """Return the value that `render` turned into this text; the text itself if it is not such a value.
+    """Return the value that `render` turned into a text, or the text itself if it does not stand for such a value.
 
     Args:
         text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.
-        hint: The tool's return annotation. If text is legal, the text is the value.
+        hint: The tool's return annotation. If it allows text, the text itself is the value.
         strict: Whether to raise instead of returning the text.
 
     Raises:

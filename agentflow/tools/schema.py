@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Only keywords that every provider accepts: an object with `properties` at the top, arrays with `items`, no `$ref`
-   (except in recursive types), no `propertyNames`, `const`, `oneOf`, `prefixItems` or titles.
-2. A description comes from the nearest source: `Field(description=...)`, then the docstring, then the type's own.
+1. A schema uses only keywords that every provider accepts: an object with `properties` at the top, arrays with `items`,
+   no `$ref` (except in recursive types), no `propertyNames`, `const`, `oneOf`, `prefixItems` or titles.
+2. A description comes from the first of these: `Field(description=...)`, the docstring, the type's own description.
 3. griffe is loaded only for docstrings with sections that are not simple (importing it takes 40 to 200 ms).
 """
 
@@ -39,17 +39,17 @@ _SIMPLE = re.compile(
     r"(?:Args|Arguments):\n(?P<items>(?:    (?! ).+\n(?: {8}.+\n)*)+)"
     r"(?:\n+(?:Returns|Raises|Yields):\n    (?! ).+\n(?: {4}.+\n)*)*"
 )
-"""A docstring in Google style with text, one `Args:` section, and sections that are not read. Griffe reads it the same way."""
+"""A simple Google-style docstring: text, one `Args:` section, and sections that are ignored, also when griffe parses it."""
 _ITEM = re.compile(r"    \*{0,2}(\w+)(?: \([^()\n]*\))?: *(\S.*(?:\n {8}.+)*)\n")
 
 
 @cache
 def _generator() -> type[GenerateJsonSchema]:
-    from pydantic.json_schema import GenerateJsonSchema  # 6 ms, paid by the first schema only
+    from pydantic.json_schema import GenerateJsonSchema  # importing it takes 6 ms, for the first schema only
 
     class Generator(GenerateJsonSchema):
         def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-            """Do nothing: a default without a JSON form is not shown."""
+            """Do nothing, since a default without a JSON form is left out."""
 
     return Generator
 
@@ -58,11 +58,11 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
     """Return the schema of a tool's arguments.
 
     Args:
-        core: Pydantic's schema of them.
-        descriptions: The docstring's description of each.
+        core: Pydantic's schema of the arguments.
+        descriptions: The docstring's description of each argument.
     """
     schema = _generator()(by_alias=True).generate(core)
-    if "$ref" not in schema:  # a recursive class is one reference, with these keywords in its definition
+    if "$ref" not in schema:  # the schema of a recursive class is a reference, with these keywords in its definition
         add_descriptions(schema.setdefault("properties", {}), descriptions)
         schema.setdefault("type", "object")
     return _Tidy(schema).result()
@@ -76,7 +76,7 @@ def add_descriptions(properties: dict[str, Any], descriptions: Mapping[str, str]
 
 
 class _Tidy:
-    """Inlines references, except one inside the type it refers to, which stays together with its definition."""
+    """Inlines references, except references of a recursive type to itself, which stay together with their definition."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
@@ -134,7 +134,7 @@ class _Tidy:
 
 
 def may_read_floats(core: Mapping[str, Any]) -> bool:
-    """Whether values that pydantic's schema accepts could hold a float, that is, unless their types exclude it."""
+    """Whether values that pydantic's schema accepts could contain a float: true unless their types exclude it."""
     match core:
         case {"type": "int" | "str" | "bool" | "none" | "literal"}:
             return False
@@ -151,7 +151,7 @@ def may_read_floats(core: Mapping[str, Any]) -> bool:
 
 
 def may_hold_floats(schema: Mapping[str, Any]) -> bool:
-    """Whether a value of this JSON schema could hold a float, that is, unless a keyword excludes it.
+    """Whether a value of this JSON schema could contain a float: true unless a keyword excludes it.
 
     Example:
         >>> may_hold_floats({"type": "array", "items": {"type": "string"}}), may_hold_floats({})
@@ -192,7 +192,7 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
             described = {item[1]: " ".join(item[2].split()) for item in found}
             return simple["text"].strip(), described
 
-    import griffe  # importing it takes 40 to 200 ms, paid by the first tool that needs it
+    import griffe  # importing it takes 40 to 200 ms, only for the first tool that needs it
 
     texts: list[str] = []
     parameters: dict[str, str] = {}

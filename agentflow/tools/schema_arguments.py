@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A JSON schema is compiled when the tool is created, within limits (`agentflow._support.json_schema`), because it can
-   come from a server or a file. Nothing is fetched: a reference to another document is refused.
+1. A JSON schema is compiled when the tool is created, within limits (`agentflow._support.json_schema`), because the
+   schema can come from a server or a file. Nothing is fetched: references to other documents are refused.
 2. Errors have the same wording as those of tools with a signature (`agentflow.tools.argument_errors`).
 """
 
@@ -31,7 +31,7 @@ _ANY: Final = core_schema.any_schema()
 _LARGEST: Final = 512 * 1024
 """The maximum size of a schema, in bytes."""
 _MOST_EXPLAINED: Final = 20
-"""The maximum number of explained problems: each shows its value, which can be large."""
+"""The maximum number of explained problems, since each explanation shows a value, which can be large."""
 _NAMES: Final[Mapping[str, str]] = {
     "array": "an array",
     "boolean": "true or false",
@@ -73,12 +73,12 @@ class SchemaArguments:
         given: A JSON schema of an object, or a class (pydantic model, dataclass, `TypedDict`).
 
     Attributes:
-        schema: The JSON schema that the model sees: a given one unchanged, except that it is completed to an object.
-        cost: Its size, in the units of `agentflow._support.json_schema.MOST_COST`; 0 for a class.
+        schema: The JSON schema that the model sees. A given JSON schema is unchanged, except that it is completed to an
+            object.
+        cost: The schema's size, in the units of `agentflow._support.json_schema.MOST_COST`; 0 for a class.
 
     Raises:
-        UsageError: It does not describe an object, or the schema is invalid, too large, or has a reference that it does
-            not contain.
+        UsageError: The schema does not describe an object, is invalid or too large, or refers to another document.
     """
 
     def __init__(self, tool: str, given: Mapping[str, Any] | type) -> None:
@@ -117,7 +117,7 @@ class SchemaArguments:
                 f"({error.message.splitlines()[0]}). Pass a pydantic model's class, or a JSON schema."
             ) from error
         self._class = cast("SchemaValidator", adapter.validator)
-        schema.pop("description", None)  # the class's description; the tool has its own
+        schema.pop("description", None)  # the class's description; the tool has a description of its own
         return schema
 
     def plan(self) -> ArgumentPlan:
@@ -128,7 +128,7 @@ class SchemaArguments:
         """Validate arguments as the model wrote them.
 
         Raises:
-            ValueError: They do not fit, or the check takes too long.
+            ValueError: The arguments do not fit, or the check takes too long.
         """
         if self._compiled is None:
             cast("SchemaValidator", self._class).validate_json(data)
@@ -155,7 +155,7 @@ class WithSchema:
         self.arguments = SchemaArguments(tool, parameters)
 
     def plan(self) -> ArgumentPlan:
-        """Return how its arguments are validated and filled in."""
+        """Return how the tool's arguments are validated and filled in."""
         return self.arguments.plan()
 
 
@@ -167,7 +167,7 @@ class Outside(WithSchema):
 
 
 def _json_copy(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a private copy that holds only JSON."""
+    """Return a private copy that contains only JSON."""
     try:
         text = to_json(given, fallback=_plain)
         if len(text) > _LARGEST:
@@ -228,7 +228,7 @@ def _message(one: Problem) -> str:
 
 
 def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Explain only the forms that match the value's type; those are the ones that the model probably meant."""
+    """Explain only the forms that match the value's type, since the model probably meant one of these."""
     forms = problem.forms
     meant = [found for found in forms if not any(e.keyword in _KINDS and e.at is problem.at for e in found)]
     if len(meant) == 1:

@@ -1,5 +1,5 @@
-"""Tools whose arguments are described by a schema instead of a signature: `schema_tool` has a function, `external_tool`
-none."""
+"""Tools with a schema of their arguments instead of a signature: those of `schema_tool` have a function, those of
+`external_tool` have none."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def schema_tool(
     idempotent: bool = False,
     requires_approval: bool = False,
 ) -> Tool[[dict[str, Any], ToolContext], Coroutine[Any, Any, object]]:
-    """Make a tool of a function that takes all arguments as one mapping, for tools that are described elsewhere.
+    """Make a tool from a function that takes all arguments as one mapping, for tools that are described elsewhere.
 
-    The arguments are validated against the schema before it runs, and problems are reported to the model.
+    The arguments are validated against the schema before the function runs, and problems are reported to the model.
 
     Args:
         name: The tool's name for the model.
         description: The description for the model.
         parameters: The arguments: a JSON schema of an object, shown to the model unchanged, or a pydantic model's
             class.
-        run: The function; it gets the arguments and the call's `ToolContext`.
-        type: As in `tool`, like the rest.
+        run: The function; it receives the arguments and the call's `ToolContext`.
+        type: This and the other options are those of `tool`.
         timeout: Seconds for one attempt; None means no limit.
-        retries: How often it is retried.
-        lock: Whether it runs once at a time.
+        retries: How often the tool is retried.
+        lock: Whether only one call of the tool runs at a time.
         tags: Free labels.
         idempotent: Whether it can safely run twice.
         requires_approval: Whether a call waits for a person.
@@ -81,10 +81,10 @@ def external_tool(
     tags: Iterable[str] = (),
     idempotent: bool = False,
 ) -> Tool[[], Coroutine[Any, Any, NoReturn]]:
-    """Make a tool without a function: a call of it suspends, and is answered from outside.
+    """Make a tool without a function: a call of the tool is suspended, and answered from outside.
 
-    The arguments are validated before the call suspends; problems are reported to the model, which can try again. If
-    there is a function to take the signature from, `@tool(external=True)` does the same.
+    The arguments are validated before the call is suspended; problems are reported to the model, which can try again.
+    `@tool(external=True)` makes such a tool from the signature of a function.
 
     Args:
         name: The tool's name for the model.
@@ -137,7 +137,7 @@ class SchemaFunction(WithSchema):
         self.run = run
 
     def plan(self) -> ArgumentPlan:
-        """Return a plan with the whole mapping as one argument, so that none of its names can collide with another."""
+        """Return a plan with the whole mapping as one argument, so that its keys cannot collide with other parameters."""
         return replace(super().plan(), validator=_Whole(self.arguments), fills=_FILLS)
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> object:
@@ -146,7 +146,7 @@ class SchemaFunction(WithSchema):
 
 
 class _Whole:
-    """Validates arguments, and passes them on as one."""
+    """Validates arguments, and passes them on as one mapping."""
 
     def __init__(self, arguments: SchemaArguments) -> None:
         self._arguments = arguments

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Read on first use, not at decoration: reading it and building the validator cost 100 µs, and decorating must be
-   cheap.
-2. Annotations are looked up at the function's definition: its module, its closure, and, for text annotations of a local
-   function, the locals of the frames that decorate it (only the names that the annotations use are kept).
+1. A signature is read on first use, not at decoration: decorating must be cheap, but reading the signature and building
+   the validator takes 100 µs.
+2. Names in annotations are looked up where the function is defined: in its module, its closure, and, for text annotations
+   of a local function, the locals of the frames that decorate it. Only names that the annotations use are kept.
 3. Every refusal names the tool, the parameter, and the legal alternative.
 """
 
@@ -48,7 +48,7 @@ _INJECTED: Final[Mapping[object, Fill]] = {
     ToolEmitter: lambda context: context.emitter,
     RunContext: lambda context: context.run,
 }
-# Names that linters move under TYPE_CHECKING, which do not exist at run time.
+# Names that linters move under TYPE_CHECKING, so that they do not exist at run time.
 _KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
 _IDENTIFIER: Final = r"[^\W\d]\w*"
 _MOST_FRAMES: Final = 12
@@ -68,11 +68,11 @@ class ArgumentPlan:
 
     Attributes:
         core: Pydantic's schema of the arguments that the model fills.
-        schema: Their JSON schema without descriptions; None: it must be generated from `core`.
-        validator: Validates them.
-        aliases: Parameters that the model knows by another name.
+        schema: The JSON schema of these arguments without descriptions; None if it must be generated from `core`.
+        validator: Validates the arguments.
+        aliases: Parameters that have another name for the model.
         fills: The function that fills each injected parameter.
-        dep_types: The types that `deps=` must hold, by parameter.
+        dep_types: The types that `deps=` must contain, by parameter.
         positional: Positional-only parameters.
     """
 
@@ -145,7 +145,7 @@ def read_plan(
         is_method: Whether the first parameter is `self`.
         in_thread: Whether it runs in a thread, without `await`.
         fixed: Parameters with fixed values; hidden from the model.
-        names: Names for text annotations, besides those of the module and the closure.
+        names: Names for text annotations, besides names in the module and the closure.
 
     Raises:
         UsageError: A parameter cannot be filled, or its type has no JSON form.
@@ -207,7 +207,7 @@ def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> 
 def _hints(
     tool: str, function: Callable[..., object], parameters: Parameters, names: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Evaluate only the parameters' annotations: return annotations often have names that only type checkers know."""
+    """Evaluate only the parameters' annotations, since return annotations often use names that only type checkers know."""
     plain = plain_function(function)
     module, local = _known_names(plain, names)
     annotations: Mapping[str, Any] = {}
@@ -258,7 +258,7 @@ def _closure(function: FunctionType) -> dict[str, object]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # not assigned (yet)
+        except ValueError:  # the variable is not assigned (yet)
             continue
     return found
 
@@ -327,7 +327,7 @@ def _dep(name: str, kind: type[object], default: object, context: ToolContext) -
 
 def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSchema:
     stub = _stub({name: hints[name] for name in shown if name in hints})
-    # Keyword-only throughout: arguments come back as one dict, ready for the injected ones.
+    # All arguments are keyword-only: they come back as one dict, to which injected arguments can be added.
     by_name = [
         inspect.Parameter(p.name, p.KEYWORD_ONLY, default=p.default, annotation=hints.get(p.name, p.empty))
         for p in shown.values()

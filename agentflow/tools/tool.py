@@ -1,13 +1,13 @@
-"""`@tool`: makes a tool of a coroutine function, an async generator, or (in a thread) a plain function.
+"""`@tool`: makes a tool from a coroutine function, an async generator, or (in a thread) a plain function.
 
 Rules:
 
-1. Decorating is cheap and refuses visible mistakes; schema and validator are built on first use (`Tool.prepare` builds
-   them at once).
+1. Decorating is cheap and refuses visible mistakes. Schema and validator are built on first use, or at once by
+   `Tool.prepare`.
 2. A tool never runs with arguments that failed validation: `start` returns work that has not begun, or raises.
-3. Some types of tools have a contract (`agentflow.tools.contracts`), checked when the tool is created, prepared, and
-   run.
-4. Agents share a tool, so it is immutable. Calling it calls its function.
+3. Some types of tools have a contract (`agentflow.tools.contracts`), which is checked when the tool is created, prepared
+   and run.
+4. A tool is immutable, since several agents may share it. Calling a tool calls its function.
 """
 
 from __future__ import annotations
@@ -80,20 +80,20 @@ type_ = type  # `Tool` has an attribute of that name
 class Tool(HookedTool, Generic[P, R_co]):
     """A function that a model can call. Created by `@tool`.
 
-    Calling it calls the function: `await add(1, 2)`, `async for chunk in download(url)`.
+    Calling a tool calls the function: `await add(1, 2)`, `async for chunk in download(url)`.
 
     Attributes:
         name: The name for the model.
-        spec: The tool as the model sees it; description and schema are built on first reading.
-        type: The kind of work, which decides when a round runs it.
+        spec: The tool as the model sees it; description and schema are built when they are first read.
+        type: The kind of work, which determines when a round runs the tool.
         timeout: Seconds for one attempt; None means no limit.
-        lock: Held while it runs, so that it runs once at a time; None if it has no lock. Its copies share it.
-        retries: How often it is retried after an exception or a timeout.
-        idempotent: Whether it can safely run twice; if so, a recovery after a crash runs it again.
+        lock: Held while the tool runs, so that calls run one at a time; shared with its copies. None if it has no lock.
+        retries: How often the tool is retried after an exception or a timeout.
+        idempotent: Whether the tool can safely run twice; if so, a recovery after a crash runs it again.
         requires_approval: Whether a call waits for a person.
-        external: Whether it never runs: a call waits for an answer from outside.
+        external: Whether the tool never runs, because its calls wait for an answer from outside.
         tags: Free labels.
-        streaming: Whether it is an async generator; each value is a chunk of its output.
+        streaming: Whether the function is an async generator, each value of which is a chunk of the output.
         function: The wrapped function.
     """
 
@@ -147,7 +147,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         check_limits(name, timeout, retries)
         external = external or isinstance(function, Outside)
         if external:
-            limited = timeout is not None and timeout is not DEFAULT_TIMEOUT  # an explicit 60.0 is another object
+            limited = timeout is not None and timeout is not DEFAULT_TIMEOUT  # `is`, so that an explicit 60.0 counts
             check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, fixed)
             timeout = None
         kind = checked_type(name, type)
@@ -205,7 +205,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         return self
 
     def _read(self) -> None:
-        """Read the signature and build the validator. The schema is made when a model reads it."""
+        """Read the signature and build the validator. The schema is built when a model needs it."""
         blueprint = self._blueprint
         if blueprint.owner is not None and not self._bound:
             raise UsageError(
@@ -226,7 +226,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         """Validate the arguments only.
 
         Raises:
-            ToolArgumentError: They do not fit.
+            ToolArgumentError: The arguments do not fit.
         """
         try:
             raw = tool_use.raw
@@ -237,7 +237,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             self._checked_again(tool_use)
 
     def _checked_again(self, tool_use: ToolUseBlock) -> dict[str, Any]:
-        """Validate arguments that the fast check refused: empty text means no arguments, other problems are explained."""
+        """Validate arguments that the fast check refused. Empty text means no arguments; other problems are explained."""
         raw = ""
         try:
             raw = arguments_text(tool_use)
@@ -248,7 +248,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         return arguments
 
     def renamed(self, name: str) -> Self:
-        """Return the same tool under another name: function, options, lock and hooks are shared.
+        """Return the same tool under another name. Both share function, options, lock and hooks.
 
         Args:
             name: The new name for the model.
@@ -298,7 +298,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         )
         return bound
 
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+    if not TYPE_CHECKING:  # so that type checkers still report unknown attributes
 
         def __getattr__(self, name):
             if name == "_scans":
@@ -326,17 +326,17 @@ class Tool(HookedTool, Generic[P, R_co]):
 
 
 _OPTIONS: Final = tuple(Tool.__init__.__kwdefaults__ or ())
-"""The keywords of `@tool`; every other one fixes a parameter."""
+"""The keywords of `@tool`; every other keyword fixes a parameter."""
 
 
 @objects_of(Tool)
 class FullTool(Tool[P, R_co]):
-    """A tool with the members for the loop.
+    """A tool, with the members that the loop uses.
 
     Attributes:
         contract: The contract of its type; None if there is none.
-        wants_context: Whether it runs with a `ToolContext`: it needs one, or may emit chunks.
-        dep_types: The types that the call's `deps=` must hold, by parameter.
+        wants_context: Whether it runs with a `ToolContext`, because it needs one or may emit chunks.
+        dep_types: The types that the call's `deps=` must contain, by parameter.
         plan: How arguments are validated and filled in.
     """
 
@@ -346,18 +346,18 @@ class FullTool(Tool[P, R_co]):
     plan: ArgumentPlan
 
     expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
-    """Exceptions besides `ToolError` that report an unfit answer to the model, and are not bugs."""
+    """Exceptions besides `ToolError` that report an unfit answer to the model, and do not count as bugs."""
 
     @property
     def lacks_self(self) -> str | None:
-        """The class that this is a method of, if it was taken from the class instead of an object; else None."""
+        """The class of a method that was taken from its class instead of an object; None for other tools."""
         owner = self._blueprint.owner
         if owner is None or self._bound or next(iter(signature_of(self.function).parameters), "") != "self":
             return None
         return owner
 
     def limited(self, timeout: float | None) -> Self:
-        """Return the same tool with another time limit; everything else is shared."""
+        """Return the same tool with another time limit. Both share everything else."""
         same = object.__new__(type_(self))
         same.__dict__.update(self.__dict__, timeout=timeout)
         return same
@@ -385,7 +385,7 @@ class FullTool(Tool[P, R_co]):
         return self._call(**arguments)
 
     def checked(self, value: object) -> object:
-        """Return a value of the tool after checking it against the contract; for a streaming tool, each value.
+        """Return a value of the tool (for a streaming tool, one of its values) after checking it against the contract.
 
         Raises:
             ToolContractError: The value breaks the contract.
@@ -395,7 +395,7 @@ class FullTool(Tool[P, R_co]):
         return value
 
     def _fill(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
-        """Add the arguments that the model does not see; return the positional ones."""
+        """Add the arguments that the model does not see. Return the positional arguments."""
         plan = self.plan
         if plan.fills:
             if context is None:
@@ -417,8 +417,8 @@ def arguments_text(tool_use: ToolUseBlock) -> str:
 
 
 def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
-    """Return the tool with the members for the loop."""
-    assert isinstance(tool, FullTool)  # each is made as one
+    """Return the tool, with the members that the loop uses."""
+    assert isinstance(tool, FullTool)  # every tool is one
     return tool
 
 
@@ -426,7 +426,7 @@ async def _in_thread(name: str, function: Callable[Q, T], /, *args: Q.args, **kw
     def run() -> T:
         try:
             return function(*args, **kwargs)
-        except StopIteration as error:  # a future cannot hold it: its waiter would hang
+        except StopIteration as error:  # a future cannot hold this exception: its waiter would hang
             raise RuntimeError(f"tool {name!r} raised StopIteration") from error
 
     return await asyncio.to_thread(run)
@@ -440,7 +440,7 @@ def _never_runs(name: str, /, *_args: object, **_kwargs: object) -> NoReturn:
 
 
 def _current(value: object) -> object:
-    """Return a fixed value; a plain function or partial is called for it."""
+    """Return a fixed value, or the result of a plain function or partial that is fixed."""
     make = cast("Callable[[], object]", value)
     return make() if isinstance(value, (FunctionType, partial)) else value
 
@@ -524,32 +524,32 @@ def tool(
     **fixed_arguments: object,
 ) -> _Decorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
-    """Make a tool of an async function.
+    """Make a tool from an async function.
 
     Each value that an async generator yields is a chunk of the output, delivered as an `ActingChunk`. The model sees
     the parameters that are neither injected (`ToolContext`, `ToolEmitter`, `RunContext`, dependencies) nor fixed.
 
     Args:
-        function: A coroutine function or an async generator function; with `in_thread=True` a plain one.
-        **options: See below; every other keyword fixes the parameter of that name. A fixed function or partial is
-            called at each run for the value.
+        function: A coroutine function or an async generator function; with `in_thread=True` a plain function.
+        **options: See below; every other keyword fixes the parameter of that name. If the value is a function or partial,
+            each run calls it and uses its result.
 
     Keyword Args:
         name: The name for the model; the function's name by default.
         description: The description for the model; the docstring by default.
-        type: The kind of work (a `ToolType`), which decides when a round runs it; `"action"` by default.
-        timeout: Seconds for one attempt (60 by default); None means no limit. Waiting for its lock does not count.
-        lock: Whether it runs once at a time, in order of arrival, across agents, event loops and threads.
-        retries: How often it is retried after an exception or a timeout; never after a cancellation, or if its
-            arguments do not fit. A tool that writes should be retried only if it can safely run twice.
+        type: The kind of work (a `ToolType`), which determines when a round runs the tool; `"action"` by default.
+        timeout: Seconds for one attempt (60 by default); None means no limit. Waiting for the lock does not count.
+        lock: Whether calls run one at a time, in order of arrival, across agents, event loops and threads.
+        retries: How often the tool is retried after an exception or a timeout, but never after a cancellation or invalid
+            arguments. A tool that writes should be retried only if it can safely run twice.
         tags: Free labels.
         idempotent: Whether it can safely run twice.
         requires_approval: Whether a call waits for a person.
         external: Whether the function is only read for its signature and docstring, and never runs: a call waits for an
             answer from outside (see `external_tool` for a tool without a function).
-        in_thread: Whether to run a plain function in a thread; it sees the context variables, and cannot be stopped
-            once it runs.
-        fixed: Fixed arguments with the same names as options.
+        in_thread: Whether to run a plain function in a thread. The function sees the context variables, and cannot be
+            stopped once it runs.
+        fixed: Fixed arguments for parameters that have the name of an option.
 
     Raises:
         UsageError: The function or an option is not legal.

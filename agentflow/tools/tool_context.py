@@ -1,4 +1,4 @@
-"""Objects that are injected into a running tool. Parameters of these types are filled in, and the model does not see them."""
+"""Objects that are injected into a running tool. The model does not see parameters of these types."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DepMark:
 DEP_MARK: Final = DepMark()
 
 Dep: TypeAlias = Annotated[T, DEP_MARK]
-"""`db: Dep[Settings]` is filled from the call's `deps=`, and is a `Settings` to the type checker.
+"""A parameter `db: Dep[Settings]` is filled from the call's `deps=`; for type checkers it is a `Settings`.
 
-A class that JSON cannot describe (a client, a connection) needs no mark. A class that JSON can describe (a dataclass, a
-pydantic model) needs it: without the mark, the model is asked for its fields.
+A class that JSON cannot describe (a client, a connection) needs no `Dep`. A class that JSON can describe (a dataclass, a
+pydantic model) needs it: without `Dep`, the model has to provide the fields.
 """
 
 
@@ -57,13 +57,13 @@ class ToolEmitter:
 
 
 class ToolContext:
-    """The one tool call that a tool is running for.
+    """The tool call for which a tool is running.
 
     Attributes:
         tool_use: The call, as edited by hooks.
         run: The context of its run.
-        attempt: Counts from 1.
-        idempotency_key: The same over retries and recoveries of this call: pass it to services that take one.
+        attempt: The number of the attempt, from 1.
+        idempotency_key: A key that stays the same in retries and recoveries of this call, for services that accept one.
         emitter: Delivers chunks of the work.
 
     Example:

@@ -1,4 +1,4 @@
-"""Hooks on one tool: they see all calls of this tool."""
+"""Hooks on one tool, which see all calls of this tool."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ScopeHolder(Protocol):
 
 
 class HookedTool(TakesHooks):
-    """The hooks of a tool, its narrowest scope: they receive `PreActing`, `ActingChunk`, `PostActing` and `Error` of its
-    calls.
+    """The hooks of a tool, the narrowest scope of hooks. They receive `PreActing`, `ActingChunk`, `PostActing` and `Error`
+    of the tool's calls.
 
     Example:
         >>> @tool

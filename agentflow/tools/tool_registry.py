@@ -1,4 +1,4 @@
-"""Tools by name in an object: `ToolRegistry`, and the default one."""
+"""`ToolRegistry`, which holds tools by name, and the default registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F = TypeVar("F")
 if TYPE_CHECKING:
 
     class _Like(Generic[F]):
-        """Has a function's signature, for the type checker: overloads need not be repeated."""
+        """Has a function's signature for type checkers, so that its overloads need not be repeated."""
 
         def __init__(self, function: F) -> None: ...
         def __get__(self, instance: object, owner: type) -> F: ...
@@ -57,15 +57,15 @@ class ToolRegistry(NamedRegistry[SomeTool]):
     @overload
     def register(self, /, *, name: str) -> Callable[[S], S]: ...
     def register(self, item: object = None, /, *, name: str | None = None) -> object:
-        """Register a tool, and return it unchanged. Registering the same one again does nothing.
+        """Register a tool, and return it unchanged. Registering the same tool again does nothing.
 
         Args:
             item: The tool.
-            name: The name to register it under, also for models; its own by default.
+            name: The name in the registry, which models see too; the tool's own name by default.
 
         Raises:
-            UsageError: It is not a tool, or the name is not legal.
-            DuplicateNameError: Another tool has the name; the message names both places. It is a `ValueError`.
+            UsageError: The item is not a tool, or the name is not legal.
+            DuplicateNameError: Another tool has the name; the message names both places. (Also a `ValueError`.)
         """
         return super().register(cast("Any", item), name=name)
 

@@ -29,16 +29,16 @@ type_ = type  # `Toolset` has an argument of that name
 class Toolset(Iterable[SomeTool]):
     """The annotated public methods of an object, as tools that share its state.
 
-    A method counts if its name has no leading underscore and it has a return annotation; inherited, static and class
-    methods do too, properties and other attributes do not. A method with `@tool` keeps its own options.
+    Tools are made from methods with a return annotation and without a leading underscore, including inherited, static
+    and class methods, but not from properties and other attributes. A method with `@tool` keeps its own options.
 
     Args:
         obj: The object.
-        prefix: Added to the front of each name, so that one agent can have two objects of a class.
+        prefix: Put before each name, so that one agent can have the tools of two objects of a class.
         include: Names of the methods to include; `*` and `?` are wildcards.
         exclude: Names of methods to exclude.
         in_thread: Whether to run plain methods in threads; async ones run in the event loop.
-        type: As in `@tool`, for each new tool, like the next ones.
+        type: As in `@tool`, for each new tool (the options below too).
         timeout: As in `@tool`.
         lock: As in `@tool`; each tool has a separate lock.
         retries: As in `@tool`.
@@ -46,7 +46,7 @@ class Toolset(Iterable[SomeTool]):
         idempotent: As in `@tool`.
         requires_approval: As in `@tool`.
         external: As in `@tool`.
-        fixed: Fixed arguments with the same names as options.
+        fixed: Fixed arguments for parameters that have the name of an option.
         **fixed_arguments: Every other keyword fixes the parameter of that name, in the methods that have it.
 
     Raises:
@@ -127,7 +127,7 @@ class Toolset(Iterable[SomeTool]):
 
     def _choose(self, found: Mapping[str, object], include: tuple[str, ...], exclude: tuple[str, ...]) -> list[str]:
         for pattern in (*include, *exclude):
-            # A misspelt exclude would expose a method to the model that should be out of its reach.
+            # A misspelt name in `exclude` would expose a method that the model should not be able to call.
             if not _WILD.intersection(pattern) and pattern not in found:
                 raise UsageError(
                     f"Toolset of {self._of}: {pattern!r} in include= or exclude= is none of its annotated public methods "

@@ -1,11 +1,11 @@
-"""Warns of unintended exceptions in tools: a model reads them, but otherwise no person would.
+"""Warns of unintended exceptions in tools, which otherwise only the model would see.
 
 Rules:
 
 1. This module's log is enabled by default, like that of `EventLog`: `logger.disable("agentflow.tools.unexpected")`
    silences it, and so does `logger.disable("agentflow")`.
-2. An exception that is meant for the model (`ToolError`), or requires action elsewhere (`ModelError`, `StoreError`), is
-   not a bug.
+2. An exception that is meant for the model (`ToolError`), or has its cause outside the tool (`ModelError`, `StoreError`),
+   does not count as a bug.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["is_unexpected", "warn_unexpected"]
 
 
 def is_unexpected(error: BaseException) -> bool:
-    """Return whether a tool's exception is a bug in its code rather than a message for the model.
+    """Return whether a tool's exception is a bug in the tool's code rather than a message for the model.
 
     Example:
         >>> from agentflow.errors import ToolError
