@@ -4,10 +4,10 @@ Rules:
 
 1. A foreign observable is subscribed with `LoopScheduler`: immediate work runs at once, timers run on the running loop
    in the subscriber's context. So nothing calls back on another thread unless the observable itself does.
-2. Values that it pushes before they are read wait in an unbounded buffer: reactivex has no back-pressure. Values that
-   it emits while being subscribed are read without a trip through the loop.
-3. It is disposed as soon as nothing more is wanted: at the first value, on completion, on an error, on cancellation.
-   `dispose()` cannot wait, so our own runs inside it are tracked by their scheduler, and their cleanup is awaited.
+2. Values that an observable pushes before they are read wait in an unbounded buffer, since reactivex has no back-pressure.
+   Values that it emits during the subscription are read without a step of the event loop.
+3. An observable is disposed when no more values are needed: after the first value, on completion, error or cancellation.
+   `dispose()` cannot wait, so the scheduler tracks our own runs inside the observable, and their cleanup is awaited.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ State = TypeVar("State")
 
 
 class LoopScheduler(PeriodicScheduler):
-    """A reactivex scheduler on the running loop: `schedule` runs at once (trampolined), timers are the loop's.
+    """A reactivex scheduler on the running loop: `schedule` runs actions at once (trampolined), timers run on the loop.
 
-    Its clock is the loop's, so virtual time moves it too. It can be called from other threads.
+    The scheduler uses the loop's clock, so virtual time applies to it too. Other threads can call it.
 
     Example:
         >>> flux.delay(0.5, scheduler=LoopScheduler(asyncio.get_running_loop()))
@@ -108,15 +108,15 @@ class LoopScheduler(PeriodicScheduler):
         return self.schedule_relative(self.to_datetime(duetime) - self.now, action, state)
 
     def adopt(self, run: Subscription) -> None:
-        """Track a run of ours that was started under this scheduler, until it is closed."""
+        """Track one of our own runs, which was started under this scheduler, until the run is closed."""
         self._runs.add(run)
         run.on_signal = self.on_signal
         run.when_closed(self._runs.discard)
 
     async def wait_closed(self) -> None:
-        """Wait for the cleanup of the adopted runs that were disposed; a run that is shared with others continues.
+        """Wait for the cleanup of the adopted runs that were disposed. A run with other subscribers continues.
 
-        A cancellation during the wait is passed on to the runs, and raised when they are closed.
+        A cancellation during the wait is passed on to the runs, and raised after they are closed.
         """
         cancellation: asyncio.CancelledError | None = None
         while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
@@ -179,8 +179,8 @@ class _Inbox(ObserverBase[T], Generic[T]):
     def subscribe_to(self, source: Observable[T]) -> None:
         scheduler = self._scheduler
         core = getattr(source, "_subscribe_core", None)
-        # The core skips the trampoline and the hiding wrapper of `subscribe`: 3 µs instead of 17. It is private to
-        # reactivex, so a duck-typed observable without it still takes the public way.
+        # `_subscribe_core` skips the trampoline and the wrapper of `subscribe`: 3 µs instead of 17. The method is private
+        # to reactivex, so an observable that lacks it is subscribed with the public method.
         try:
             disposable = source.subscribe(self, scheduler=scheduler) if core is None else core(self, scheduler)
         except Exception as error:

@@ -22,11 +22,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class CallMono(Mono[T_co], Generic[T_co]):
-    """A mono for a call: dropping it unused is a mistake, and warns like a coroutine that was never awaited.
+    """A mono for a call. If it is never used, it warns like a coroutine that was never awaited.
 
     Args:
         source: Starts one run, which is awaited at once.
-        label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
+        label: The call as written in the program, such as `agent.call('Hi')`, for the warning.
     """
 
     _instead: ClassVar[str] = ": it is a call that has not run. Await it, or .block() in plain code, and read the reply"
@@ -70,7 +70,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
         tb: TracebackType | None = None,
         /,
     ) -> Any:
-        """Raise inside this task's run; a task that is cancelled before its first step does not warn."""
+        """Raise inside this task's run. If the task is cancelled before its first step, there is no warning."""
         self._used = True
         try:
             return super().throw(typ, val, tb)
@@ -78,7 +78,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
             del typ, val, tb  # its traceback holds this frame
 
     def close(self) -> None:
-        """End this task's run; closing on purpose does not warn, as with a coroutine."""
+        """End this task's run. As with a coroutine, an explicit `close` does not warn."""
         self._used = True
         super().close()
 

@@ -1,7 +1,7 @@
-"""The types of `Flux.merge(a, b)` and similar methods when they are read on the class.
+"""The types of `Flux.merge(a, b)` and similar methods when they are called on the class.
 
-Python finds `merge` on the class and calls it with the first source as `self`, which works; but type checkers bind the
-class's type parameter to Unknown there. A property of the metaclass comes first, so this form has its own type.
+At run time Python calls the method `merge` with the first source as `self`, which works, but type checkers bind the class's
+type parameter to Unknown. A property of the metaclass has precedence, and gives this form its own type.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules:
 
 1. Each `await`, and each task that drives the mono, has its own run.
-2. A finished run, whether it succeeded or failed, is forgotten: driving the mono again runs the work again.
+2. A run is forgotten when it has succeeded or failed: driving the mono again runs the work again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
             run = runs[driver] = self.__await__()
         try:
             return run.send(value)
-        except BaseException:  # StopIteration with the value, or the run's failure: this run has ended
+        except BaseException:  # this run has ended: with a value (StopIteration) or a failure
             del runs[driver]
             raise
 
@@ -63,10 +63,10 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         runs, driver = self._runs(), running_task()
         run = runs.get(driver)
         try:
-            if run is None:  # nothing has begun: starting a run would acquire the session
+            if run is None:  # no run has begun, and starting one now would acquire the session
                 raise error if tb is None else error.with_traceback(tb)
             return run.throw(error if tb is None else error.with_traceback(tb))
-        except BaseException:  # whatever it is, this run has ended
+        except BaseException:  # this run has ended, with any exception
             runs.pop(driver, None)
             raise
         finally:
@@ -103,7 +103,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         return cast("T_co", None) if value is EMPTY else value
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """The same as `block()`, under reactivex's name."""
+        """Do the same as `block()`, under the name that reactivex uses."""
         return self.block()
 
 

@@ -3,9 +3,9 @@
 Rules:
 
 1. A Flux is cold: each iteration, subscription or await runs the source again.
-2. It is pulled: nothing works ahead of the reader, unless an operator's docstring states a prefetch.
-3. Operators that look at one item at a time are fused into one loop; the others are one async generator each.
-4. `Flux.merge(a, b)`, `concat`, `zip`, `amb` are methods that can also be called on the class.
+2. A Flux is pulled: it does no work ahead of the reader, unless an operator's docstring states a prefetch.
+3. Operators that handle one item at a time are fused into one loop; each other operator is one async generator.
+4. The methods `merge`, `concat`, `zip` and `amb` can also be called on the class: `Flux.merge(a, b)`.
 5. Operators that are inherited from reactivex and not defined here run in reactivex and return a Flux (see `pipe`).
 """
 
@@ -48,7 +48,7 @@ DEFAULT_CONCURRENCY = 32
 class _FluxType(ABCMeta):
     """Provides the class-level forms; see `agentflow.reactive.combining`."""
 
-    # Nothing is registered as a virtual subclass, and ABCMeta's own check costs ten times as much.
+    # No virtual subclasses are registered, and the check of ABCMeta takes ten times as long.
     __instancecheck__ = type.__instancecheck__
 
     @property
@@ -80,8 +80,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
             async iterator.
 
     Attributes:
-        inner: The flux that this one wraps: steps before and after it run in one loop. For subclasses only.
-        opens: If set, opens the streams of `inner`, whose owner then closes those that are still open.
+        inner: The flux that this flux wraps; steps on both sides run in one loop. For subclasses only.
+        opens: If set, opens the streams of `inner`; the owner of this function closes streams that are still open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -99,7 +99,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def open(self) -> AsyncIterator[T_co]:
         """Start a run as a bare iterator, for operators; the caller must close it.
 
-        If creating the source fails, the stream fails, so that `catch` and `retry` handle that too.
+        If creating the source fails, the stream fails with the same error, so that `catch` and `retry` can handle it.
         """
         try:
             return self._source()
@@ -145,7 +145,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def from_iterable(values: Iterable[A]) -> Flux[A]:
-        """The items of an iterable; each run iterates it again, one item at a time, as the reader asks."""
+        """The items of an iterable. Each run iterates it again, one item for each request of the reader."""
 
         async def run() -> AsyncIterator[A]:
             for value in values:
@@ -174,7 +174,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def from_observable(source: Observable[A]) -> Flux[A]:
-        """Any observable as a Flux. It pushes, so values that arrive before the reader asks are buffered without bound."""
+        """Any observable as a Flux. Values that it pushes before the reader requests them are buffered without bound."""
         if isinstance(source, Publisher):
             return Flux(source.open)
         return Flux(lambda: drain(source))
@@ -255,7 +255,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return _StepFlux(self, items.scan(accumulator, seed), anew=True)
 
     def take(self, count: int) -> Flux[T_co]:
-        """The first `count` items; no further item is pulled, and the source is closed when the reader asks for more."""
+        """The first `count` items. No further item is pulled; the source is closed when the reader requests another."""
         if count < 0:
             raise UsageError(f"take({count}): a number of items cannot be negative")
         return Flux(lambda: items.take(self, count))
@@ -279,7 +279,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def buffer_with_time(
         self, timespan: timedelta | float, timeshift: timedelta | float | None = None, scheduler: Any = None
     ) -> Flux[list[T_co]]:
-        """Lists of the items that arrived in each `timespan` after the reader asked (lists can be empty).
+        """Lists of the items that arrive within `timespan` after each request of the reader (lists can be empty).
 
         With a `timeshift` or a scheduler, reactivex's own operator runs, without back-pressure.
         """
@@ -299,8 +299,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[Any]:
         """The items of the source that `mapper` returns for each item (Mono, Flux, awaitable, observable), concurrently.
 
-        Items come in order of arrival (`concat_map` keeps the source's order), from at most `max_concurrent` runs; up to that
-        many items are pulled from the source in advance.
+        Items come in order of arrival (`concat_map` keeps the source's order). At most `max_concurrent` runs are active, and
+        up to this number of items are pulled from the source in advance.
         """
         if max_concurrent < 1:
             raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")
@@ -308,21 +308,21 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: many.flat_map(self.open(), function, max_concurrent, "flat_map"))
 
     def concat_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
-        """The items of the source that `project` returns for each item, one after the other, in order; nothing is
-        pulled ahead.
+        """The items of the source that `project` returns for each item, one source after the other. No items are pulled
+        in advance.
         """
         function = cast("many.Mapper", project)
         return Flux(lambda: cast("AsyncIterator[B]", many.concat_map(self.open(), function)))
 
     def switch_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
-        """The items of the source that `project` returns for the newest item; the run of the previous item is
+        """The items of the source that `project` returns for the newest item. The run for the previous item is
         cancelled.
         """
         function = cast("many.Mapper", project)
         return Flux(lambda: cast("AsyncIterator[B]", many.switch_map(self.open(), function)))
 
     def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
-        """All sources at once; the first failure cancels the others. Each is at most one item ahead of the reader.
+        """The items of all sources at once. The first failure cancels the others. Each source is at most one item ahead.
 
         Example:
             >>> Flux.merge(check.ignore_elements(), source)  # a failing check cancels the source
@@ -342,7 +342,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     @overload
     def zip(self, *sources: Source[Any]) -> Flux[Any]: ...
     def zip(self, *sources: Source[Any]) -> Flux[Any]:
-        """Rows of one item from each source; ends with the shortest, and the others are cancelled."""
+        """Rows of one item from each source. The end of the shortest source ends the stream and cancels the others."""
         return _zip(self, *sources)
 
     def __add__(self, other: Observable[A]) -> Flux[T_co | A]:
@@ -358,9 +358,9 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Flux[T_co]], Source[A]]
     ) -> Flux[T_co | A]:
-        """If it fails, continue with the source that `handler(error, source)` returns, or with a second source.
+        """After a failure, continue with the source that `handler(error, source)` returns, or with a second source.
 
-        Delivered items stay delivered. Cancellation and other `BaseException`s are not failures and pass.
+        Delivered items stay delivered. Cancellation and other `BaseException`s are not failures and are not caught.
         """
         if isinstance(handler, Observable | Awaitable):
             second = cast("Source[A]", handler)
@@ -370,7 +370,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def retry(self, retry_count: int | None = None) -> Flux[T_co]:
         """Run until it succeeds, at most `retry_count` times in total (the first run counts, as in reactivex).
 
-        Items delivered by a run that then fails stay delivered.
+        Items that a run delivered before it failed stay delivered.
         """
         positive("retry", "retry_count", retry_count)
         return Flux(lambda: recovering.retry(self, retry_count))
@@ -389,8 +389,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
 
-        The reader's own time is not counted, and its awaits are never cancelled. A `TimeoutError` of the source itself
-        is an ordinary failure. With a scheduler, reactivex's own operator runs.
+        The reader's own time does not count, and the reader's awaits are never cancelled. A `TimeoutError` of the source
+        itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
         """
         if scheduler is not None:
             return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
@@ -406,7 +406,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: timed.deadline(self, limit))
 
     def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Flux[T_co]:
-        """Each item `duetime` after it arrived, with the gaps kept; reads up to 256 items ahead for that."""
+        """Each item `duetime` after its arrival, with the same gaps between items. Reads up to 256 items in advance."""
         if scheduler is not None:
             return Flux.from_observable(super().delay(duetime, scheduler))
         seconds = seconds_of("delay", duetime)
@@ -415,7 +415,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def delay_subscription(
         self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
     ) -> Flux[T_co]:
-        """Open the source after `duetime` (or at that moment)."""
+        """Open the source after a duration, or at a point in time."""
         if scheduler is not None:
             return Flux.from_observable(super().delay_subscription(duetime, scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
@@ -423,7 +423,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
 
 class _StepFlux(Flux[T_co], Generic[T_co]):
-    """One fused step; a run collects all neighbouring steps into one loop."""
+    """One fused step. A run combines all neighbouring steps in one loop."""
 
     def __init__(self, upstream: Flux[Any], step: Any, anew: bool = False) -> None:
         self.upstream = upstream
@@ -450,11 +450,11 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
 def steps_over(flux: Flux[Any], source: Flux[Any]) -> list[items.Step] | None:
     """Return the functions that a flux applies to each item of `source`, in order, for one run.
 
-    A reader of `source` can apply them itself, instead of opening the flux. A function that returns `items.DROP` drops
-    the item.
+    A reader of `source` can apply these functions itself, instead of opening the flux. A function that returns
+    `items.DROP` drops the item.
 
     Returns:
-        None if the flux does more than that: it needs time, observes the end, or subscribes to something else.
+        The functions; None if the flux does more: it needs time, observes the end, or subscribes to another source.
     """
     steps: list[items.Step] = []
     node: Flux[Any] | None = flux

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A stream iterator has one reader at a time; a second concurrent one gets a `UsageError`, and the first continues.
+1. A stream iterator has one reader at a time. A second concurrent reader gets a `UsageError`; the first reader continues.
 2. `__anext__` is a real coroutine, so `asyncio.create_task(anext(stream))` works.
-3. `aclose()` returns when the source's cleanup is done; calling it again does nothing. If the stream was opened by
-   `async with`, a read in flight in another task is cancelled first; otherwise that is the reader's responsibility.
+3. `aclose()` returns when the source's cleanup is done; calling it again does nothing. If `async with` opened the stream,
+   `aclose()` first cancels a read that waits in another task; otherwise the reader has to cancel such a read.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
             except StopAsyncIteration:
                 return
             yield item
-    except BaseException:  # also GeneratorExit: the stream was abandoned. A completed iterator needs no closing
+    except BaseException:  # including GeneratorExit of an abandoned stream; a completed iterator needs no closing
         await close(iterator)
         raise
 
 
 async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError) -> None:
-    """Raise a cancellation in a stream that is between two items; return if it does not become another error."""
+    """Raise a cancellation in a stream that is between two items. Return unless the stream raises another error."""
     throw: Callable[[BaseException], Awaitable[object]] | None = getattr(stream, "athrow", None)
     if throw is not None:
         with suppress(StopAsyncIteration, asyncio.CancelledError):
@@ -89,7 +89,7 @@ class SingleIterator(AsyncIterator[T_co]):
 
 
 class _IteratorType(ABCMeta):
-    # No virtual subclass is registered, and ABCMeta's own check costs ten times as much.
+    # No virtual subclasses are registered, and the check of ABCMeta takes ten times as long.
     __instancecheck__ = type.__instancecheck__
 
 
@@ -97,7 +97,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     """One run of a flux, for its reader.
 
     Args:
-        source: The source's own iterator. Closing this one closes it.
+        source: The source's own iterator, which is closed with this iterator.
 
     Example:
         >>> async with Flux.of(1, 2, 3) as numbers:  # numbers is a StreamIterator[int]
@@ -143,8 +143,8 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
 
 
 class ManagedStream(StreamIterator[T]):
-    """The stream of `async with flux`. It knows its reader (0.2 µs an item on 3.11), so leaving the block can end that
-    read.
+    """The stream of `async with flux`. It keeps track of its reader (0.2 µs for each item on 3.11), so that leaving the
+    block can end a read.
     """
 
     __slots__ = ()
@@ -159,7 +159,7 @@ class ManagedStream(StreamIterator[T]):
             self._reader = None
 
     async def aclose(self) -> None:
-        """Stop the run and wait for its cleanup; a read still in flight in another task is cancelled first."""
+        """Stop the run and wait for its cleanup. A read that still waits in another task is cancelled first."""
         self._next = _exhausted
         reader = self._reader
         if isinstance(reader, asyncio.Task):

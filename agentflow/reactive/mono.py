@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A Mono is cold: each `await`, subscription or task made of it runs the work again.
-2. `await mono` returns the value, or None if there was none; `mono.resolve()` distinguishes the two (`EMPTY`).
-3. `map`, `flat_map`, `catch` … are links of one chain that one loop executes, so no length or recursion exhausts the stack.
+1. A Mono is cold: each `await`, subscription or task of the Mono runs the work again.
+2. `await mono` returns the value, or None if there is no value; `mono.resolve()` returns `EMPTY` in this case.
+3. `map`, `flat_map`, `catch` … are links of a chain that one loop executes, so long or recursive chains use no stack.
 4. A Mono is a `collections.abc.Coroutine` too: `asyncio.run(mono)`, `create_task(mono)`, `gather(mono)`.
 """
 
@@ -40,7 +40,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 
-# The kinds of links; see `_work_off`. Plain numbers: reading an enum member costs 0.06 µs each time on 3.11.
+# The kinds of links; see `_work_off`. They are plain numbers, since reading an enum member takes 0.06 µs on 3.11.
 _MAP: Final = 0
 _FLAT: Final = 1
 _IF_EMPTY: Final = 2
@@ -53,29 +53,29 @@ _SEE: Final = 6
 class _MonoType(ABCMeta):
     """Provides the class-level forms; see `agentflow.reactive.combining`."""
 
-    # No virtual subclass is registered, and ABCMeta's own check costs ten times as much.
+    # No virtual subclasses are registered, and the check of ABCMeta takes ten times as long.
     __instancecheck__ = type.__instancecheck__
 
     @property
     def zip(cls) -> MonoZipping:
-        """The values of all."""
+        """The values of all sources."""
         return _zip
 
     @property
     def amb(cls) -> MonoJoining:
-        """The one that signals first."""
+        """The source that signals first."""
         return _amb
 
 
 class Mono(Driven[T_co], metaclass=_MonoType):
-    """One value or none, later.
+    """Work that has one value, or none, when it has finished.
 
     Args:
         source: Starts one run: any callable that returns an awaitable. Its result is the value (None included); `EMPTY`
             means there is none.
 
     Attributes:
-        inner: The mono that this one wraps: links before and after it are one chain. For subclasses only.
+        inner: The mono that this mono wraps; links on both sides form one chain. For subclasses only.
 
     Example:
         >>> greeting = Mono(fetch_name).map(lambda name: f"Hello {name}")
@@ -138,7 +138,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def from_callable(function: Callable[[], A]) -> Mono[A]:
-        """A mono of a plain function's result; a blocking function should run on `subscribe_on(threads())`.
+        """A mono of a plain function's result. A blocking function also needs `subscribe_on(threads())`.
 
         Example:
             >>> await Mono.from_callable(lambda: 6 * 7)
@@ -149,7 +149,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def from_awaitable(awaitable: Awaitable[A]) -> Mono[A]:
-        """A mono of an awaitable. A coroutine object can be awaited once: a second run is a `UsageError`."""
+        """A mono of an awaitable. A coroutine object can only be awaited once: a second run raises a `UsageError`."""
         if isinstance(awaitable, Mono):
             return awaitable
         if not isinstance(awaitable, Coroutine):
@@ -170,9 +170,9 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
     @staticmethod
     def from_observable(source: Observable[A]) -> Mono[A]:
-        """A mono of the last value of any observable, like reactivex's own `await`; empty if there was none.
+        """A mono of the last value of any observable, like reactivex's own `await`; empty if there is no value.
 
-        For the first value, with the observable disposed at once: `Flux.wrap(observable).first()`.
+        To get the first value and then dispose the observable, use `Flux.wrap(observable).first()`.
         """
         return Mono(lambda: cast("Awaitable[A | Empty]", resolve_source("from_observable", source)))
 
@@ -237,7 +237,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return StepMono(self, _IF_EMPTY, lambda _: Just(default_value), "default_if_empty")
 
     def switch_if_empty(self, other: Source[A]) -> Mono[T_co | A]:
-        """The value, or that of `other` if there is none."""
+        """The value, or the value of `other` if there is none."""
         return StepMono(self, _IF_EMPTY, lambda _: other, "switch_if_empty")
 
     def ignore_elements(self) -> Mono[Never]:
@@ -245,7 +245,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return StepMono(self, _MAP, lambda _: EMPTY, "ignore_elements")
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """After this has completed, the value of `other`; this value is discarded, a failure is not."""
+        """The value of `other`, run after this has completed. This value is discarded; a failure is raised."""
         return StepMono(self, _THEN, lambda _: other, "then")
 
     # ---- with others
@@ -257,7 +257,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     @overload
     def zip(self, *sources: Source[Any]) -> Mono[Any]: ...
     def zip(self, *sources: Source[Any]) -> Mono[Any]:
-        """The values of all, run at the same time; empty if one is. The first failure cancels the others.
+        """The values of all sources, which run at the same time. Empty if one is empty; a failure cancels the others.
 
         Example:
             >>> await Mono.zip(Mono.just(1), Mono.just("one"))
@@ -266,11 +266,11 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return _zip(self, *sources)
 
     def amb(self, right_source: Source[A], *sources: Source[A]) -> Mono[T_co | A]:
-        """The one that signals first (value, completion or failure); the others are then cancelled."""
+        """The source that signals first (value, completion or failure). The others are then cancelled."""
         return _amb(self, right_source, *sources)
 
     def as_flux(self) -> Flux[T_co]:
-        """The same as a stream of at most one item."""
+        """The value as a stream of at most one item."""
         return self.flux_type(self.open)
 
     def flat_map_many(self, mapper: Callable[[T_co], Source[B]]) -> Flux[B]:
@@ -282,9 +282,9 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Mono[T_co]], Source[A]]
     ) -> Mono[T_co | A]:
-        """If it fails, the value of the source that `handler(error, source)` returns, or of a second source.
+        """After a failure, the value of the source that `handler(error, source)` returns, or of a second source.
 
-        Cancellation and other `BaseException`s are not failures and pass.
+        Cancellation and other `BaseException`s are not failures and are not caught.
 
         Example:
             >>> await Mono.error(OSError()).catch(lambda error, source: Mono.just("offline"))
@@ -345,12 +345,12 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return Mono(lambda: limit_value(self.resolve, due, name, "no value came", second))
 
     def deadline(self, seconds: float | timedelta) -> Mono[T_co]:
-        """Fail with `SourceTimeoutError` if the work takes longer than `seconds`; for one value the same as timeout."""
+        """Fail with `SourceTimeoutError` if the work takes longer than `seconds`; the same as `timeout` for one value."""
         limit = seconds_of("deadline", seconds)
         return Mono(lambda: limit_value(self.resolve, limit, f"deadline({limit:g})", "the source did not end", None))
 
     def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Mono[T_co]:
-        """The value, `duetime` after it arrived."""
+        """The value, delayed by `duetime`."""
         if scheduler is not None:
             return Mono.from_observable(super().delay(duetime, scheduler))
         seconds = seconds_of("delay", duetime)
@@ -366,7 +366,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     def delay_subscription(
         self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
     ) -> Mono[T_co]:
-        """Start the work after `duetime` (or at that moment)."""
+        """Start the work after a duration, or at a point in time."""
         if scheduler is not None:
             return Mono.from_observable(super().delay_subscription(duetime, scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
@@ -380,10 +380,10 @@ class Mono(Driven[T_co], metaclass=_MonoType):
     # ---- threads
 
     def subscribe_on(self, scheduler: abc.SchedulerBase) -> Mono[T_co]:
-        """Run the blocking callable at the head of this chain on `threads()`; the links after it run on the loop.
+        """Run the blocking callable at the start of this chain on `threads()`. The links after it run on the loop.
 
-        Context variables are copied into the thread. A thread cannot be interrupted: cancelling only stops the wait for
-        it.
+        Context variables are copied into the thread. A thread cannot be interrupted: a cancellation only stops the wait
+        for the thread.
         """
         if not isinstance(scheduler, Threads):
             return Mono.from_observable(super().subscribe_on(scheduler))
@@ -402,7 +402,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
 
 
 class Just(Mono[T_co], Generic[T_co]):
-    """A mono of an existing value; recognisable by its exact type, with the value as `.value`."""
+    """A mono of an existing value, which code can recognise by its exact type and read as `.value`."""
 
     def __init__(self, value: T_co) -> None:
         self.value = value
@@ -430,7 +430,7 @@ class _CallableMono(Mono[T_co], Generic[T_co]):
 
 
 class StepMono(Mono[T_co], Generic[T_co]):
-    """One link of a chain: applied to the result of the previous link."""
+    """One link of a chain, applied to the result of the previous link."""
 
     def __init__(self, upstream: Mono[Any], kind: int, function: Callable[[Any], Any], operator: str) -> None:
         self.upstream = upstream
@@ -446,7 +446,7 @@ class StepMono(Mono[T_co], Generic[T_co]):
 def mono_steps_over(mono: Mono[Any], source: Mono[Any]) -> list[Callable[[Any], Any]] | None:
     """Return the functions that a mono applies to the value of `source`, in order; see `flux.steps_over`.
 
-    A function that returns `EMPTY` leaves no value for the later ones.
+    After a function that returns `EMPTY`, there is no value for the later functions.
     """
     steps: list[Callable[[Any], Any]] = []
     node: Mono[Any] | None = mono
@@ -495,7 +495,7 @@ class _Watcher:
 
 
 def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
-    """Push a chain's links so that the first to run is popped first; return the source that feeds them."""
+    """Push a chain's links, so that the link to run first is popped first. Return the source of the chain."""
     while True:
         if type(mono) is StepMono:
             link = cast("StepMono[Any]", mono)
@@ -510,8 +510,8 @@ def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
 async def _work_off(chain: Mono[Any]) -> Any:
     """Run a chain link by link.
 
-    If a link returns a further chain, its links are put on the same stack instead of being awaited within, so only
-    memory bounds the depth. `failure` is set while an error looks for the link that catches it.
+    If a link returns another chain, that chain's links are put on the same stack instead of being awaited inside the
+    link, so only memory limits the depth. `failure` is set while the loop looks for a link that catches an error.
     """
     links: list[StepMono[Any]] = []
     failure: Exception | None = None
@@ -522,7 +522,7 @@ async def _work_off(chain: Mono[Any]) -> Any:
         while True:
             if following is not None:
                 try:
-                    # Exact types: an isinstance() of an abstract class costs as much as the link itself.
+                    # Exact types, since isinstance() with an abstract class costs as much as the link itself.
                     if type(following) is StepMono:
                         following = _unwind(cast("StepMono[Any]", following), links)
                     if type(following) is Just:

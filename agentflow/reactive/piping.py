@@ -1,11 +1,11 @@
-"""`pipe`: through reactivex's operators and back as a Flux.
+"""`pipe`: apply reactivex's operators, and return the result as a Flux.
 
 Rules:
 
-1. The operators are reactivex's own. They push: items emitted before the reader asks are buffered without bound. If
-   back-pressure matters, operators that reduce the flow (`filter`, `map`, `take`) should come before the pipe.
-2. Their timers run on the running loop (see `LoopScheduler`), whatever their default scheduler is.
-3. An observable comes back as a `Flux`; a connectable one, or a result that is not an observable, comes back unchanged.
+1. The operators are reactivex's own. They push: items emitted before the reader requests them are buffered without bound.
+   If back-pressure matters, operators that reduce the flow (`filter`, `take`) should come before the pipe.
+2. The operators' timers run on the running loop (see `LoopScheduler`), whatever their default scheduler is.
+3. An observable is returned as a `Flux`. A connectable observable, or a result of another type, is returned unchanged.
 
 The methods of reactivex's mixins (`debounce`, `group_by`, `sample`, …) call `pipe`, so they return a Flux too.
 """
@@ -34,7 +34,7 @@ D = TypeVar("D")
 
 
 class Piping(Publisher[T_co]):
-    """Adds `pipe`, and the one reference to Flux in the layer below it."""
+    """Adds `pipe`, and a reference to `Flux` for modules that cannot import it."""
 
     flux_type: ClassVar[type[Flux[Any]]]
     """The class `Flux`, set by its module: Mono and Flux create each other, and modules import one way only."""

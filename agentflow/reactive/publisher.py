@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Cold: every subscription, await or iteration is a new run.
+1. Publishers are cold: every subscription, await or iteration is a new run.
 2. `open()` and `resolve()` are the two ways to start a run; all operators, `subscribe` and `pipe` are built on them.
 3. `subscribe` has reactivex's parameters and returns our own `Subscription`.
 """
@@ -40,14 +40,14 @@ class Publisher(Observable[T_co]):
     """The common base of `Mono` and `Flux`; not for direct use."""
 
     _instead: ClassVar[str] = ""
-    """An addition to the error for a missing attribute: the place where that attribute can be found."""
+    """Text to add to the error for a missing attribute, which says where the attribute can be found."""
 
     if TYPE_CHECKING:
-        __iter__: None  # a plain `for` is a mistake that the checker finds
+        __iter__: None  # so that type checkers report a plain `for`
     else:
 
         def __init__(self) -> None:
-            """Skip Observable's: its lock alone costs four times as much as the rest of a Mono."""
+            """Skip `Observable.__init__`: its lock alone costs four times as much as the rest of a Mono."""
 
         def __getattr__(self, name: str) -> object:
             # Reached only for attributes that Observable's __init__ would have set: reactivex's own operators need the
@@ -60,12 +60,12 @@ class Publisher(Observable[T_co]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._instead}")
 
         def __iter__(self) -> Never:
-            # Observable has __getitem__, so without this a plain `for` would call it with 0, 1, ... without end.
+            # Without this, a plain `for` would call Observable's __getitem__ with 0, 1, ... indefinitely.
             raise NotIterableError(type(self).__name__)
 
     @abstractmethod
     def open(self) -> AsyncIterator[T_co]:
-        """Start a run as a bare iterator; the caller closes it. `async for` and `async with` are the public way."""
+        """Start a run as a bare iterator, which the caller must close. User code uses `async for` or `async with`."""
 
     @abstractmethod
     def resolve(self) -> Awaitable[T_co | Empty]:
@@ -88,7 +88,7 @@ class Publisher(Observable[T_co]):
             on_next: Called with each item, or an observer, whose three methods are then used.
             on_error: Called once if the source fails. Without it the error goes to the loop's exception handler.
             on_completed: Called once when the source has completed.
-            scheduler: An `AsyncIOScheduler` selects the loop to run on; others are not needed and ignored.
+            scheduler: An `AsyncIOScheduler` selects the loop to run on; other schedulers are ignored.
 
         Returns:
             The subscription: `dispose()` cancels, `await closed()` waits for cleanup.
@@ -166,7 +166,7 @@ def refuse_running_loop(method: str) -> None:
 
 
 def open_source(operator: str, source: object) -> AsyncIterator[object]:
-    """Iterate a source that a user's function returned to an operator; other values raise a `UsageError`."""
+    """Iterate a source that a user's function returned to an operator. Other values raise a `UsageError`."""
     if isinstance(source, Publisher):
         return cast("Publisher[object]", source).open()
     if isinstance(source, Observable):
@@ -191,7 +191,7 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
 
 
 def not_a_source(operator: str, source: object) -> UsageError:
-    """Return the error for a function that had to return a source and did not."""
+    """Return the error for a function that did not return a source as it should."""
     return UsageError(
         f"{operator}() got {source!r:.80} ({type(source).__name__}); legal are a Mono, a Flux, any reactivex "
         "Observable and an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"

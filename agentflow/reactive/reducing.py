@@ -37,7 +37,7 @@ class Reducing(Piping[T_co]):
         return last
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """Return the last item, like reactivex's observables; an empty stream raises."""
+        """Return the last item, like reactivex's observables. An empty stream raises an error."""
         value = yield from self.resolve().__await__()
         if value is EMPTY:
             raise SequenceContainsNoElementsError(
@@ -47,7 +47,7 @@ class Reducing(Piping[T_co]):
         return value
 
     def first(self, predicate: Callable[[Any], object] | None = None) -> Mono[T_co]:
-        """The first item (for which the predicate holds), the source closed at once; empty if there is none."""
+        """The first item (for which the predicate holds), after which the source is closed; empty if there is none."""
         if predicate is not None:
             plain_function("first", predicate, "concat_map")
         return Mono(lambda: _first(self, predicate))
@@ -61,11 +61,11 @@ class Reducing(Piping[T_co]):
         return Mono(self.resolve).ignore_elements()
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """After this has completed, the value of `other`; the items are discarded, a failure is not."""
+        """The value of `other`, run after this has completed. The items are discarded; a failure is raised."""
         return Mono(self.resolve).then(other)
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """Block for the last item, under reactivex's name; an empty stream raises, as there."""
+        """Block until the last item is available, and return it. As in reactivex, an empty stream raises an error."""
         refuse_running_loop("run")
 
         async def run() -> T_co:

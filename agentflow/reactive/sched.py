@@ -18,10 +18,10 @@ R = TypeVar("R")
 
 
 class Threads(NewThreadScheduler):
-    """Worker threads for blocking callables; as a reactivex scheduler it starts a new thread for each action.
+    """Worker threads for blocking callables. Used as a reactivex scheduler, it starts a new thread for each action.
 
     Args:
-        executor: The pool to use; None is the running loop's default one.
+        executor: The pool to use; None means the running loop's default pool.
     """
 
     def __init__(self, executor: concurrent.futures.Executor | None = None) -> None:
@@ -31,7 +31,7 @@ class Threads(NewThreadScheduler):
     async def call(self, function: Callable[[], R]) -> R:
         """Run `function` in a worker with a copy of the caller's context variables.
 
-        A thread cannot be interrupted: cancelling stops the wait, and the function runs to its end unobserved.
+        A thread cannot be interrupted: a cancellation stops the wait, but the function runs to its end.
         """
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, function)

@@ -3,7 +3,7 @@
 Rules:
 
 1. `EMPTY` means "completed without a value"; `None` is a value like any other.
-2. Only `Exception` is an error. `CancelledError`, `KeyboardInterrupt`, `SystemExit` and `GeneratorExit` pass every
+2. Only `Exception` is an error. `CancelledError`, `KeyboardInterrupt`, `SystemExit` and `GeneratorExit` pass through every
    operator unchanged.
 """
 
@@ -50,8 +50,8 @@ EMPTY: Final[Literal[Empty.EMPTY]] = Empty.EMPTY
 class SourceTimeoutError(AgentFlowError, TimeoutError):
     """A limit set by `timeout`, `deadline` or `block` has passed.
 
-    It is a `TimeoutError`, but not one that a source can raise itself: `timeout(…, other)` switches to `other` only for
-    its own limit.
+    It differs from a `TimeoutError` that a source raises itself: `timeout(…, other)` switches to `other` only if its own
+    limit has passed.
 
     Args:
         operator: The operator that set the limit, as users write it.
@@ -66,7 +66,7 @@ class SourceTimeoutError(AgentFlowError, TimeoutError):
 
 
 def seconds_of(operator: str, duration: float | timedelta) -> float:
-    """Convert a duration to seconds; a negative one raises a `UsageError` that names the operator."""
+    """Convert a duration to seconds. A negative duration raises a `UsageError` that names the operator."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not seconds >= 0:
         raise UsageError(f"{operator}: a duration of {seconds} s is not possible; give seconds >= 0 or a timedelta")
@@ -74,13 +74,13 @@ def seconds_of(operator: str, duration: float | timedelta) -> float:
 
 
 def seconds_until(moment: datetime) -> float:
-    """Return the seconds of wall-clock time until `moment` (a naive one is read as UTC); never negative."""
+    """Return the seconds of wall-clock time until `moment`, at least 0. A naive `datetime` is read as UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
 def plain_function(operator: str, function: Callable[..., object], instead: str) -> None:
-    """Refuse a coroutine function if a plain function is needed, and name the operator that awaits."""
+    """Refuse a coroutine function where a plain function is needed. The error names an operator that awaits."""
     code = getattr(function, "__code__", None)  # inspect.iscoroutinefunction costs more than a whole link
     if code is not None and code.co_flags & _COROUTINE:
         name = getattr(function, "__qualname__", repr(function))

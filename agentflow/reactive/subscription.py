@@ -4,7 +4,7 @@ Rules:
 
 1. With a running loop the work is a task of that loop; without one it runs on one daemon thread with its own loop.
 2. `dispose()` only requests the cancellation; `await closed()` (or `wait()` from synchronous code) waits for cleanup.
-3. An unhandled error goes to the loop's exception handler. None is lost.
+3. An unhandled error goes to the loop's exception handler, so no error is lost.
 """
 
 from __future__ import annotations
