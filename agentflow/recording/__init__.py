@@ -1,4 +1,4 @@
-"""Recorded runs: their log and its reader, the recorder that writes it, and the replay that runs it again."""
+"""Recorded runs: the run log and its reader, the recorder that writes a log, and the replay that repeats its run."""
 
 from typing import TYPE_CHECKING
 

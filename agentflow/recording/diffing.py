@@ -2,7 +2,7 @@
 
 Rules:
 
-1. There is one alignment; the terminal and the inspector's page both show it.
+1. The terminal and the inspector's page show the same alignment.
 2. Times, durations and ids are ignored.
 """
 
@@ -32,8 +32,8 @@ class Difference:
     Attributes:
         where: The call, round and tool call, as text.
         what: The kind of difference: `"reply"`, `"request"`, `"tool call"`, `"result"` ...
-        one: The first run's value, or None if it has none.
-        other: The second run's value.
+        one: The value in the first run, or None if it has no value there.
+        other: The value in the second run, or None likewise.
         hooks: The hooks involved, in either run.
     """
 
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDiff:
-    """All differences between two runs, in order; the first is where they diverge.
+    """All differences between two runs, in order; the runs diverge at the first difference.
 
     Attributes:
         usage: The usage of each run.
@@ -107,15 +107,15 @@ class RunPart:
     """A call, a round of it, or a tool call.
 
     Attributes:
-        kind: What it is.
+        kind: The kind of the part.
         name: The call's path or agent, the round's number, or the tool, after any renaming by a hook.
         parent: For a call, the call in whose tool it runs.
-        facts: What happened, by the names that `Difference.what` has.
+        facts: The values to compare, by the kinds of `Difference.what`.
         hooks: The hooks that changed or decided something.
         parts: The rounds of a call, the tool calls of a round.
-        usage: The usage of a round; of a call that has ended, its whole usage.
-        ended: For a call, whether it has.
-        events: Its own events.
+        usage: The usage of a round, or the whole usage of a call that has ended.
+        ended: For a call, whether it has ended.
+        events: The part's own events.
     """
 
     kind: Literal["call", "round", "tool call"]
@@ -244,7 +244,7 @@ _BEFORE = {
     "tool call": ("input", "decided", "result"),
 }
 _AFTER = {"call": ("decided", "error", "end", "reply"), "round": (), "tool call": ()}
-"""The order of differences: those before and after the ones inside."""
+"""The order of differences of a part: some come before and some after those of its inner parts."""
 
 
 def _differences(where: str, one: Sequence[RunPart], other: Sequence[RunPart]) -> Iterator[Difference]:

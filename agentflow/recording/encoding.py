@@ -1,10 +1,10 @@
-"""Encode values for a run log: each message, call, result and tool is written once, and referred to by its ref afterwards.
+"""Encode values for a run log. Each message, call, result and tool is written once; later entries contain its ref.
 
 Rules:
 
 1. Encoding never raises: a value that JSON cannot represent is written as its text.
 2. A ref is the id of the object. Another object with the same id, such as a changed message, gets `id#2`, `id#3` ...
-3. The table of known objects is bounded: an object that has been evicted is written again, under another ref.
+3. The table of known objects is bounded: an object that was evicted from it is written again, under another ref.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Encoder:
         return self.message_list(call, messages)[0]
 
     def message_list(self, call: str, messages: Sequence[Msg]) -> tuple[Line, list[str]]:
-        """Like `messages`, and return all refs too."""
+        """Encode a list as `messages` does, and return all its refs too."""
         last, refs = self._lists.get(call, ((), []))
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0
         added = [self.message(messages[place]) for place in range(keep, len(messages))]
@@ -328,7 +328,7 @@ class Encoder:
         return plain(cleaned)
 
     def piece(self, chunk: ModelChunk) -> str | Line:
-        """Encode a chunk of a reply: as a plain text if it has only text."""
+        """Encode a chunk of a reply, as a plain text if the chunk contains only text."""
         if not self.content:
             return ""
         said: Line = {}

@@ -4,11 +4,11 @@ Rules:
 
 1. Each object is written once: an event, a message, a tool call, a result, a tool's description. Later entries use its `ref`.
 2. Entries are in the order of events; an entry refers only to earlier entries.
-3. Times are seconds since the epoch by the run's clock, `at` is milliseconds after the entry's `time`.
+3. Times are in seconds since the epoch, by the run's clock; `at` is in milliseconds after the entry's `time`.
 4. An entry of a call has a `number`: its position among the call's entries since its last `call` entry, from 1. A gap shows
    that a line is missing. 0 means that the log is older than these numbers.
 5. A new field has a default, so that older logs stay readable; readers ignore fields that they do not know.
-6. This is the schema. `reading.py` validates each line against it once; code that has an entry checks nothing again.
+6. These classes are the schema. `reading.py` validates each line against it once; code that uses entries never does.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LogEntry:
     """The first line of a log, and the first line of each further process or recorder that writes to the same file.
 
     Attributes:
-        writer: The writer's id. Several may write to one file, one after the other or at once; their refs and numbers differ.
+        writer: The writer's id. Several writers may use one file, even at the same time; their refs and numbers differ.
         library: The version of agentflow.
         content: Whether texts are recorded; if False, digests replace them.
         origin: `"recorder"`: written during the run; `"facts"`: derived from a store's facts.
@@ -101,7 +101,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentCall:
-    """The place from which a sub-agent was called.
+    """The call and tool call in which a sub-agent was called.
 
     Attributes:
         call: The caller's call.
@@ -205,7 +205,7 @@ class EventEntry:
     decision: DecisionData | None = None
 
     def ref(self, name: str) -> str:
-        """The ref in a field that `REQUIRED` says the event has."""
+        """The ref in a field that is required for the event, according to `REQUIRED`."""
         return cast("Mapping[str, str]", self.fields)[name]
 
 
@@ -216,7 +216,7 @@ class ChunksEntry:
     Attributes:
         seq: The number of the first event; the others follow without a gap.
         attempt: The attempt of the events.
-        restart: Whether the first event discards the ones before it.
+        restart: Whether the first event discards earlier chunks of the reply.
         pieces: Each chunk: a text, or an object with the set fields of a `ModelChunk`.
         at: The time of each chunk.
         paused: How long the run paused for its reader after each chunk; zeros at the end are left out.
@@ -275,11 +275,11 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """A hook's effect on an event, written before the event's own entry.
+    """The effect of a hook on an event, written before the entry of the event.
 
     Attributes:
         event: The event's class.
-        via: Through `on_event`, `around`, or as a shadow hook.
+        via: How the hook was called: by `on_event`, by `around`, or as a shadow hook.
         verdict: The verdict that it returned.
         error: The exception that it raised.
         injected: Messages that it injected; an observer has an entry only for these.
@@ -310,9 +310,9 @@ class RequestEntry:
     Attributes:
         n: The number of the reply to it.
         side: The purpose of a side call (`context.complete(source=...)`); empty for the loop's own request.
-        messages: The messages; None if they are those of the call's last `PreReasoning` event.
-        tools: The refs of the tools offered; None as above.
-        options: The model options; None as above.
+        messages: The messages; None if they equal those of the call's last `PreReasoning` event.
+        tools: The refs of the offered tools; None if they equal those of that event.
+        options: The model options; None if they equal those of that event.
     """
 
     kind: Literal["request"] = "request"
@@ -346,7 +346,7 @@ class AnsweredEntry:
     """The end of a reply.
 
     Attributes:
-        waited: For a cancelled reply, whether it was being read; False if its reader took the last chunk and did not return.
+        waited: For a cancelled reply, whether a chunk was awaited; False if the reader still handled the last chunk.
     """
 
     kind: Literal["answered"] = "answered"
@@ -399,13 +399,13 @@ class MarkEntry:
     Attributes:
         what: `"began"`: a hook was called, and another entry was written or another event's hook was called before it
             returned; `"injected"`: a hook or a tool called `context.inject`; `"decided"`: an agent in a race has finished;
-            `"read"`: the run waited for the reader of an event until then, and took a millisecond or more, or other entries
-            were written meanwhile; `"unread"`: this wait was cancelled; `"failed"`: a parallel tool call failed, and the
-            others were cancelled.
+            `"read"`: the run has waited for the reader of an event, for a millisecond or more, or while other entries
+            were written; `"unread"`: such a wait was cancelled; `"failed"`: a parallel tool call failed, and the other
+            calls were cancelled.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.
         hook: The hook's name.
-        at: For `"failed"`, the suspension points, as in `InterruptEntry`; so is `given`.
+        at: For `"failed"`, the suspension points as in `InterruptEntry`; `given` has the same meaning as there.
     """
 
     kind: Literal["mark"] = "mark"
@@ -426,13 +426,13 @@ class InterruptEntry:
 
     Attributes:
         how: `"interrupt"`, `"timeout"`, `"left"` (a cancelled task or a closed stream) or `"shutdown"` of the process.
-        reason: The reason of an interrupt; for `"left"`, whether the reader went away.
-        by_itself: Whether a hook or tool of the call interrupted it.
-        by_caller: Whether a hook or tool of an enclosing call did, such as a race that another step won.
-        at: The suspension points of the call when it was ended from outside or by an awaited hook, which is `"here"`: its
-            driver, then its parallel tool calls and sub-agents. Empty if they are unknown.
+        reason: The reason for an interrupt; for `"left"`, whether the reader closed the stream.
+        by_itself: Whether a hook or tool of the call interrupted the call.
+        by_caller: Whether a hook or tool of an enclosing call interrupted it, such as a race that another step won.
+        at: The suspension points when the call was ended from outside or by an awaited hook (shown as `"here"`): the
+            call's driver, then its parallel tool calls and sub-agents. Empty if they are unknown.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.
-        work: The number of the tool's work that interrupted it, if a tool did.
+        work: If a tool interrupted the call, the number of the tool's work.
     """
 
     kind: Literal["interrupt"] = "interrupt"

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A field has the same meaning wherever it occurs, so one class holds the fields of all events, and one those of all facts.
-2. Data that a log carries and no code reads is `Json`; everything else has a type.
+1. A field has the same meaning wherever it occurs, so one class has the fields of all events, another those of all facts.
+2. Data in a log that no code reads is `Json`; all other data has a type.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
 """The required fields of each event type."""
 
 End: TypeAlias = Literal["done", "failed", "cut"]
-"""How work ended: by itself, with an error, or by cancellation."""
+"""How work ended: normally, with an error, or by a cancellation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class MessageList:
 
     Attributes:
         keep: The number of messages shared with the start of the call's previous list (side calls do not count).
-        add: The refs of the messages after them.
+        add: The refs of the messages after the shared ones.
     """
 
     keep: Count = 0
@@ -115,7 +115,7 @@ class ErrorData(TypedDict, total=False):
 
 
 class VerdictData(TypedDict, total=False):
-    """A verdict: its name, and its value under the name of its field; `RunLog.carried` reads that.
+    """A verdict: its name, and its value under the name of its field; `RunLog.carried` reads the value.
 
     A message, messages and a result are `{"message": ref}`, `{"messages": [refs]}` and `{"tool_result": ref}`; other data
     of this form is wrapped as `{"data": ...}`.
@@ -224,7 +224,7 @@ class ToolData(TypedDict, total=False):
 
 
 class PendingData(TypedDict, total=False):
-    """The item that a suspended call waits for, in a fact."""
+    """An item, in a fact, for which a suspended call waits."""
 
     id: Required[str]
 

@@ -31,8 +31,8 @@ class _Part:
 
 
 def run_graph(log: RunLog) -> Graph:
-    """Return the calls that a recorded run really made: each name has the number of calls, those that did not succeed,
-    the model calls, and the time of all.
+    """Return the graph of calls that a recorded run made. Each name shows the number of calls, of unsuccessful calls and
+    of model calls, and the total time.
 
     An agent or tool has one node for each caller. A call without an end is `unfinished`.
     """

@@ -48,7 +48,7 @@ class KeptLines(NamedTuple):
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that keeps run logs. Its methods should be callable from any thread; the futures need not be awaited."""
+    """A store that keeps run logs. Any thread may call its methods; the caller need not await the returned futures."""
 
     def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
         """Add lines to a run's log. A repeated write is ignored.
@@ -75,7 +75,7 @@ class LogStore(Protocol):
         ...
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
-        """Delete the oldest run logs that exceed the limits; logs written to within the last minute are kept.
+        """Delete the oldest run logs that exceed the limits, except logs that were written to in the last minute.
 
         Args:
             max_bytes: Limit of the total size; None means no limit.

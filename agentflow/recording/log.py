@@ -83,7 +83,7 @@ class RunLog:
         """Add the next entry, which `LogReader` has validated against the earlier ones.
 
         Raises:
-            ValueError: It has a list that shares more messages with the previous list than that list has.
+            ValueError: The entry's list shares more messages with the previous list than the previous list has.
         """
         self._entries.append(entry)
         match entry:
@@ -120,7 +120,7 @@ class RunLog:
             raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
         one = _List(last, data.keep, data.add)
         self._lists[id(entry), name] = one
-        if not apart:  # the next list does not build on a side call's
+        if not apart:  # the next list does not build on the list of a side call
             self._last[call] = one
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class RunLog:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The top-level runs; a file of its own holds one."""
+        """The top-level runs; a file for a single run has one."""
         return tuple(dict.fromkeys(self.root_of(call).run for call in self.calls))
 
     def run(self, run_id: str) -> RunLog:
@@ -166,7 +166,7 @@ class RunLog:
     # ---- what entries refer to
 
     def message(self, ref: str) -> Msg:
-        """Return a message; without texts if the log records only digests.
+        """Return a message, without texts if the log records only digests.
 
         Raises:
             StoreError: The message is not in the log.
@@ -237,7 +237,7 @@ class RunLog:
 
         Args:
             value: The value of the verdict's field.
-            known: Whether all refs must be in the log: logs without numbers hold data of the same form.
+            known: Whether all refs must be in the log, since logs without numbers may contain other data of this form.
 
         Returns:
             The kind of object, as for `has`, and the refs; no refs if the value is plain data.
@@ -252,7 +252,7 @@ class RunLog:
         """Return the decisions with which a call was resumed, by the key of the request that each answers.
 
         Raises:
-            ValueError: They are invalid; `LogReader` has checked that they are not.
+            ValueError: The decisions are invalid. (`LogReader` refuses a log with invalid decisions.)
         """
         if entry.fact != "call_resumed":
             return {}
@@ -291,8 +291,8 @@ class RunLog:
         """Return the refs of a list of messages.
 
         Args:
-            entry: The entry that holds it.
-            field: `"input_messages"` or `"history"`; for a hook's entry `"before"` or `"after"`. A request has one list.
+            entry: The entry that contains the list.
+            field: `"input_messages"` or `"history"`; for a hook's entry `"before"` or `"after"`; unused for a request.
 
         Raises:
             StoreError: The entry has no such list.

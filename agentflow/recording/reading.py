@@ -3,9 +3,9 @@
 Rules:
 
 1. A `RunLog` consists of typed entries that are all usable: every ref resolves, every message, call and result can be built,
-   every list has as many messages as it states. Code that has a `RunLog` never looks at JSON.
+   every list has as many messages as it states. Code that uses a `RunLog` never reads JSON.
 2. An invalid line is a `RunLogError` that names the line and the problem.
-3. A killed process leaves half a line: it may be the last one, or the last before another writer's first line.
+3. A killed process leaves half a line: the last line of the file, or the last one before another writer's first line.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class LogReader:
             Its entry; None if the line is empty or incomplete.
 
         Raises:
-            RunLogError: The line is invalid, does not fit the earlier ones, or was written by a newer agentflow.
+            RunLogError: The line is invalid, does not fit the earlier lines, or was written by a newer agentflow.
         """
         self.number += 1
         raw = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
@@ -179,7 +179,7 @@ class LogReader:
         return ""
 
     def _check_torn(self) -> None:
-        """Refuse half a line unless another writer starts after it; with several writers, another one may continue."""
+        """Refuse half a line unless another writer starts after it, or one of several other writers continues."""
         if self._writers == 1:
             raise self._damaged("it is not JSON", self._torn)
 
