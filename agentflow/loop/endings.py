@@ -33,6 +33,7 @@ from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
 from agentflow.loop.states import State
 from agentflow.loop.suspended import innermost
+from agentflow.vocabulary.context import context_for
 from agentflow.vocabulary.events import CallEnded, ErrorPhase, Event, PostCall
 from agentflow.vocabulary.facts import CallClosed, Fact, RoundClosed, RoundSuspended
 from agentflow.vocabulary.messages import Msg, Outcome, Reply, tool_result
@@ -369,7 +370,8 @@ def detached(run: R) -> R:
     run.journal.continue_with(run.journal.facts)  # both read one list: contexts that hooks kept read the old run's
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
-    clone.make_context(run.context.state)  # the old one refuses what hooks of its last events request
+    clone.journal.announcing = ()
+    cast("Any", clone)._context = context_for(run.context, clone)  # the original refuses further requests
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal

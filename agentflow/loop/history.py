@@ -55,6 +55,7 @@ class _Fold:
         self.transcript = Transcript(messages)
         self.results: dict[str, ToolResultBlock] = {}
         self.final: Msg | None = None
+        self.parked = False  # whether the reply is stored when the call is resumed, even if a hook interrupts this call
         self.opened = False
 
     def take(self, event: Event) -> None:
@@ -73,12 +74,10 @@ class _Fold:
         elif isinstance(event, MessagesAdded):
             self._added(event)
         elif isinstance(event, PostCall):
-            if (
-                event.outcome == "suspended"
-            ):  # the reply is stored when the call is resumed, even if a hook interrupts the current call
-                self.final = None
-            elif not _failed(event):
-                self.final = event.final_message
+            if not _failed(event):
+                self.parked = event.outcome == "suspended"
+                if not self.parked:
+                    self.final = event.final_message
         elif isinstance(event, CallEnded):
             self._ended(event)
 
@@ -113,7 +112,8 @@ class _Fold:
                 self.transcript.append(msg)
 
     def _ended(self, event: CallEnded) -> None:
-        if event.outcome == "suspended":
+        parked, self.parked = self.parked, False
+        if parked or event.outcome == "suspended":
             return
         if self.opened and self.final is not None and not is_blank(self.final):
             self.transcript.append(self.final)

@@ -46,7 +46,8 @@ class Journal:
         requested: Facts requested by synchronous functions and not written yet.
         unannounced: Stored messages that are not part of another event, with their origins.
         announcements: The number of `MessagesAdded` events in a row.
-        announcing: The messages whose event is being emitted, with their origin.
+        announcing: The messages whose event is being emitted, with their origin. If the call is abandoned meanwhile, their
+            event is emitted again, so that late hooks see it; early ones may see it twice.
     """
 
     __slots__ = (

@@ -14,6 +14,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 __all__ = ["create_task", "reader_of", "works_for"]
 
+_EAGER = getattr(asyncio, "eager_task_factory", None)  # Python 3.12
+
 # Weak in both directions: a reader that has failed holds its traceback, and through its frames the tasks that worked for it.
 _readers: WeakKeyDictionary[asyncio.Task[Any], ReferenceType[asyncio.Task[Any]]] = WeakKeyDictionary()
 
@@ -24,10 +26,10 @@ def create_task(
     context: contextvars.Context | None = None,
 ) -> asyncio.Task[None]:
     """Create a task that works for the current one."""
-    if loop.get_task_factory() is None:
-        task = loop.create_task(work, context=context)
-    else:  # an eager task would run before its reader is known
+    if loop.get_task_factory() is _EAGER is not None:  # an eager task would run before its reader is known
         task = asyncio.Task(work, loop=loop, context=context)
+    else:
+        task = loop.create_task(work, context=context)
     reader = asyncio.current_task()
     if reader is not None:
         _readers[task] = ref(reader)

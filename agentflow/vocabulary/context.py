@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from operator import attrgetter
 from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -29,6 +30,7 @@ __all__ = [
     "Shadow",
     "Trace",
     "called_from",
+    "context_for",
     "note_caller",
     "own",
     "port_of",
@@ -492,6 +494,13 @@ def note_caller(context: RunContext) -> None:
 port_of: Callable[[RunContext], CallPort] = attrgetter("_port")
 """Return a context's port to the loop, for the package's own use. There is no subclass with it, as other facades have, because
 a context is made for each call."""
+
+
+def context_for(context: RunContext, port: CallPort) -> RunContext:
+    """Return a copy of a context with another port. Both share the typed state and the objects of plugins."""
+    other = copy(context)
+    other._port = port  # pyright: ignore[reportPrivateUsage] - this module's own
+    return other
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:

@@ -122,10 +122,12 @@ def test_the_laws_hold_in_the_corners(corner: Corner, data: st.DataObject) -> No
     run(lambda: check_program(program))
 
 
-def test_a_suspended_reply_is_not_stored_if_a_hook_then_interrupts_the_call() -> None:
-    """Events fold to the history: the reply is stored when the call is resumed."""
+@pytest.mark.parametrize("action", ["inject-interrupt", "inject-raise"])
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_a_suspended_reply_is_stored_once_if_a_hook_then_ends_the_call(action: str, nth: int) -> None:
+    """Events fold to the history: an interrupted call can be resumed, and stores the reply then."""
     hooks = (
-        HookPlan("PostCall", "inject-interrupt", 0, priority=10),
+        HookPlan("PostCall", action, nth, priority=10),
         HookPlan("PostReasoning", "Suspend"),
     )
     run(lambda: check_program(Program((), hooks, session="named")))

@@ -38,6 +38,7 @@ from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools.tool_context import ToolEmitter
+from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall, PreToolRound
 from agentflow.vocabulary.ports.model import ModelRequest
 
@@ -469,6 +470,27 @@ def test_hooks_of_the_end_of_an_abandoned_call_can_use_its_context() -> None:
     run_virtual(main())
     assert [msg.text for msg in session.messages][-1] == "It did not end."
     assert [type(event).__name__ for event in seen][-3:] == ["PostToolRound", "MessagesAdded", "CallEnded"]
+
+
+def test_the_context_of_an_abandoned_call_keeps_the_objects_of_plugins() -> None:
+    """A plugin that began something for the call finds it at its end."""
+    found: list[list[str]] = []
+
+    class Counts(Hook):
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, PreCall | CallEnded):
+                kept = own(event.context, self, list[str])
+                kept.append(type(event).__name__)
+                found.append([*kept])
+
+    async def main() -> None:
+        with pytest.raises(CallTimeoutError):
+            await Agent("a", ScriptedModel([use("t1", "stubborn")]), tools=[stubborn], hooks=[Counts()]).call(
+                "go", timeout=10
+            )
+
+    run_virtual(main())
+    assert found == [["PreCall"], ["PreCall", "CallEnded"]]
 
 
 async def test_an_abandoned_tool_is_collected_in_any_order() -> None:

@@ -249,12 +249,11 @@ class Progress:
         place = self._order.places.get(key)
         if place is None:
             return
-        self._done_steps[place] = 1
+        for done in (key, *self._order.unreached.get(key, ())):
+            self._done_steps[self._order.places[done]] = 1
         before = self._next
         while self._next < len(self._done_steps) and self._done_steps[self._next]:
             self._next += 1
-        for other in self._order.unreached.get(key, ()):
-            self.mark_done(other)
         if self._next != before:
             self.wake()
             self.report_cancellation()
