@@ -24,8 +24,9 @@ from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
 TURNS = 3
-LONELY = ("recurse", "cancel", "late", "beside", "background", "swallow", "hedge", "at-once", "race")
-"""What hooks do that no recording holds: they call the agent themselves, cancel the task, or leave their stage."""
+LONELY = ("recurse", "cancel", "at-once")
+"""What hooks do that no recording holds: they call the agent themselves, cancel the task (such a log is refused), or read two
+replies whose chunks come in the same instant."""
 ENDS = ("interrupt", "inject-interrupt")
 """A run that is ended from within is not ended from outside as well: a recording tells of one end."""
 
@@ -63,7 +64,12 @@ def _helps(request: ModelRequest) -> list[Any]:
 def replayable(program: Program) -> Program:
     """Return the program without the parts that a recording cannot hold."""
     hooks = tuple(plan for plan in program.hooks if plan.action not in LONELY)
-    arounds = tuple(plan for plan in program.arounds if plan.action not in LONELY)
+    arounds = tuple(
+        plan
+        for plan in program.arounds
+        if plan.action not in LONELY
+        and (plan.stage, plan.action) != ("PreCall", "hedge")  # the rest of a call is read once
+    )
     replies = tuple(
         tuple(
             replace(piece, args='{"message": "boom and ask"}' if piece.id > "t3" else '{"message": "go"}')
