@@ -8,12 +8,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from agentflow._support.values import NamedTuple
 
-__all__ = ["Cause", "CauseKind", "Requester", "TaskGroup"]
+__all__ = ["Cause", "CauseKind", "Requester", "ToolTasks"]
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 
 
-class TaskGroup(Protocol):
+class ToolTasks(Protocol):
     """The tasks of parallel tool calls."""
 
     @property

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
-from agentflow.loop.cause import Cause, CauseKind, Requester, TaskGroup
+from agentflow.loop.cause import Cause, CauseKind, Requester, ToolTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
@@ -69,7 +69,7 @@ class RunScope:
     """
 
     # Most runs never set or read these, so they are no instance attributes until then.
-    tasks: tuple[TaskGroup, ...] = ()
+    tasks: tuple[ToolTasks, ...] = ()
     at: tuple[str, ...] = ()
     listener: Callable[[], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
