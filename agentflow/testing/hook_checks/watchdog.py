@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -186,13 +187,20 @@ class Watchdog:
 def _frames(ident: int) -> list[FrameType]:
     """Return the frames of a running thread, innermost first.
 
-    The stack is walked by C code in one step. In a Python loop the thread could run between two steps, and a frame could end
-    before its caller is read: on Python 3.11 another object was seen in its place.
+    The stack is walked by C code in one step, so that the frames belong together. Garbage collection is off meanwhile: on Python
+    3.11 it may run whenever a frame object is made, a finalizer lets the watched thread continue, and the walk then reads a frame
+    that has ended: another object in its place, or a crash of the process.
     """
-    innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+    collects = gc.isenabled()
+    gc.disable()
     frames: list[FrameType | None] = []
-    with suppress(AttributeError):  # from the None after the outermost frame
-        frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
+    try:
+        innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+        with suppress(AttributeError):  # from the None after the outermost frame
+            frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
+    finally:
+        if collects:
+            gc.enable()
     return [frame for frame in frames if isinstance(frame, FrameType)]
 
 
