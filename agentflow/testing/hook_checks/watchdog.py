@@ -188,8 +188,8 @@ def _frames(ident: int) -> list[FrameType]:
     """Return the frames of a running thread, innermost first.
 
     The stack is walked by C code in one step, so that the frames belong together. Garbage collection is off meanwhile: on
-    Python 3.11 it may run whenever a frame object is made; a finalizer then lets the watched thread continue, and the walk reads
-    a frame that has ended: it sees another object, or the process crashes.
+    Python 3.11 it may run whenever a frame object is made; a finalizer then lets the watched thread continue, and the walk
+    reads a frame that has ended: it sees another object, or the process crashes.
     """
     collects = gc.isenabled()
     gc.disable()
