@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import random
 import subprocess
 import sys
@@ -12,7 +14,18 @@ import pytest
 
 pytest.importorskip("cosmic_ray", reason="needs the extra `mutants`")
 
-from benchmarks.mutants.__main__ import ROOT, Mutant, chosen_tests, merged, mutants_of, sample, suites_of
+from benchmarks.mutants.__main__ import (
+    DEFAULTS,
+    ROOT,
+    Copy,
+    Mutant,
+    _all,
+    chosen_tests,
+    merged,
+    mutants_of,
+    sample,
+    suites_of,
+)
 
 SOURCE = '''
 from typing import Literal, Protocol, dataclass_transform, overload
@@ -58,12 +71,12 @@ def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("benchmarks.mutants.__main__.ROOT", tmp_path)
     (tmp_path / "double.py").write_text(SOURCE)
     found = list(mutants_of(tmp_path / "double.py"))
-    assert {(mutant.line, mutant.function) for mutant in found} == {
-        (7, "double.py:double"),
-        (9, "double.py:double"),
-        (10, "double.py:double"),
-        (21, "double.py:value"),
-        (32, "double.py:twice"),
+    assert {(mutant.line, mutant.function, mutant.on_import) for mutant in found} == {
+        (7, "double.py:double", True),
+        (9, "double.py:double", False),
+        (10, "double.py:double", False),
+        (21, "double.py:value", True),
+        (32, "double.py:twice", False),
     }
 
 
@@ -111,6 +124,7 @@ def test_a_run_ends_with_a_table() -> None:
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "seed 3: 2 mutants" in ran.stdout
     assert "| all | 2 |" in ran.stdout
+    assert ran.stdout.endswith("; did not compile: 0; tests marked `ci` were not run\n")
     refused = run("--tests", "tests/words/test_no_such_file.py")
     assert refused.returncode == 1
     assert "There are no tests in 'tests/words/test_no_such_file.py'." in refused.stderr
@@ -163,8 +177,12 @@ def test_a_default_is_tried_with_the_tests_that_name_its_module(
         "seconds": dict.fromkeys(names, 1.0),
         "files": dict.fromkeys([name.split("::")[0] for name in names], ""),
     }
-    mutant = Mutant("package/module.py", 1, "", "core/NumberReplacer", 0)
-    assert chosen_tests(mutant, found, 20) == tuple(names[:2] + names[3:])
+    found["seconds"][f"{DEFAULTS}::test"] = 30.0
+    chosen = [
+        chosen_tests(Mutant("package/module.py", 1, function, "core/NumberReplacer", 0, on_import), found, 20)
+        for function, on_import in [("", True), ("package/module.py:f", True), ("package/module.py:f", False)]
+    ]
+    assert chosen == [(*names[:2], names[3], f"{DEFAULTS}::test"), (names[3], f"{DEFAULTS}::test"), (names[3],)]
 
 
 def test_a_function_is_tried_with_the_tests_that_start_programs() -> None:
@@ -186,3 +204,11 @@ def test_a_function_is_tried_with_the_tests_that_start_programs() -> None:
         ("tests/cli/test_a.py::in_process", "tests/cli/test_a.py::starts"),
         ("tests/cli/test_a.py::starts",),
     ]
+
+
+def test_mutants_that_do_not_compile_are_counted(tmp_path: Path) -> None:
+    """They are no result, and the number of them is known."""
+    mutant = Mutant("agentflow/vocabulary/transcript.py", 1, "", "core/NumberReplacer", 1_000_000)
+    found: dict[str, Any] = {"reach": {}, "between": [], "elsewhere": [], "seconds": {}, "files": {}}
+    asked = argparse.Namespace(seconds=20, limit=None)
+    assert asyncio.run(_all([mutant], [Copy(tmp_path)], found, asked)) == ([], 1)

@@ -11,6 +11,7 @@ Rules:
    printed and left out. `--reach` keeps the record in a file; the next run adds only test files that are new or have changed.
 3. Mutants of annotations, of code that only a type checker or `__all__` sees, and of texts are left out: no test should notice
    them. So are those of overloads and of a Protocol's methods.
+4. Mutants that do not compile are drawn, but not tried: their number is printed. Tests marked `ci` run only with `--ci`.
 """
 
 from __future__ import annotations
@@ -101,6 +102,9 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 """The tests of a place, where they are not in the folder of the same name. The nearest place counts."""
 
+DEFAULTS = "tests/test_public_defaults.py"
+"""It notices changed defaults of all public names: it is tried for what is executed on import, signatures included."""
+
 LEFT_OUT = (
     "core/RemoveDecorator",  # removing @override, @dataclass(slots=True) or @final changes nothing that is run
     "core/VariableInserter",
@@ -123,6 +127,7 @@ class Mutant:
         function: The key of the innermost function around it; empty: it is executed on import.
         operator: cosmic-ray's name of the kind of change.
         occurrence: Which one of that kind in the file.
+        on_import: Whether it is executed on import, as defaults are.
     """
 
     path: str
@@ -130,6 +135,7 @@ class Mutant:
     function: str
     operator: str
     occurrence: int
+    on_import: bool = False
 
     @property
     def folder(self) -> str:
@@ -196,12 +202,12 @@ def _skipped(tree: ast.Module) -> list[tuple[Place, Place]]:
     return found
 
 
-def _functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[int, int, str]]:
-    """Yield the lines from and to, and the qualified name, of each function; the inner ones last."""
+def _functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[int, int, int, str]]:
+    """Yield the first line, that of the body, the last, and the qualified name, of each function; the inner ones last."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield child.lineno, child.end_lineno or child.lineno, f"{prefix}{child.name}"
+                yield child.lineno, child.body[0].lineno, child.end_lineno or child.lineno, f"{prefix}{child.name}"
                 yield from _functions(child, f"{prefix}{child.name}.<locals>.")
             case ast.ClassDef():
                 yield from _functions(child, f"{prefix}{child.name}.")
@@ -225,8 +231,9 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
         for occurrence, place in enumerate(places):
             line = place[0]
             if not any(start <= place < end for start, end in skipped):
-                around = [function for start, end, function in functions if start <= line <= end]
-                yield Mutant(name, line, key_of(name, around[-1]) if around else "", operator_name, occurrence)
+                around = [(body, function) for start, body, end, function in functions if start <= line <= end]
+                function = key_of(name, around[-1][1]) if around else ""
+                yield Mutant(name, line, function, operator_name, occurrence, not around or line < around[-1][0])
 
 
 def sample(places: Sequence[Path], count: int, chance: random.Random) -> list[Mutant]:
@@ -280,14 +287,14 @@ def _environment(copy: Path, **more: str) -> dict[str, str]:
     }
 
 
-def digests_of(tests: Iterable[str]) -> dict[str, str]:
-    """The digests of the test files in some files and folders."""
+def digests_of(tests: Iterable[str], mark: str = "") -> dict[str, str]:
+    """The digests of the test files in some files and folders, and of the tests that are chosen in them."""
     files = [
         file
         for test in tests
         for file in ((ROOT / test).rglob("test_*.py") if (ROOT / test).is_dir() else [ROOT / test])
     ]
-    return {str(file.relative_to(ROOT)): sha256(file.read_bytes()).hexdigest() for file in files}
+    return {str(file.relative_to(ROOT)): sha256(file.read_bytes()).hexdigest() + mark for file in files}
 
 
 def merged(found: dict[str, Any], more: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
@@ -312,8 +319,8 @@ def merged(found: dict[str, Any], more: dict[str, Any], files: dict[str, str]) -
 class Copy:
     """A copy of the project in which one mutant at a time is tried."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, mark: str = "") -> None:
+        self.folder, self.mark = folder, mark
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -326,7 +333,8 @@ class Copy:
                 shutil.copyfile(ROOT / name, folder / name)
 
     def _pytest(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *arguments]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", *(["-m", self.mark] if self.mark else [])]
+        return [sys.executable, "-m", "pytest", *options, *arguments]
 
     def reach(self, tests: Sequence[str]) -> dict[str, Any]:
         """Run tests unchanged; return which enter which function, and their seconds."""
@@ -401,7 +409,8 @@ def chosen_tests(mutant: Mutant, found: dict[str, Any], budget: float) -> tuple[
     """The tests that enter the mutated function, the fastest first, as many as the seconds allow.
 
     If it is entered while no test runs, or the mutant is executed on import: those that enter the file, and those in files
-    that name its module. After them, with as many seconds, those of its suites that run code in another process.
+    that name its module. After them, with as many seconds, those of its suites that run code in another process; and those of
+    defaults, if it is executed on import.
     """
     seconds: dict[str, float] = found["seconds"]
     names = found["reach"].get(mutant.function, [])
@@ -414,6 +423,7 @@ def chosen_tests(mutant: Mutant, found: dict[str, Any], budget: float) -> tuple[
     return (
         *_affordable(set(names) - elsewhere, seconds, budget),
         *_affordable(elsewhere, seconds, budget),
+        *(name for name in seconds if mutant.on_import and name.startswith(DEFAULTS) and name not in names),
     )
 
 
@@ -438,16 +448,22 @@ def diff_of(copy: Copy, mutant: Mutant) -> str:
     return "\n".join(f"  {mutant.path}:{n}\n  - {a.strip()}\n  + {b.strip()}" for n, a, b in pairs[:3])
 
 
-async def _all(mutants: Sequence[Mutant], copies: Sequence[Copy], found: dict[str, Any], asked: Any) -> list[Tried]:
+async def _all(
+    mutants: Sequence[Mutant], copies: Sequence[Copy], found: dict[str, Any], asked: Any
+) -> tuple[list[Tried], int]:
+    """Try them; return the results, and the number of those that do not compile."""
     tried: list[Tried] = []
+    broken = 0
     waiting = iter(mutants)
 
     async def lane(copy: Copy) -> None:
+        nonlocal broken
         for mutant in waiting:
             tests = chosen_tests(mutant, found, asked.seconds)
             spent = sum(found["seconds"][name] for name in tests)
             one = await copy.try_out(mutant, tests, asked.limit or 30 + 5 * spent)
             if one is None:
+                broken += 1
                 continue
             tried.append(one)
             counts = Counter(each.outcome for each in tried)
@@ -460,7 +476,7 @@ async def _all(mutants: Sequence[Mutant], copies: Sequence[Copy], found: dict[st
                 print(f"{diff_of(copy, mutant)}\n  {mutant.operator}; {len(one.tests)} tests ran: {names}")
 
     await asyncio.gather(*[lane(copy) for copy in copies])
-    return tried
+    return tried, broken
 
 
 def report(tried: Sequence[Tried]) -> str:
@@ -495,6 +511,7 @@ def main() -> int:
     )
     parser.add_argument("--reach", type=Path, metavar="FILE", help="keep there which test enters which function")
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="these tests, and not those of the places")
+    parser.add_argument("--ci", action="store_true", help="run the tests marked `ci` too")
     parser.add_argument("--allow", type=int, default=0, help="how many survivors are no failure (0)")
     asked = parser.parse_args()
     if sys.version_info < (3, 12):
@@ -507,21 +524,24 @@ def main() -> int:
     mutants = sample(places, asked.count, random.Random(seed))
     print(f"seed {seed}: {len(mutants)} mutants", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        copies = [Copy(Path(folder, str(number))) for number in range(max(1, asked.jobs))]
+        mark = "not counters" if asked.ci else ""
+        copies = [Copy(Path(folder, str(number)), mark) for number in range(max(1, asked.jobs))]
         found: dict[str, Any] = {"reach": {}, "between": [], "elsewhere": [], "seconds": {}, "files": {}}
         if asked.reach and asked.reach.exists():
             found |= json.loads(asked.reach.read_text())
-        tests = expanded(asked.tests or [test for mutant in mutants for test in suites_of(mutant.path)])
-        files = {name: digest for name, digest in digests_of(tests).items() if found["files"].get(name) != digest}
+        tests = expanded(asked.tests or [test for mutant in mutants for test in (*suites_of(mutant.path), DEFAULTS)])
+        digests = digests_of(tests, mark)
+        files = {name: digest for name, digest in digests.items() if found["files"].get(name) != digest}
         if files:
             print(f"running {len(files)} test files unchanged", flush=True)
             found = merged(found, copies[0].reach(sorted(files)), files)
             if asked.reach:
                 asked.reach.write_text(json.dumps(found))
-        tried = asyncio.run(_all(mutants, copies, found, asked))
+        tried, broken = asyncio.run(_all(mutants, copies, found, asked))
     print(report(tried))
     left = sum(one.outcome in ("survived", "not reached") for one in tried)
-    print(f"seed {seed}; survived or not reached: {left}")
+    ci = "" if asked.ci else "; tests marked `ci` were not run"
+    print(f"seed {seed}; survived or not reached: {left}; did not compile: {broken}{ci}")
     return int(left > asked.allow)
 
 
