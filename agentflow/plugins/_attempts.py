@@ -1,4 +1,4 @@
-"""Further attempts at a model's reply, as retries, fallbacks and shortened requests make them."""
+"""Further attempts at a model's reply: the common part of retries, fallbacks and shortened requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RetriedChunks(Flux[ModelChunk]):
     """The chunks of a reply, and of further attempts if it fails.
 
     If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. Such streams of
-    hooks directly around each other run as one loop.
+    directly nested hooks run as one loop.
 
     Args:
         first: Begins a run: returns its first attempt.
@@ -63,21 +63,21 @@ class RetriedChunks(Flux[ModelChunk]):
 
 
 def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]) -> Flux[ModelChunk]:
-    """Return the chunks of a reply; if the conversation does not fit the model's context window, it is requested once more.
+    """Return the chunks of a reply; if the conversation does not fit the model's context window, send a shorter one once.
 
     Args:
         source: The model call.
-        shorter: Returns the messages of a shorter request; None: there is none, and the failure is raised.
+        shorter: Returns the messages of a shorter request; None raises the failure.
     """
 
     def first() -> Attempt:
-        left = True
+        may_retry = True
 
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
-            nonlocal left
-            if not left or not is_context_overflow(error):
+            nonlocal may_retry
+            if not may_retry or not is_context_overflow(error):
                 return None
-            left = False
+            may_retry = False
             messages = await shorter()
             return None if messages is None else source.using(input_messages=messages)
 
@@ -107,10 +107,10 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
             except Exception as error:
                 if shown:
                     delivered = [True] * len(layers)
-                place, source = await _another(layers, delivered, error)
-                layers[place:] = _layers(layers[place]._replace(source=source))
-                delivered[place + 1 :] = [False] * (len(layers) - place - 1)
-                shown, restarts = False, delivered[place]
+                index, source = await _another(layers, delivered, error)
+                layers[index:] = _layers(layers[index]._replace(source=source))
+                delivered[index + 1 :] = [False] * (len(layers) - index - 1)
+                shown, restarts = False, delivered[index]
             else:
                 for layer in reversed(layers):
                     if layer.completed is not None:
@@ -121,7 +121,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
 
 
 def _layers(attempt: Attempt) -> list[Attempt]:
-    """Return the first attempts of all hooks directly around each other, the outermost first."""
+    """Return the first attempts of all directly nested hooks, the outermost first."""
     layers = [attempt]
     while type(inner := attempt.source.inner) is RetriedChunks:
         attempt = inner.begin()
@@ -130,20 +130,20 @@ def _layers(attempt: Attempt) -> list[Attempt]:
 
 
 async def _another(layers: list[Attempt], delivered: list[bool], error: Exception) -> tuple[int, ModelSource]:
-    """Return the next attempt, and the place of the hook that makes it: the innermost one that wants to.
+    """Return the next attempt, and the index of the hook that makes it: the innermost one that does.
 
     Raises:
-        Exception: No hook makes another attempt: the failure.
+        Exception: The failure, if no hook makes another attempt.
     """
     try:
-        for place in range(len(layers) - 1, -1, -1):
+        for index in range(len(layers) - 1, -1, -1):
             try:
-                source = await layers[place].after_failure(error, delivered[place])
-            except Exception as another:  # the failure for the hooks outside of this one
+                source = await layers[index].after_failure(error, delivered[index])
+            except Exception as another:  # the failure for the outer hooks
                 error = another
             else:
                 if source is not None:
-                    return place, source
+                    return index, source
         raise error
     finally:
         del error, layers  # the traceback of the failure refers to this frame

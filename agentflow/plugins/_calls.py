@@ -1,4 +1,4 @@
-"""Shared by the plugins for tool calls: arguments in canonical form, and calls that one run of a tool answers."""
+"""Shared by the plugins for tool calls: canonical arguments, and equal calls that one run of a tool answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 def canonical(use: ToolUseBlock) -> str:
-    """Return the arguments as JSON without differences in order or blanks; text that is not JSON is returned unchanged.
+    """Return the arguments as JSON with sorted keys and no blanks; text that is not JSON is returned unchanged.
 
     Example:
         >>> canonical(ToolUseBlock.from_json("t1", "add", '{"b": 2, "a": 1}'))
@@ -39,7 +39,7 @@ def canonical(use: ToolUseBlock) -> str:
 class Cache(Protocol):
     """Answers a call with the result of an earlier equal call.
 
-    `shares`: of equal calls at the same time, one runs.
+    `shares`: only one of several concurrent equal calls runs.
     """
 
     @property
@@ -56,14 +56,14 @@ class Cache(Protocol):
 
 @dataclass
 class Repeats:
-    """The calls of a run that a cache answers, beside those that run; not stored with a session.
+    """The calls of a run that a cache answers, and those that run; not stored with a session.
 
     Attributes:
         cache: The cache; None if there is none.
         ran: The keys of the calls that have run.
         cached: The cached results of calls, by their ids: key and result.
         questions: The questions to a person, open or answered, by call, round and key; each with its tool call.
-        follows: The calls that were allowed by the answer for another one, and that one.
+        follows: The calls that the answer to another call's question allowed, and that call.
         done: The calls that have been answered or have failed.
     """
 

@@ -62,7 +62,7 @@ def head_length(messages: Sequence[Msg]) -> int:
 def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
     """Return the starts of units: an assistant's message with the user messages before it and the results after it.
 
-    User messages at the end without an answer belong to no unit, and stay.
+    User messages without an answer at the end belong to no unit.
 
     Args:
         messages: The conversation.
@@ -137,7 +137,7 @@ def _bytes(text: str) -> int:
 
 
 class SharedPart:
-    """Finds the messages of a request that are new since the last one, so that none is examined in each round."""
+    """Finds the messages of a request that are new since the last one, so that each is examined once."""
 
     __slots__ = ("_length", "_messages")
 
@@ -148,7 +148,7 @@ class SharedPart:
     def split(self, messages: Sequence[Msg]) -> tuple[bool, Sequence[Msg], Sequence[Msg]]:
         """Return whether a request extends the last one, its new messages, and those that are part of this request only.
 
-        If it does not, this is another conversation, and what was found in earlier requests is void.
+        If it does not, it is another conversation: results of earlier requests are void.
         """
         if not isinstance(messages, MessageView):
             self._messages, self._length = (), 0
@@ -245,7 +245,7 @@ def _data_blocks(msg: Msg) -> int:
 def _counted(text: str, model: str) -> int:
     try:
         return litellm_library.count_tokens(model, text)
-    except Exception:  # tokenizers raise anything, and an estimate is better than no answer
+    except Exception:  # tokenizers may raise anything, and an estimate is better than a failure
         return len(text) // 4 + 1
 
 
@@ -269,7 +269,7 @@ def clipped(text: str, longest: int | None) -> str:
 def render(messages: Iterable[Msg], clip: int | None = None) -> str:
     """Return a conversation as text, for a model that should read it rather than continue it.
 
-    As text it suits any model: no tools have to be declared, no thoughts are signed, no call is unanswered.
+    Text suits any model: it needs no declared tools, signed thoughts or answered calls.
 
     Args:
         messages: The conversation; thoughts are left out.

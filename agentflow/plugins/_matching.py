@@ -1,4 +1,4 @@
-"""Checks that several plugins need: does a name match, may a tool write, has a chunk content?"""
+"""Checks that several plugins share: name patterns, tools that may write, chunks with content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def strings(option: str, value: Iterable[str]) -> tuple[str, ...]:
     """Return the value of an option that takes a list of strings, as a tuple.
 
     Raises:
-        UsageError: The value is one string, which would be read letter by letter.
+        UsageError: The value is one string, which would be iterated letter by letter.
 
     Example:
         >>> strings("ToolRetry(tools=...)", ["read_*"])

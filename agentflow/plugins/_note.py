@@ -1,4 +1,4 @@
-"""A note in a run's requests: what matches the user's input."""
+"""A note in a run's requests, with the matches of the user's input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MatchingNote"]
 
 
 class MatchingNote:
-    """The note for the run's input; the same in all its requests, which keeps the cache of the provider."""
+    """The note for a run's input: the same in all its requests, so that the provider's prompt cache applies."""
 
     def __init__(self) -> None:
         self._input = ""
@@ -25,15 +25,15 @@ class MatchingNote:
 
         Args:
             event: The event of the request.
-            find: Returns what matches an input, as lines; empty if nothing does.
-            form: The note, with `{lines}` for what was found.
+            find: Returns the matches of an input, as lines; empty if there are none.
+            form: The note, with `{lines}` for the matches.
             source: The note's mark.
         """
         request = self._requests.of(event.input_messages)
-        said = "" if request is None else request.text
-        if self._text is None or self._input != said:
-            lines = await find(said) if said else ""
-            self._input, self._text = said, form.format(lines=lines) if lines else ""
+        text = "" if request is None else request.text
+        if self._text is None or self._input != text:
+            lines = await find(text) if text else ""
+            self._input, self._text = text, form.format(lines=lines) if lines else ""
         if self._text:
             note = with_metadata(Msg.user(self._text, id=event.context.new_id("msg_")), synthetic=source)
             event.input_messages = with_appended(event.input_messages, note)

@@ -1,6 +1,6 @@
-"""`PostgresTexts`: texts in a PostgreSQL database, found by their terms, and with pgvector by vectors if there is an embedder.
+"""`PostgresTexts`: full-text search in a PostgreSQL database, and if there is an embedder, vector search with pgvector.
 
-The rules of `Texts` apply. Vectors of at most 2,000 numbers get an index (HNSW), which searches without a condition use.
+The rules of `Texts` apply. Vectors of at most 2,000 numbers get an index (HNSW), used by searches without a condition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INDEXED: Final = 2_000
 
 
 class PostgresTexts(Texts[Connection]):
-    """The base of what is kept in a PostgreSQL database. The table has the columns `id`, `text` and `words`."""
+    """Base class for texts in a PostgreSQL database. The table has the columns `id`, `text` and `words`."""
 
     _by_words = (
         "SELECT m.id FROM NAME m, websearch_to_tsquery('english', ?) q WHERE m.words @@ q AND SCOPE "

@@ -1,4 +1,4 @@
-"""How often each hook rejected an answer in a run, in this process."""
+"""Counts how often each hook rejected an answer in a run, in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["may_reject"]
 
 @dataclass
 class _OfHooks:
-    """The rejections of all hooks in a run; it has no fields, so none of this is stored with a session."""
+    """The rejections of all hooks in a run; without fields, so that none is stored with a session."""
 
     def __post_init__(self) -> None:
         self.rejections: dict[type[object], dict[int, int]] = {}

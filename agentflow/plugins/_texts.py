@@ -1,4 +1,4 @@
-"""`Texts`: texts in a database, found by their terms, and by vectors if there is an embedder. `SqliteTexts`: in a SQLite file.
+"""`Texts`: full-text search in a database, and vector search if there is an embedder. `SqliteTexts`: in a SQLite file.
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
    together.
 2. A text without a vector is embedded by the next search, so that an interrupted run or a database without vectors needs no
    repair.
-3. All vectors of a table are of one model, whose name is in `NAME_model`. Another one is refused.
+3. All vectors of a table are from one model, named in `NAME_model`. Any other is refused.
 4. If there are vectors, the two orders of a search are combined by reciprocal rank fusion.
 5. SQL is written with `?` for parameters, `NAME` for the table, and `SCOPE` for a condition on it.
 """
@@ -76,7 +76,7 @@ C = TypeVar("C", bound=DatabaseConnection)
 
 
 class Texts(ABC, Generic[C]):
-    """The base of what is kept in a database, over one connection that is opened on first use."""
+    """Base class for texts in a database, over one connection that is opened on first use."""
 
     _name: ClassVar[str]
     """The name of the table."""
@@ -97,7 +97,7 @@ class Texts(ABC, Generic[C]):
         self._open: C | None = None
         self._closing: Callable[[], object] = lambda: None
 
-    # -- a database's own
+    # -- implemented for each database
 
     @abstractmethod
     def _connect(self) -> C:
@@ -120,11 +120,11 @@ class Texts(ABC, Generic[C]):
         """Return a vector as a parameter of SQL."""
 
     def _is_lost(self, connection: C) -> bool:
-        """Whether a connection has to be opened again."""
+        """Return whether a connection has to be opened again."""
         return False
 
     def _sql(self, sql: str) -> Any:
-        """Return a statement as the database's package takes it."""
+        """Return a statement in the form that the database's package accepts."""
         return sql.replace("NAME", self._name)
 
     # -- the connection
@@ -142,7 +142,7 @@ class Texts(ABC, Generic[C]):
         return await asyncio.to_thread(self._locked, work)
 
     def _locked(self, work: Callable[[C], T]) -> T:
-        """Do some work in one transaction.
+        """Do work in one transaction.
 
         Raises:
             StoreError: The database cannot be used.
@@ -164,10 +164,10 @@ class Texts(ABC, Generic[C]):
             self._set_up(connection)
         return connection
 
-    def _rows(self, connection: C, sql: str, *given: object) -> list[Any]:
+    def _rows(self, connection: C, sql: str, *parameters: object) -> list[Any]:
         """Return the rows of a query."""
         with closing(connection.cursor()) as cursor:
-            cursor.execute(self._sql(sql), given)
+            cursor.execute(self._sql(sql), parameters)
             return cursor.fetchall()
 
     def _change(self, connection: C, sql: str, *rows: Sequence[object]) -> int:
@@ -187,14 +187,14 @@ class Texts(ABC, Generic[C]):
 
         await self._run(work)
 
-    async def _ranked(self, query: str, limit: int, scope: str = ALL, *given: object) -> list[int]:
+    async def _ranked(self, query: str, limit: int, scope: str = ALL, *parameters: object) -> list[int]:
         """Return the ids of the texts that match a query, the best first.
 
         Args:
             query: Any text.
             limit: The maximum number.
             scope: An SQL condition on the table, named `m`.
-            given: Its parameters.
+            parameters: Its parameters.
         """
         if limit < 1 or not query.strip():
             return []
@@ -202,20 +202,20 @@ class Texts(ABC, Generic[C]):
         words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _LONGEST_WORD))[:_MOST_WORDS]
         match = " OR ".join(f'"{word}"' for word in words)  # quoted, so that none is an operator
         by_words = self._by_words.replace("SCOPE", scope)
-        found = await self._run(lambda c: self._rows(c, by_words, match, *given, most)) if words else []
+        found = await self._run(lambda c: self._rows(c, by_words, match, *parameters, most)) if words else []
         first = [id_ for (id_,) in found]
         if self._embedder is None:
             return first
-        await self._embed(self._embedder, scope, *given)
+        await self._embed(self._embedder, scope, *parameters)
         vector = (await unit_vectors(self._embedder, [query]))[0]
         size, sql = len(vector), self._nearest(scope, len(vector))
-        nearest = await self._checked(self._embedder, size, sql, *given, self._stored(vector), most)
+        nearest = await self._checked(self._embedder, size, sql, *parameters, self._stored(vector), most)
         return fused(first, [id_ for (id_,) in nearest])[:limit]
 
-    async def _embed(self, embedder: Embedder, scope: str, *given: object) -> None:
+    async def _embed(self, embedder: Embedder, scope: str, *parameters: object) -> None:
         """Embed the texts that have no vector yet."""
         missing = _MISSING.replace("SCOPE", scope)
-        while found := await self._checked(embedder, None, missing, *given, _BATCH):
+        while found := await self._checked(embedder, None, missing, *parameters, _BATCH):
             vectors = await unit_vectors(embedder, [text for _, text in found])
             made = [(self._stored(vector), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
             await self._run(partial(self._put, embedder, len(vectors[0]), made))
@@ -230,12 +230,12 @@ class Texts(ABC, Generic[C]):
     def _begin_vectors(self, connection: C, size: int) -> None:
         """Prepare the table for its first vectors."""
 
-    async def _checked(self, embedder: Embedder, size: int | None, sql: str, *given: object) -> list[Any]:
-        """Return the rows of a query, if the vectors are those of the embedder."""
+    async def _checked(self, embedder: Embedder, size: int | None, sql: str, *parameters: object) -> list[Any]:
+        """Return the rows of a query; raise an error if the vectors are from another embedder."""
 
         def work(connection: C) -> list[Any]:
             self._check(connection, embedder, size)
-            return self._rows(connection, sql, *given)
+            return self._rows(connection, sql, *parameters)
 
         return await self._run(work)
 
@@ -250,7 +250,7 @@ class Texts(ABC, Generic[C]):
 
 
 class SqliteTexts(Texts[sqlite3.Connection]):
-    """The base of what is kept in a SQLite file. Deleted text is overwritten in the file.
+    """Base class for texts in a SQLite file. Deleted text is overwritten in the file.
 
     `sqlite-vec` compares the vectors, if it is installed and Python can load extensions of SQLite; otherwise Python does.
     """
@@ -301,8 +301,8 @@ def fused(*orders: Sequence[int]) -> list[int]:
     """
     scores: dict[int, float] = {}
     for order in orders:
-        for place, id_ in enumerate(order, 1):
-            scores[id_] = scores.get(id_, 0.0) + 1 / (_FUSION + place)
+        for rank, id_ in enumerate(order, 1):
+            scores[id_] = scores.get(id_, 0.0) + 1 / (_FUSION + rank)
     return sorted(scores, key=lambda id_: -scores[id_])
 
 

@@ -1,4 +1,4 @@
-"""`ClearOldResults`: old tool results are removed from requests, and stay in the history."""
+"""`ClearOldResults`: removes old tool results from requests; they stay in the history."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class ClearOldResults(Hook):
     Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a provider's
     prompt cache keeps working.
 
-    If the provider reports that the conversation is too long, it clears all unprotected rounds at once, if necessary also
-    half of the rounds that `keep` protects, and sends the request once more.
+    If the provider reports that the conversation is too long, it clears all unprotected rounds at once, if necessary also half
+    of those that `keep` protects, and sends the request again.
 
     Priority 400 (behaviour).
 

@@ -97,7 +97,7 @@ class SummaryCompaction(Hook):
     last request stays word for word. A side model call writes it, billed to the run. If that fails, requests stay unchanged,
     and the next attempt follows after `cooldown` requests.
 
-    If the provider reports that the conversation is too long, it compacts it, and sends the request once more.
+    If the provider reports that the conversation is too long, it is compacted, and the request is sent again.
 
     Priority 40 (system): it must see the stored messages, before other hooks change the request.
 
@@ -175,7 +175,7 @@ class SummaryCompaction(Hook):
             request.messages = event.input_messages = (*head, *compaction.summary, *compaction.recent)
 
     def _is_surely_short(self, request: _ObservedRequest) -> bool:
-        """Check cheaply, for most requests: the number of messages, and a bound that needs no tokenizer."""
+        """Check cheaply whether no compaction is needed: the number of messages, and a bound that needs no tokenizer."""
         if self.at_messages is not None and len(request.messages) > self.at_messages:
             return False
         return self.at_tokens is None or request.bound() <= self.at_tokens
@@ -200,16 +200,16 @@ class SummaryCompaction(Hook):
         compaction = await self._compact(context, own(context, self, _ObservedRequest).messages, overflow=True)
         return None if compaction is None else _spliced(source.request.messages, compaction)
 
-    # ---- the work
+    # ---- compacting
 
     async def _compact(
         self, context: RunContext, messages: Sequence[Msg], *, overflow: bool = False
     ) -> _ShortRequest | None:
-        """Summarise the oldest part; None if it is too short to split, or there is no summary."""
+        """Summarise the oldest part; return None if it is too short to split, or there is no summary."""
         messages = tuple(messages)
         head = head_length(messages)
-        cut = _cut(messages, head, self.keep_rounds, halve=overflow)
-        if cut is None:
+        split = _split_index(messages, head, self.keep_rounds, halve=overflow)
+        if split is None:
             return None
         context.session_state[_Cooldown].left = self.cooldown
         offset = _offset(messages[head], head, context.history)
@@ -218,11 +218,11 @@ class SummaryCompaction(Hook):
                 "a request does not begin with the history: another hook has compacted or changed it"
             )
             return None
-        old, recent = messages[head:cut], messages[cut:]
+        old, recent = messages[head:split], messages[split:]
         try:
             text = await self._summary(context, old)
-            summary = _messages(text, old, recent, offset + cut, offset + len(messages), context.new_id("msg_"))
-            context.compact(offset + cut, summary, by=self.name)
+            summary = _messages(text, old, recent, offset + split, offset + len(messages), context.new_id("msg_"))
+            context.compact(offset + split, summary, by=self.name)
         except Exception as error:  # a failure of the side model call must not harm the run
             log_failure(
                 "WARNING",
@@ -297,8 +297,8 @@ def _offset(first: Msg, head: int, history: Sequence[Msg]) -> int | None:
     return -head if len(history) and history[0].id == first.id else None
 
 
-def _cut(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int | None:
-    """Return the index at which to split so that the last rounds stay; None if nothing would be gained."""
+def _split_index(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int | None:
+    """Return the index at which to split to keep the last rounds; None if nothing would be gained."""
     mark = _mark(messages[head]) if head < len(messages) else None
     start = head + (mark["messages"] if mark is not None else 0)
     units = unit_starts(messages, start)
@@ -325,7 +325,7 @@ def _messages(
 
 
 def _spliced(messages: Sequence[Msg], compaction: _ShortRequest) -> tuple[Msg, ...]:
-    """Put the compaction into the request as other hooks have changed it."""
+    """Insert the compaction into the request that other hooks may have changed."""
     head = tuple(messages[: head_length(messages)])
     ids = [msg.id for msg in messages]
     first = next((ids.index(msg.id) for msg in compaction.recent if msg.id in ids), None)

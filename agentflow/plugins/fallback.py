@@ -38,7 +38,7 @@ class ModelAnswer:
     Attributes:
         model: The name of the model that answered.
         iteration: The round of reasoning.
-        failed: The models that failed before: name, and type and text of the error.
+        failed: The models that failed before, each with the type and text of its error.
         skipped: The models that were skipped because of their cooldown.
     """
 
@@ -72,11 +72,11 @@ _NONE_RESTING: frozenset[str] = frozenset()
 
 class _Candidate(NamedTuple):
     name: str
-    model: str | Model | None  # None: the requested one
+    model: str | Model | None  # None: the requested model
 
 
 class ModelFallback(Hook):
-    """If a model fails, sends the same request to the next one of a chain.
+    """Sends a request to the next model of a chain if one fails.
 
     Priority 110 (behaviour): outside `ModelCache`, `ModelRetry` and `RateLimit`, so these apply to each model of the chain.
 
@@ -115,7 +115,7 @@ class ModelFallback(Hook):
         self._after = after_first_chunk
         self._cooldown = cooldown
         self._falls_back = fallback_if or another_may_do
-        self._rests: dict[str, float] = {}  # single reads and writes only, so threads need no lock
+        self._cooldowns: dict[str, float] = {}  # single reads and writes only, so threads need no lock
         self.priority = priority
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
@@ -154,19 +154,19 @@ class ModelFallback(Hook):
         return not isinstance(error, UsageError | Veto | HookError) and self._falls_back(error)
 
     def _note(self, context: RunContext, answer: ModelAnswer) -> None:
-        self._rests.pop(answer.model, None)
+        self._cooldowns.pop(answer.model, None)
         context.state[ModelChoices].answered.append(answer)
 
     def _rest(self, name: str, error: Exception, clock: Clock) -> None:
         if self._cooldown is None or not self._passes_on(error):
             return
         wait = error.retry_after if isinstance(error, ModelError) else None
-        self._rests[name] = clock.monotonic() + max(self._cooldown, wait or 0.0)
+        self._cooldowns[name] = clock.monotonic() + max(self._cooldown, wait or 0.0)
 
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
         """Return the candidates, those in their cooldown last, and the names of the latter."""
-        if not self._rests:
+        if not self._cooldowns:
             return chain, _NONE_RESTING
         now = clock.monotonic()
-        resting = frozenset(candidate.name for candidate in chain if self._rests.get(candidate.name, now) > now)
+        resting = frozenset(candidate.name for candidate in chain if self._cooldowns.get(candidate.name, now) > now)
         return tuple(sorted(chain, key=lambda candidate: candidate.name in resting)), resting

@@ -1,4 +1,4 @@
-"""`GoalJudge`: an answer that does not reach the goal sends the agent back to work, a limited number of times."""
+"""`GoalJudge`: sends the agent back to work if its answer does not reach the goal, a limited number of times."""
 
 from __future__ import annotations
 

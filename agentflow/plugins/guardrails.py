@@ -173,7 +173,7 @@ class InputGuardrail(Hook):
 
 
 def _input_of(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
-    """Return the call's input after changes: its messages, and those with which hooks have replaced them."""
+    """Return the call's current input: its messages, and those that hooks have replaced them with."""
     answered = max((at for at, msg in enumerate(messages) if msg.role in ("assistant", "tool")), default=-1)
     return [msg for at, msg in enumerate(messages) if msg.id in ids or (at > answered and is_request(msg))]
 
@@ -183,7 +183,7 @@ class _Passed:
 
 
 class _InputCheck:
-    """A check that runs once in a run, for any number of attempts of the model.
+    """A check that runs once in a run, however many attempts the model needs.
 
     Attributes:
         ids: The messages of the call's input.
@@ -244,7 +244,7 @@ class OutputGuardrail(Hook):
         check: Gets the text of the answer.
         times: The number of further attempts.
         sorry: The reply if no answer passed; the reason by default.
-        every: Check text beside tool calls too.
+        every: Also check text next to tool calls.
 
     Example:
         >>> guard = OutputGuardrail(lambda text: None if text.isascii() else "use plain letters")

@@ -114,7 +114,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("max_tool_calls", "tool_calls_limit"), "tool_calls"),
     **dict.fromkeys(("timeout", "max_seconds", "max_time"), "seconds"),
 }
-"""Other libraries' names for limits, and the names here."""
+"""Maps other libraries' names for limits to ours."""
 
 
 class _Checks:
@@ -259,21 +259,21 @@ class UsageLimits(SideWrapper):
         if isinstance(event, PreReasoning):
             if self._counts:
                 return self._counted(event, root, meter)
-            reason = self._passed(root, meter, self._for_models)
+            reason = self._exceeded(root, meter, self._for_models)
             return None if reason is None else Stop(reason)
         if isinstance(event, PreActing):
-            reason = self._passed(root, meter, self._for_tools)
+            reason = self._exceeded(root, meter, self._for_tools)
             return None if reason is None else Deny(reason)
         with self._lock:
             self._sync(root, meter)
         return None
 
     async def _counted(self, event: PreReasoning, root: RunContext, meter: _Meter) -> Stop | None:
-        reason = self._passed(root, meter, self._for_models)
+        reason = self._exceeded(root, meter, self._for_models)
         if reason is not None:
             return Stop(reason)
         expected = await self._tokens_of(event)
-        reason = self._passed(root, meter, self._for_models, expected)
+        reason = self._exceeded(root, meter, self._for_models, expected)
         with self._lock:
             meter.expected[event.call_id] = expected
         return None if reason is None else Stop(reason)
@@ -307,7 +307,7 @@ class UsageLimits(SideWrapper):
         meter, expected = own(root, self, self._meter, root), 0
         if not side:
             expected = meter.expected.get(context.call_id, 0) if self.count_input else 0
-            reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
+            reason = self._exceeded(root, meter, self._for_models, expected, begin="model_calls")
             if reason is not None:
                 raise Veto(reason)
         bill: Usage | None = None
@@ -375,7 +375,7 @@ class UsageLimits(SideWrapper):
         )
 
     async def _run_tool(self, root: RunContext, inner: ToolSource) -> Any:
-        reason = self._passed(root, own(root, self, self._meter, root), self._for_tools, begin="tool_calls")
+        reason = self._exceeded(root, own(root, self, self._meter, root), self._for_tools, begin="tool_calls")
         if reason is not None:
             raise Veto(reason)
         token = _roots.set({**(_roots.get() or {}), self: root})
@@ -390,7 +390,7 @@ class UsageLimits(SideWrapper):
         """Return the run that is billed: for a sub-agent, the caller's."""
         return (_roots.get() or {}).get(self, context) if context.source else context
 
-    def _passed(
+    def _exceeded(
         self,
         root: RunContext,
         meter: _Meter,
@@ -431,12 +431,12 @@ class UsageLimits(SideWrapper):
         return f"{text}, and the next request needs about {more:,} more." if more else f"{text}."
 
     def _meter(self, root: RunContext) -> _Meter:
-        """Return the run's counters, for a call of it."""
+        """Return the run's counters, for its current call."""
         meters = root.state[_Meters].by_key
         meter = meters.get(self.key)
         if meter is None:
             meter = meters[self.key] = _Meter()
-        if meter.call_id != root.call_id:  # a resumed call has a new bill, and the time before it does not count
+        if meter.call_id != root.call_id:  # a resumed call has a new bill, and earlier time does not count
             meter.call_id, meter.seen, meter.at, meter.unbilled = root.call_id, Usage(), root.clock.monotonic(), 0
             meter.expected.clear()
         return meter

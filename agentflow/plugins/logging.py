@@ -60,7 +60,7 @@ LEVELS: Mapping[type[Event], str | None] = {
     ActingChunk: None,
     TurnValue: None,
 }
-"""The level of each event; the nearest base class counts, None is not logged. Failures are raised to WARNING or ERROR."""
+"""The level of each event; the nearest base class applies, None is not logged. Failures are raised to WARNING or ERROR."""
 
 _Write: TypeAlias = "Callable[[str, _LogLine], object]"
 """The `log` of a logger."""
@@ -70,7 +70,7 @@ _NUMBERS = frozenset({int, float})
 
 
 class _LoggedCall:
-    """What the lines of one call share. (Binding a logger again for each line would be expensive.)
+    """The common parts of a call's lines. (Binding a logger for each line would be expensive.)
 
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
@@ -167,7 +167,7 @@ class EventLog(Hook):
         if kind is PreCall:
             call.began = event.context.clock.monotonic()
         call.where = call.where or self._where(event)
-        write: Any = self._bound(event).log  # loguru takes anything, and asks for its text if a sink takes the level
+        write: Any = self._bound(event).log  # loguru converts it to text only if a sink accepts the level
         found = call.writers[kind] = write, self._shown.get(kind)
         return found
 
@@ -221,8 +221,7 @@ class EventLog(Hook):
 
 
 class _LogLine(tuple["EventLog", HookEvent, str, _LoggedCall]):
-    """A message that is built when loguru asks for its text, if a sink accepts its level. A tuple is created without a call
-    in Python."""
+    """A message whose text is built only if a sink accepts its level. A tuple is created without a call in Python."""
 
     __slots__ = ()
 
@@ -275,7 +274,7 @@ def _raised(event: HookEvent, level: str) -> str:
 
 
 def _shown(value: object, clip: int) -> str:
-    """Return a value that is no number for a readable line: bare if it is one word, else quoted, always on one line."""
+    """Return a value other than a number for a readable line: bare if it is one word, else quoted, always on one line."""
     text = text_of(value)
     if isinstance(value, bool):
         text = text.lower()

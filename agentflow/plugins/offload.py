@@ -40,8 +40,8 @@ class _Stored:
 class OffloadResults(Hook):
     """Stores a tool result that is too long elsewhere. History and model get its start and an id; a tool reads the rest.
 
-    The storage is the session's memory (the default; lost with the session), files (`directory/SESSION/ID.txt`), or a mapping
-    of yours, by (session id, id). A session cannot read another session's texts. Images and files in a result stay in it.
+    The storage is the session's memory (the default; lost with the session), files (`directory/SESSION/ID.txt`), or your own
+    mapping, by (session id, id). A session cannot read another session's texts. Images and files in a result stay in it.
 
     Priority 910 (output), after `Redaction`: data removed from a result is not stored either.
 
@@ -90,7 +90,7 @@ class OffloadResults(Hook):
         id_ = _id_for(event.tool_use.id)
         try:
             await self._write(event.context, id_, text)
-        except Exception as error:  # such as a full disk, or a failing custom store
+        except Exception as error:  # such as a full disk or a failing store
             log_failure(
                 "WARNING",
                 error,

@@ -27,7 +27,7 @@ _Signature: TypeAlias = "tuple[str, ...]"
 
 @dataclass(slots=True)
 class _RepeatedCalls:
-    """The run's last calls, how many times in a row they came, and how many warnings followed."""
+    """The run's last calls, how many times in a row they occurred, and the number of warnings."""
 
     __saved_as__ = "agentflow.plugins.progress:_Repeats"
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. First come, first served: each caller books its place at once, and sleeps until it is due, on its run's clock.
-2. A cancelled wait returns its place to later callers; callers that wait already keep their time.
+1. First come, first served: each caller books a slot at once, and sleeps until it is due, by its run's clock.
+2. A cancelled wait frees its slot for later callers; those already waiting keep theirs.
 3. Tokens are booked by an estimate and corrected by the provider's report, in both directions.
 4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their own. The
    clocks of the agents that share it must agree (`monotonic`), as system clocks do.
@@ -81,9 +81,9 @@ class _Bucket:
         self._state = _GCRA.initial(self._rates)
 
     def book(self, now: float, amount: int) -> float:
-        """Book an amount, ahead of time if necessary; a negative one is returned. Returns the seconds until it is due.
+        """Book an amount, ahead of time if necessary; a negative one is refunded. Return the seconds until it is due.
 
-        More than the bucket's size is booked in parts, so that it is late instead of impossible.
+        More than the bucket's size is booked in parts: it is delayed, not impossible.
         """
         begin = due = math.ceil(now * 1000)
         while amount:
@@ -112,7 +112,7 @@ class RateLimit(Hook):
         tokens: Tokens per period, input and output; for model calls only.
         per: The period, in seconds.
         burst: The maximum number of calls at once; None: `calls`.
-        tools: Patterns of tool names: if given, the budget applies to these tools, and not to model calls.
+        tools: Patterns of tool names: if set, the budget applies to these tools, not to model calls.
         models: Patterns of the model names that the budget applies to.
         max_wait: The longest wait, in seconds. If it would be longer, an error is raised at once: a retryable `ModelError` (or
             a `ToolError`) with the time to wait. None: any wait.
@@ -182,7 +182,7 @@ class RateLimit(Hook):
         return await source.resolve()
 
     def _begin(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
-        """Book an attempt; without a wait and tokens to count, the reply passes through."""
+        """Book an attempt; if it need not wait and no tokens are counted, pass the reply through."""
         booked = 0
         if self._tokens is not None:
             request = source.request
@@ -235,7 +235,7 @@ class RateLimit(Hook):
         begin = clock.monotonic()
         try:
             with (
-                UndoOnFailure(lambda: self._book(clock.monotonic(), -1, -tokens)),  # later callers get the place
+                UndoOnFailure(lambda: self._book(clock.monotonic(), -1, -tokens)),  # later callers get the slot
                 waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")),
             ):
                 await clock.sleep(wait)

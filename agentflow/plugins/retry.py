@@ -9,7 +9,7 @@ Rules:
 3. If another attempt is refused (`Veto`, of a limit for example), the earlier failure is raised instead of the refusal.
 
 Retries can happen on two levels, and their attempts multiply. A model adapter makes `retries + 1` attempts itself (three by
-default) before its error arrives here, so `ModelRetry(attempts=3)` around it makes up to nine requests. If this hook should
+default) before its error gets here, so `ModelRetry(attempts=3)` around it makes up to nine requests. If this hook should
 decide, create the model with `LiteLLMModel(name, retries=0)`. The same applies to `@tool(retries=...)` and `ToolRetry`.
 """
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 AfterFirstChunk = Literal["restart", "raise"]
-"""The reaction to a failure after a part of the reply was delivered: `"restart"` it, or `"raise"` the error."""
+"""The reaction to a failure after a part of the reply was delivered: `"restart"` the reply, or `"raise"` the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Retrying:
         """Wait for another attempt; False if there will be none, and the error should be raised.
 
         Raises:
-            Exception: The attempt was refused, not made: the earlier failure, with a note on the refusal.
+            Exception: The earlier failure, with a note on the refusal, if the attempt was refused.
         """
         failure, self._failure = self._failure, None
         if failure is not None and isinstance(error, Veto):

@@ -102,8 +102,8 @@ class GitSkills:
         path: The folder in the repository; by default all of it.
         cache: The folder of the cache; by default `~/.cache/agentflow/skills`.
         protocols: The allowed protocols, of `"https"`, `"http"`, `"ssh"` and `"file"`.
-        max_bytes: The limit of the fetched repository and of its files, each.
-        timeout: The limit of all of it, in seconds.
+        max_bytes: The size limit of the fetched repository, and of its files.
+        timeout: The time limit of the whole fetch, in seconds.
 
     Example:
         >>> GitSkills("https://example.com/skills", "main").folder()
@@ -124,7 +124,7 @@ class GitSkills:
         """Return the folder with the files of the commit; fetch it if the cache does not have it.
 
         Raises:
-            UsageError: The commit cannot be fetched, or its files are not legal.
+            UsageError: The commit cannot be fetched, or its files are not allowed.
         """
         where = urlsplit(self.url)
         if not set(self.protocols) <= set(_PROTOCOLS):
@@ -167,14 +167,16 @@ class _Fetch:
     def __init__(self, source: GitSkills, room: Path, inner: str) -> None:
         self._source, self._room, self._inner = source, room, inner
         self._until = time.monotonic() + source.timeout
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name}
-        self._environment = {**kept, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name
+        }
+        self._environment = {**inherited, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
 
     def write(self, target: Path) -> None:
         """Fetch the commit, check it, and write its files.
 
         Raises:
-            UsageError: It cannot be fetched, or is not legal.
+            UsageError: It cannot be fetched, or its files are not allowed.
         """
         source = self._source
         self._git("init", "--quiet", "--bare", "--template=", ".")
@@ -192,7 +194,9 @@ class _Fetch:
             raise UsageError(
                 f"{source}: more than {_MOST_FILES} files or {source.max_bytes} bytes. Set path= or max_bytes=."
             )
-        data = self._git("cat-file", "--batch", said="".join(f"{identity}\n" for _, _, identity, _ in entries))
+        data = self._git(
+            "cat-file", "--batch", standard_input="".join(f"{identity}\n" for _, _, identity, _ in entries)
+        )
         target.mkdir()
         for name, mode, identity, size in entries:
             begin = len(f"{identity} blob {size}\n")
@@ -206,7 +210,7 @@ class _Fetch:
                 with file.open("xb") as opened:
                     opened.write(content)
                 file.chmod(0o555 if mode == _SCRIPT else 0o444)
-            except OSError as error:  # such as two names that this file system does not tell apart
+            except OSError as error:  # such as two names that are equal for this file system
                 raise UsageError(f"{source}: {name!r:.200} cannot be written: {error.strerror}.") from error
 
     def _name(self, name: bytes) -> str:
@@ -222,16 +226,16 @@ class _Fetch:
         raise UsageError(f"{self._source}: the file name {name!r:.200} is not allowed.")
 
     def _check_link(self, name: str, target: bytes) -> None:
-        """Refuse a symbolic link that leaves the folder. The others are left out."""
+        """Refuse a symbolic link that leads out of the folder; others are skipped."""
         to = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.decode("utf-8", "replace")))
         if posixpath.isabs(to) or to.split("/")[0] == "..":
             raise UsageError(f"{self._source}: the symbolic link {name!r:.200} leads out of its folder.")
 
-    def _git(self, *arguments: str, said: str = "") -> bytes:
-        """Run git in the temporary folder; its output."""
+    def _git(self, *arguments: str, standard_input: str = "") -> bytes:
+        """Run git in the temporary folder, and return its output."""
         repository, out, err, into = (self._room / name for name in ("repository", "out", "err", "in"))
         repository.mkdir(exist_ok=True)
-        into.write_text(said, "ascii")
+        into.write_text(standard_input, "ascii")
         settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
         with out.open("wb") as stdout, err.open("wb") as stderr, into.open("rb") as stdin:
             try:
@@ -269,7 +273,7 @@ class _Fetch:
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """Kill a process and those it started, unless it has ended."""
+    """Kill a process and its children, unless it has ended."""
     if running.poll() is None:
         with suppress(OSError):
             os.killpg(running.pid, signal.SIGKILL) if hasattr(os, "killpg") else running.kill()

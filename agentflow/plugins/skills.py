@@ -7,8 +7,8 @@ Rules:
 
 1. A skill is text from its author. It grants nothing: its `allowed-tools` are ignored, and its scripts run only through a tool
    of the agent, with that tool's hooks and approvals.
-2. The files are listed once, when the hook is made. Only listed regular files are read, by their exact names; no path is built
-   from a model's text, and symbolic links are neither listed nor followed.
+2. The files are listed once, when the hook is created. Only listed regular files are read, by their exact names; no path is
+   built from a model's text, and symbolic links are neither listed nor followed.
 3. Everything is bounded: files, their number and size, and names.
 """
 
@@ -64,7 +64,7 @@ class Skill:
 
 
 class Skills(Hook):
-    """Lists skills in the system prompt, and brings the tool `read_skill` for their instructions and files.
+    """Lists skills in the system prompt, and adds the tool `read_skill` for their instructions and files.
 
     Priority 45 (system).
 
@@ -141,15 +141,15 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
     Raises:
         UsageError: A folder has no skills, or a skill is not valid.
     """
-    for given in folders:
-        root = Path(given.folder() if isinstance(given, PackageSkills | GitSkills) else given).resolve()
+    for source in folders:
+        root = Path(source.folder() if isinstance(source, PackageSkills | GitSkills) else source).resolve()
         try:
             inner = [one for one in sorted(root.iterdir()) if one.is_dir() and not one.is_symlink()]
         except OSError as error:
-            raise UsageError(f"Skills: the folder {given} cannot be read: {_why(error)}.") from error
+            raise UsageError(f"Skills: the folder {source} cannot be read: {_why(error)}.") from error
         found = [root] if (root / MAIN).exists() else [one for one in inner if (one / MAIN).exists()]
         if not found:
-            raise UsageError(f"Skills: {given} has no skills. A skill is a folder with a file {MAIN}.")
+            raise UsageError(f"Skills: {source} has no skills. A skill is a folder with a file {MAIN}.")
         for folder in found:
             try:
                 yield _skill(folder, max_bytes)
@@ -208,13 +208,13 @@ def _front_matter(text: str) -> dict[str, str]:
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the regular files below a folder, without symbolic links, in order, up to one more than the limit."""
-    left = [(folder, depth)]
+    pending = [(folder, depth)]
     count = 0
-    while left and count <= _MOST_FILES:
-        here, deep = left.pop()
-        for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
+    while pending and count <= _MOST_FILES:
+        directory, deep = pending.pop()
+        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False) and deep:
-                left.append((Path(entry.path), deep - 1))
+                pending.append((Path(entry.path), deep - 1))
             elif entry.is_file(follow_symlinks=False) and count <= _MOST_FILES:
                 count += 1
                 yield Path(entry.path)

@@ -108,7 +108,7 @@ class Steering(Hook):
             return tuple([entry.msg for box in boxes for entry in box])
 
     def withdraw(self, session: str | Session) -> tuple[Msg, ...]:
-        """Withdraw the messages of a session that no call has yet; they will not be delivered.
+        """Withdraw the messages of a session that no call has received yet; they will not be delivered.
 
         Returns:
             The messages, oldest first.
@@ -206,7 +206,7 @@ class Steering(Hook):
     def _clean_up(self, name: str, agent: str) -> None:
         """Clean up after a call that ended without an event, with its event loop: calls of a session never overlap."""
         with self._lock:
-            dead = [call_id for call_id, place in self._running.items() if place == (name, agent)]
+            dead = [call_id for call_id, session in self._running.items() if session == (name, agent)]
             for call_id in dead:
                 del self._running[call_id]
         for call_id in dead:
@@ -221,7 +221,7 @@ class Steering(Hook):
             return tuple([entry.msg for entry in found])
 
     def _return_unstored(self, name: str, call_id: str) -> None:
-        """Queue the messages again that a call got but did not store: another hook's verdict may have taken precedence."""
+        """Queue messages again that a call got but did not store: another hook's verdict may have taken precedence."""
         with self._lock:
             for entry in self._boxes.get(name, []):
                 if entry.offered == call_id:

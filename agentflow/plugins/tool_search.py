@@ -5,9 +5,9 @@ Rules:
 1. All tools belong to the agent as usual, so hooks, approvals, schedules and records apply to them. Only requests are shorter.
 2. Found tools follow the others in the order in which they were found. The start of a request stays the same, so that a prompt
    cache holds.
-3. What was found is read from the results of the search tool, so that replays and resumed calls repeat it.
+3. Found tools are read from the results of the search tool, so that replays and resumed calls repeat them.
 4. If the provider has such a search (Claude 4.5 and later), requests define all tools, most of them hidden until its search
-   finds them. The provider keeps what was found with the conversation.
+   finds them. The provider keeps found tools with the conversation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ToolSearch(Hook):
     """Hides the agent's tools from the model until it finds them with the tool `search_tools`.
 
     Found tools remain for the session. Tools that other hooks add to a request are not hidden. A hidden tool that a model calls
-    by its name runs as any other: to refuse tools, use a guard.
+    by its name runs like any other: to refuse tools, use a guard.
 
     Over `AnthropicWire`, Claude 4.5 and later use Anthropic's own search instead.
 

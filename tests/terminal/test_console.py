@@ -343,7 +343,7 @@ def test_ctrl_c_at_a_question_takes_it_back(program: Any) -> None:
     at = program.at_terminal(ASKED)
     at.wait_for("n [reason] = no: ")
     at.type("\x03")
-    at.wait_for("(taken back: the call was cancelled)")
+    at.wait_for("(withdrawn: the call was cancelled)")
     at.wait_for("outcome: interrupted ['interrupted']")
     assert at.end() == 0
     assert "Traceback" not in at.shown

@@ -203,7 +203,7 @@ class Approval(Hook):
         refusal = self.refused(use)
         if refusal is not None:
             return Deny(refusal)
-        if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed calls do not run anyway
+        if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed calls never run
             return event
         if self.allowed(use):
             return event
@@ -257,7 +257,7 @@ class Approval(Hook):
     def covers(self, use: ToolUseBlock) -> str:
         """Return the scope of a lasting answer, as a text to remember; empty: no lasting answers are offered.
 
-        It is empty for a call with a provider's safety checks, since a lasting answer was given without them.
+        It is empty for a call with a provider's safety checks, which no earlier answer has considered.
         """
         return "" if use.input.get("pending_safety_checks") else use.name
 

@@ -33,7 +33,7 @@ _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no
 _LONGEST = 20_000
 _LOOK = 0.1
 """Seconds between two checks whether the question is still open."""
-_TAKEN = 1.0
+_LONGEST_EFFECT = 1.0
 """The maximum number of seconds that the next question waits until the answer to this one takes effect."""
 
 
@@ -53,7 +53,7 @@ class Questions:
         self._watchers: list[Callable[[], object]] = []
 
     def watch(self, begins: Callable[[], object]) -> Callable[[], None]:
-        """Call a function before a question is shown, in the asker's thread; the returned function ends that."""
+        """Call a function before each question, in the asker's thread; return a function that unregisters it."""
         with self.terminal:
             self._watchers.append(begins)
 
@@ -66,7 +66,7 @@ class Questions:
 
     @contextmanager
     def open(self) -> Generator[None]:
-        """Mark a question as open for the length of the block."""
+        """Mark a question as open for the duration of the block."""
         with self.terminal:
             self.pending += 1
         try:
@@ -108,18 +108,18 @@ class TerminalAsker:
     async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
         """Ask, and wait for the answer without blocking the event loop.
 
-        If the call is cancelled, its question is withdrawn, and a line that its reader still gets is dropped.
+        If the call is cancelled, its question is withdrawn, and a line that its reader still gets is discarded.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ApprovalDecision] = loop.create_future()
-        withdrawn, taken = threading.Event(), threading.Event()
+        withdrawn, received = threading.Event(), threading.Event()
 
         def ask() -> None:
             try:
                 decision = ApprovalDecision("once") if request.settled() else self._ask(request, withdrawn)
-                with suppress(RuntimeError):  # the loop is closed, and the call gone
+                with suppress(RuntimeError):  # the loop is closed, and the call has ended
                     loop.call_soon_threadsafe(_settle, answer, decision)
-                    taken.wait(_TAKEN)  # the next question must see the effect of this answer
+                    received.wait(_LONGEST_EFFECT)  # the next question must see the effect of this answer
             finally:
                 questions.turn.release()
 
@@ -130,9 +130,9 @@ class TerminalAsker:
             return await answer
         finally:
             withdrawn.set()
-            loop.call_soon(taken.set)
+            loop.call_soon(received.set)
             if not answer.done() or answer.cancelled():
-                self._say("\n  (taken back: the call was cancelled)")
+                self._say("\n  (withdrawn: the call was cancelled)")
 
     def _ask(self, request: ApprovalRequest, withdrawn: threading.Event) -> ApprovalDecision:
         try:

@@ -119,7 +119,7 @@ def _for_replay(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
 
 
 class RequestDigest:
-    """Computes the keys of a run's requests; the part shared with the last request is not read again."""
+    """Computes the keys of a run's requests; the part shared with the last request is not processed again."""
 
     def __init__(self) -> None:
         self._shared = SharedPart()
@@ -156,12 +156,12 @@ def _message(msg: Msg, places: dict[str, int]) -> tuple[object, ...]:
     blocks: list[object] = []
     for block in msg.content:
         if isinstance(block, ToolUseBlock):
-            place = places.setdefault(block.id, len(places))
+            position = places.setdefault(block.id, len(places))
             arguments = block.raw if block.input_error else to_jsonable_python(block.input, fallback=str)
-            blocks.append(("call", place, block.name, arguments))
+            blocks.append(("call", position, block.name, arguments))
         elif isinstance(block, ToolResultBlock):
-            place = places.setdefault(block.tool_use_id, len(places))
-            blocks.append(("result", place, block.name, to_jsonable_python(block.content), block.state))
+            position = places.setdefault(block.tool_use_id, len(places))
+            blocks.append(("result", position, block.name, to_jsonable_python(block.content), block.state))
         elif isinstance(block, ThinkingBlock):
             blocks.append(("thinking", block.text))
         else:

@@ -1,4 +1,4 @@
-"""The storage of `ToolCache` and `ModelCache`: memory or an SQLite file, keys, and the count of hits."""
+"""The storage of `ToolCache` and `ModelCache`: memory or a SQLite file, keys, and the count of hits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentflow.vocabulary.specs import Clock, ToolSpec
 __all__ = ["FORMAT", "CacheUse", "Storage", "as_json", "content_of", "digest"]
 
 FORMAT = "agentflow-cache-3"
-"""Part of each key; changed with the way in which keys are made."""
+"""Part of each key; changes with the way in which keys are built."""
 _SHORT_KEY = 400
 """Characters; digests are longer than the keys that a `ToolCache` keeps as text, so the two cannot be confused."""
 
@@ -77,7 +77,7 @@ class _Memory:
 
 
 class _Disk:
-    """The most recently used entries, in an SQLite file; a connection for each access, in a thread."""
+    """The most recently used entries, in a SQLite file; a connection for each access, in a thread."""
 
     _TABLE = (
         "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, text TEXT, expires REAL, used REAL) WITHOUT ROWID"
@@ -128,7 +128,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class Storage:
-    """A store of values of one type; its failures are logged and cost only the hit."""
+    """A store of values of one type; its failures are logged, and only lose the hit."""
 
     def __init__(self, hook: str, kind: Any, ttl: float | None, size: int, path: str | Path | None) -> None:
         if size < 1 or (ttl is not None and ttl <= 0):

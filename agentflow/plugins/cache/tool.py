@@ -36,7 +36,7 @@ class _SharedWork:
 
     def __init__(self) -> None:
         self._running: dict[_Work, asyncio.Future[Any] | None] = {}
-        """None: nothing waits for it yet."""
+        """None: no call waits for it yet."""
 
     def result_of_other(self, work: _Work) -> Awaitable[Any] | None:
         """Return the same work in progress, to wait for its value (None: it failed); None if there is none."""

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A program sees the interpreter, and the folders that it is given to read. It has no network, no environment variables, no
-   other processes, and a `/tmp` of its own in memory.
-2. Its time, memory, files and processes are limited. What exceeds a limit ends the program, or fails in it.
+1. A program sees the interpreter, and the folders that it may read. It has no network, no environment variables, no other
+   processes, and a `/tmp` of its own in memory.
+2. Its time, memory, files and processes are limited. Exceeding a limit ends the program, or fails in it.
 3. If this process is killed, the kernel kills the program.
 """
 
@@ -102,10 +102,10 @@ class Bubblewrap:
 def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> list[str]:
     binds: list[str] = []
     for name in _SYSTEM:
-        place = Path(name)
-        if place.is_symlink():
-            binds += ["--symlink", os.readlink(place), name]
-        elif place.is_dir():
+        path = Path(name)
+        if path.is_symlink():
+            binds += ["--symlink", os.readlink(path), name]
+        elif path.is_dir():
             binds += ["--ro-bind", name, name]
     prefix = python.parents[1]
     for folder in (*([] if prefix.is_relative_to("/usr") else [prefix]), *folders):

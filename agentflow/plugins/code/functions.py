@@ -18,7 +18,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
     import json
 
     class LaterCall:
-        """A call of a function that has not been made."""
+        """A function call that has not been made yet."""
 
         def __init__(self, name: str, arguments: dict[str, Any]) -> None:
             self.name = name

@@ -1,11 +1,11 @@
-"""`Monty`: runs programs in an interpreter of a part of Python, written in Rust (https://github.com/pydantic/monty).
+"""`Monty`: runs programs in an interpreter of a subset of Python, written in Rust (https://github.com/pydantic/monty).
 
 Rules:
 
-1. A program has no files, network, environment variables or processes: the interpreter has no code for them. All that it can
-   ask for are a call of a function and a sleep.
+1. A program has no files, network, environment variables or processes: the interpreter has no code for them. It can request
+   only function calls and sleeps.
 2. The interpreter is a process, and its client too (`monty_runner.py`). A crash or a hang of either ends the program alone. The
-   client is not in this process because its threads can abort the process that it exits from.
+   client is not in this process because its threads can abort a process that exits.
 3. If this process is killed, the client ends the interpreter.
 """
 
@@ -22,13 +22,13 @@ from agentflow.plugins.code.sandbox import Program, RunningProgram
 __all__ = ["Monty"]
 
 _LATE: Final = 2.0
-"""Seconds after the time limit in which the interpreter ends a program by itself, if nothing else does."""
+"""Seconds after the time limit until the interpreter itself ends a program that was not ended before."""
 
 
 class Monty:
-    """A sandbox without services of the system: an interpreter that has access to nothing, in a process of its own.
+    """A sandbox without services of the system: an isolated interpreter, in a process of its own.
 
-    It needs the extra `monty`. It has a part of Python: no inheritance, no generators, few modules.
+    It needs the extra `monty`. It supports a subset of Python: no inheritance, no generators, few modules.
 
     Args:
         seconds: The time limit of a program, without that of the functions that it calls.

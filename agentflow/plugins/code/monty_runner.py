@@ -1,6 +1,6 @@
 """The client of Monty's interpreter, as text in a process of its own: lines of JSON over standard input and output.
 
-When its input is closed, it ends the interpreter and itself, also while a program runs.
+When its input is closed, it ends the interpreter and itself, even while a program runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MOST_WAITS = 100_000
 """Calls, sleeps and refused requests of a program."""
 SLEEPS = ("time.sleep", "asyncio.sleep")
 _BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
-"""The words with which a statement begins that may have others in its line."""
+"""The first words of statements that may contain others in the same line."""
 
 
 def exchange() -> None:
-    """Stands for the function with which the program calls others; it is not called here."""
+    """Placeholder for the function with which the program calls others; not called here."""
 
 
 class ClientPipes:
@@ -68,10 +68,10 @@ class ClientPipes:
 class MontyRun:
     """A program."""
 
-    def __init__(self, channel: ClientPipes, given: dict[str, Any]) -> None:
+    def __init__(self, channel: ClientPipes, settings: dict[str, Any]) -> None:
         self.channel = channel
-        self.given = given
-        self.limit: int = given["output"]
+        self.settings = settings
+        self.limit: int = settings["output"]
         self.printed = io.StringIO()
 
     def write(self, stream: str, text: str) -> None:
@@ -95,19 +95,19 @@ class MontyRun:
         return {"output": text[: self.limit], "error": reason}
 
     def begin(self, session: monty.MontySession) -> monty.SyncSnapshot:
-        """Start the program, after the code of its functions, whose own names the program cannot change."""
-        names = ["FunctionError", "together", *self.given["functions"]]
+        """Start the program, after the code of its functions, so that it cannot change their own names."""
+        names = ["FunctionError", "together", *self.settings["functions"]]
         prepared = [
-            self.given["source"],
+            self.settings["source"],
             "def __show__(value, repr=repr, print=print):",
             "    if value is not None:",
             "        print(repr(value))",
-            f"__made__ = functions_of(__exchange__, RuntimeError, __parameters__, {self.given['longest']})",
+            f"__made__ = functions_of(__exchange__, RuntimeError, __parameters__, {self.settings['longest']})",
             *(f"{name} = __made__[{name!r}]" for name in names),
         ]
-        inputs = {"__exchange__": exchange, "__parameters__": self.given["functions"]}
+        inputs = {"__exchange__": exchange, "__parameters__": self.settings["functions"]}
         session.feed_run("\n".join(prepared), inputs=inputs)
-        code: str = self.given["code"]
+        code: str = self.settings["code"]
         at = last_statement(code)
         if at is not None and is_expression(code[at:], session):
             code = f"{code[:at]}__show__(({code[at:]}\n))"
@@ -131,13 +131,13 @@ class MontyRun:
         return found.resume_auto()
 
     def reason(self, error: monty.MontyRuntimeError | monty.MontySyntaxError) -> str | None:
-        """Return a traceback with the program's lines alone, or None if the program ended itself."""
+        """Return a traceback with only the program's lines, or None if the program ended itself."""
         match error.exception():
             case SystemExit(code=ended):
                 return f"SystemExit: {ended}" if ended else None
             case _:
                 pass
-        lines: list[str] = self.given["code"].split("\n")
+        lines: list[str] = self.settings["code"].split("\n")
         frames = [
             ("<program>", frame.line, frame.function_name or "<module>", "".join(lines[frame.line - 1 : frame.line]))
             for frame in error.traceback()
@@ -149,7 +149,7 @@ class MontyRun:
 
 def last_statement(code: str) -> int | None:
     """Return where the last statement of a program begins."""
-    depth, begins, place, line_begins, block = 0, True, None, True, False
+    depth, begins, start, line_begins, block = 0, True, None, True, False
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):
@@ -162,33 +162,33 @@ def last_statement(code: str) -> int | None:
                 if line_begins:
                     block = token.string in _BLOCKS
                 begins = line_begins = False
-                place = token.start if depth == 0 else place
+                start = token.start if depth == 0 else start
     except (tokenize.TokenError, SyntaxError):
         return None
-    if place is None:
+    if start is None:
         return None
-    return sum(len(line) + 1 for line in code.split("\n")[: place[0] - 1]) + place[1]
+    return sum(len(line) + 1 for line in code.split("\n")[: start[0] - 1]) + start[1]
 
 
 def is_expression(code: str, session: monty.MontySession) -> bool:
     try:
-        session.feed_run(f"lambda: (\n{code}\n)")  # which runs nothing
+        session.feed_run(f"lambda: (\n{code}\n)")  # parsed, not called
     except (monty.MontyRuntimeError, monty.MontySyntaxError):
         return False
     return True
 
 
 def ended(channel: ClientPipes) -> dict[str, str | None]:
-    """Run the program that comes first over standard input."""
-    given = channel.receive()
+    """Run the program that standard input begins with."""
+    settings = channel.receive()
     limits = monty.ResourceLimits(
-        max_memory=given["memory"], max_feed_duration_secs=given["seconds"], max_suspensions=MOST_WAITS
+        max_memory=settings["memory"], max_feed_duration_secs=settings["seconds"], max_suspensions=MOST_WAITS
     )
-    policy = monty.OSPolicy(sleep="call_host", random_start={"seed": given["code"]})
+    policy = monty.OSPolicy(sleep="call_host", random_start={"seed": settings["code"]})
     with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits, os_policy=policy) as session:
         channel.worker = session.worker_pid
         try:
-            return MontyRun(channel, given).to_its_end(session)
+            return MontyRun(channel, settings).to_its_end(session)
         finally:
             channel.worker = None
 
@@ -197,7 +197,7 @@ def main() -> None:
     channel = ClientPipes()
     try:
         channel.send(json.dumps(ended(channel)))
-    except Exception as error:  # of the library
+    except Exception as error:  # raised by the library
         sys.stderr.write(str(error))
         sys.stderr.flush()
         channel.end(1)

@@ -1,7 +1,7 @@
 """The first code inside the sandbox, passed as text: limits the process, then runs the program. It imports only the standard
 library.
 
-The program could write to the channel itself, which grants it nothing: all that the channel can do is to call functions.
+The program could write to the channel itself, which grants it nothing: the channel can only call functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FunctionError(Exception):
 
 
 class Printed(io.StringIO):
-    """Keeps what is printed, up to a limit."""
+    """Collects the printed text, up to a limit."""
 
     limit = 0
 
@@ -37,7 +37,7 @@ class Printed(io.StringIO):
 
 
 class Channel:
-    """Lines of JSON over what was standard input and output; the program gets neither."""
+    """Lines of JSON over the original standard input and output; the program gets neither."""
 
     def __init__(self) -> None:
         self._reads, self._writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -76,18 +76,18 @@ def limit_process(limits: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """Run the program that comes first over standard input."""
+    """Run the program that standard input begins with."""
     channel = Channel()
-    given = channel.receive()
-    limit_process(given["limits"])
-    Printed.limit = given["output"]
+    settings = channel.receive()
+    limit_process(settings["limits"])
+    Printed.limit = settings["output"]
     sys.stdout = sys.stderr = output = Printed()
     own: dict[str, Any] = {}
-    exec(given["source"], own)
+    exec(settings["source"], own)
     names: dict[str, Any] = {"__name__": "__main__"}
-    names |= own["functions_of"](channel.exchange, FunctionError, given["functions"], given["longest"])
+    names |= own["functions_of"](channel.exchange, FunctionError, settings["functions"], settings["longest"])
     try:
-        reason = run(given["code"], names, output)
+        reason = run(settings["code"], names, output)
         output.limit = sys.maxsize
         text = output.getvalue()
     except MemoryError as problem:  # no memory is left even for a traceback
@@ -111,10 +111,10 @@ def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
     except SystemExit as ended:
         return None if ended.code in (None, 0) else f"SystemExit: {ended.code}"
     except BaseException as error:  # whatever the model's program raises is its result
-        place = error.__traceback__
-        while place is not None and place.tb_frame.f_code.co_filename != NAME:
-            place = place.tb_next
-        return "".join(traceback.format_exception(type(error), error, place, limit=-20))[-8_000:].rstrip()
+        frame = error.__traceback__
+        while frame is not None and frame.tb_frame.f_code.co_filename != NAME:
+            frame = frame.tb_next
+        return "".join(traceback.format_exception(type(error), error, frame, limit=-20))[-8_000:].rstrip()
     return None
 
 

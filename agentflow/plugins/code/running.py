@@ -27,7 +27,7 @@ _GRACE: Final = 1.0
 
 
 def check_limits(sandbox: str, **limits: float) -> None:
-    """Check that each limit is one.
+    """Check that each limit is valid.
 
     Raises:
         UsageError: A limit is not a number above 0.
@@ -46,7 +46,7 @@ def source_of(name: str) -> str:
 async def start_process(
     command: Sequence[str],
     program: Program,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     seconds: float,
     fault: str,
@@ -59,10 +59,10 @@ async def start_process(
     Args:
         command: The process.
         program: The program.
-        given: More data for the process.
+        settings: More data for the process.
         seconds: The time limit of the program.
         fault: The error if the process does not work, with `{reason}` in it.
-        ends_itself: Whether the process ends when its input is closed, also while the program runs.
+        ends_itself: Whether the process ends when its input is closed, even while the program runs.
         env: Its environment; None for this process's.
         user: The id of its user and group; None for this process's.
     """
@@ -71,7 +71,7 @@ async def start_process(
         "functions": program.functions,
         "source": source_of("functions.py"),
         "longest": _LONGEST,
-        **given,
+        **settings,
     }
     options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
     loop = asyncio.get_running_loop()
@@ -90,9 +90,9 @@ class ProcessProgram:
         process: The process.
         transport: Its transport.
         first: The first message to it.
-        seconds: The time that it has.
+        seconds: Its time limit.
         fault: The error if the process does not work, with `{reason}` in it.
-        ends_itself: Whether the process ends when its input is closed, also while the program runs.
+        ends_itself: Whether the process ends when its input is closed, even while the program runs.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ProcessProgram:
         self._fault = fault
         self._ends_itself = ends_itself
         self._started = False
-        self._waits = False  # for results
+        self._waits = False  # whether the program waits for results
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
         """See `RunningProgram.proceed`."""
@@ -160,14 +160,14 @@ class ProcessProgram:
         process = self._process
         try:
             if process.returncode is None and (self._waits or self._ends_itself) and process.stdin is not None:
-                process.stdin.close()  # it ends by itself, and its own processes with it
+                process.stdin.close()  # it ends itself and its children
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:
             self._transport.close()  # kills it if it still runs
         await process.wait()
-        await asyncio.sleep(0)  # the loop closes the pipes in its next turn
+        await asyncio.sleep(0)  # the loop closes the pipes in its next iteration
 
 
 def _outcome(line: bytes) -> Outcome:

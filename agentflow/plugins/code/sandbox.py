@@ -2,7 +2,7 @@
 
 Rules:
 
-1. What a program says is untrusted: a sandbox validates it into these types, within limits of size and time.
+1. A program's messages are untrusted: a sandbox validates them into these types, within limits of size and time.
 2. A sandbox grants nothing but the calls: they run outside, as tool calls of the agent.
 """
 
@@ -79,7 +79,7 @@ class RunningProgram(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the program, and release what it holds. It can be called again."""
+        """End the program, and release its resources. It can be called again."""
         ...
 
 
@@ -87,7 +87,7 @@ class Sandbox(Protocol):
     """Runs programs that may be hostile.
 
     Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request. If its
-    programs have less than the standard library, an attribute `language` says so to the model, in a sentence or two.
+    programs have less than the standard library, an attribute `language` describes them to the model, in a sentence or two.
     """
 
     async def start(self, program: Program) -> RunningProgram:

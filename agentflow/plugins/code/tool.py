@@ -4,7 +4,7 @@ Rules:
 
 1. The code is a workflow whose steps are the calls of its functions. So each call has its events, hooks and approvals, the
    journal has its result, and a suspended or crashed program continues: it runs again from its start, with the results so far.
-2. The code should be deterministic; one that calls other functions when it runs again fails.
+2. The code should be deterministic; it fails if it calls other functions when it runs again.
 3. The sandbox's process ends with the call.
 """
 
@@ -133,7 +133,7 @@ def code_tool(
 
 @dataclass
 class _Live:
-    """The process of the program, which is not stored: another one catches up with the results."""
+    """The process of the program, which is not stored: a new one repeats the calls with their results."""
 
     running: RunningProgram | None = None
     at: int = 0
@@ -158,7 +158,7 @@ class _CloseProgram(NarrowHook):
 def _advance(
     context: RunContext, sandbox: Sandbox, program: Program, results: Sequence[tuple[FunctionResult, ...]]
 ) -> Step[Outcome]:
-    """Return the step in which the program runs until its next calls."""
+    """Return the step that runs the program until its next calls."""
     so_far = tuple(results)
 
     async def work() -> str:
@@ -186,7 +186,7 @@ async def _proceed(
             if at < len(results) and (isinstance(outcome, Finished) or len(outcome.calls) != len(results[at])):
                 raise SandboxError("The program called other functions when it ran again. It must be deterministic.")
         return outcome
-    except BaseException:  # a cancellation too: the process is in the middle of a step
+    except BaseException:  # including cancellation: the process is in the middle of a step
         await live.close()
         raise
 
@@ -203,9 +203,11 @@ def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]
     return Step(name, arguments, read)
 
 
-def _result(given: Any) -> FunctionResult:
+def _result(result: Any) -> FunctionResult:
     return (
-        FunctionResult(error=f"{given.step}: {given.reason}") if isinstance(given, StepError) else FunctionResult(given)
+        FunctionResult(error=f"{result.step}: {result.reason}")
+        if isinstance(result, StepError)
+        else FunctionResult(result)
     )
 
 

@@ -45,7 +45,7 @@ class Breakpoint(Hook):
     """Pauses a run at events until a person continues it.
 
     Args:
-        events: The event classes at which it should pause, including base classes such as `Decision`.
+        events: The event classes to pause at, including base classes such as `Decision`.
         tools: Patterns such as `"delete_*"`: for tool events, pause only for these tools.
         when: A function of the event that must also return True.
         ask: The debugger or debuggers that ask; the terminal by default. If there is none, `otherwise` applies.
@@ -101,11 +101,11 @@ class Breakpoint(Hook):
         self.priority = priority
         self.scope = scope
         self.paused: tuple[Pause, ...] = ()
-        asked: Debugger | Sequence[Debugger] = _terminal("TerminalDebugger")() if ask is None else ask
-        self._asked: tuple[Debugger, ...] = (asked,) if callable(asked) else tuple(asked)
-        if not self._asked:
+        debuggers: Debugger | Sequence[Debugger] = _terminal("TerminalDebugger")() if ask is None else ask
+        self._debuggers: tuple[Debugger, ...] = (debuggers,) if callable(debuggers) else tuple(debuggers)
+        if not self._debuggers:
             raise UsageError("Breakpoint(ask=[]): pass at least one debugger, or omit ask= for the terminal.")
-        self._stepping: set[str] = set()  # runs that should pause at their next event
+        self._stepping: set[str] = set()  # runs to pause at their next event
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Verdict]:
         """Return the event, or pause at it."""
@@ -145,7 +145,7 @@ class Breakpoint(Hook):
         pause = Pause(f"p{next(_ids)}", event, self, self.limit, self.otherwise)
         root = root_of(event)
         self.paused += (pause,)
-        attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._asked]
+        attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._debuggers]
         run = port_of(event.context)
         try:
             with run.waiting() if isinstance(run, RunBase) else nullcontext():
@@ -183,6 +183,6 @@ class Breakpoint(Hook):
 
 
 def _is_ending(event: Event) -> bool:
-    """Whether the event's run was cancelled or interrupted, so that a pause would be pointless."""
+    """Return whether the event's run was cancelled or interrupted, so that a pause would be pointless."""
     run = port_of(event.context)
     return isinstance(run, RunBase) and run.scope.stopped

@@ -47,11 +47,11 @@ def json_of(value: Any) -> Json:
         case ToolResultBlock():
             return cast("dict[str, Json]", msg_to_dict(Msg("tool", (value,)))["content"][0])
         case ToolSpec():
-            said = {"name": value.name, "description": value.description, "parameters": plain(value.parameters)}
-            return cast("Json", said)
+            spec = {"name": value.name, "description": value.description, "parameters": plain(value.parameters)}
+            return cast("Json", spec)
         case ModelOptions():
-            given = cast("dict[str, Json]", plain(adapter_of(ModelOptions).dump_python(value)))
-            return {name: one for name, one in given.items() if one is not None and one != {}}
+            options = cast("dict[str, Json]", plain(adapter_of(ModelOptions).dump_python(value)))
+            return {name: one for name, one in options.items() if one is not None and one != {}}
         case MessageView() | tuple() | list():
             return [json_of(one) for one in cast("Sequence[object]", value)]
         case _:
@@ -85,7 +85,7 @@ def assign(event: Event, path: str, value: Json) -> None:
         value: The new value, in the form of `value_of`.
 
     Raises:
-        ValueError: The value is not valid there; the message has the reason, and nothing is changed.
+        ValueError: The value is not valid there; the message has the reason. Nothing is changed.
     """
     steps = [name or int(index) for name, index in _STEP.findall(path)]
     if not steps or "".join(f".{s}" if isinstance(s, str) else f"[{s}]" for s in steps).removeprefix(".") != path:
@@ -103,8 +103,8 @@ def assign(event: Event, path: str, value: Json) -> None:
 
 def _why(error: Exception) -> str:
     cause = error.__cause__ if isinstance(error, AgentFlowError) and error.__cause__ is not None else error
-    said = first_problem(cast("Exception", cause))
-    return said.removeprefix("TypeError: ").removeprefix("ValueError: ").removeprefix("AttributeError: ")
+    problem = first_problem(cast("Exception", cause))
+    return problem.removeprefix("TypeError: ").removeprefix("ValueError: ").removeprefix("AttributeError: ")
 
 
 def _writable(event: Event) -> str:
@@ -112,7 +112,7 @@ def _writable(event: Event) -> str:
 
 
 def _inside(whole: Json, steps: Sequence[str | int], value: Json, path: str) -> Json:
-    """Return a copy with another value at one position."""
+    """Return a copy with the value at one position replaced."""
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
@@ -153,34 +153,34 @@ def _messages(before: Sequence[Msg], data: Sequence[Json]) -> tuple[Msg, ...]:
 def _message(data: Json, before: Msg | None) -> Msg:
     if isinstance(data, str):
         return Msg.user(data) if before is None else replace(before, content=(TextBlock(data),))
-    given = _object(data)
-    if before is not None and msg_to_dict(before) == given:
+    new = _object(data)
+    if before is not None and msg_to_dict(before) == new:
         return before
-    return msg_from_dict(given)
+    return msg_from_dict(new)
 
 
 def _tool_use(before: ToolUseBlock, data: Json) -> ToolUseBlock:
-    given = {**cast("dict[str, Json]", json_of(before)), **_object(data)}
-    if unknown := given.keys() - {"id", "name", "input", "type"}:
+    new = {**cast("dict[str, Json]", json_of(before)), **_object(data)}
+    if unknown := new.keys() - {"id", "name", "input", "type"}:
         raise ValueError(f"a tool call has only name and input, not {', '.join(sorted(unknown))}")
-    if given["id"] != before.id:
+    if new["id"] != before.id:
         raise ValueError("the id of a tool call cannot be changed")
-    if not isinstance(given["name"], str) or not isinstance(given["input"], dict):
+    if not isinstance(new["name"], str) or not isinstance(new["input"], dict):
         raise TypeError("the name of a tool call must be a text, and its input an object")
-    return ToolUseBlock(before.id, given["name"], given["input"])
+    return ToolUseBlock(before.id, new["name"], new["input"])
 
 
 def _spec(data: Json, known: Mapping[str, ToolSpec]) -> ToolSpec:
-    given = {"name": data} if isinstance(data, str) else _object(data)
-    spec = known.get(str(given.get("name")))
+    new = {"name": data} if isinstance(data, str) else _object(data)
+    spec = known.get(str(new.get("name")))
     if spec is None:
-        raise ValueError(f"there is no tool {given.get('name')!r}; the tools are {', '.join(known) or 'none'}")
-    if given.keys() == {"name"} or given == json_of(spec):
+        raise ValueError(f"there is no tool {new.get('name')!r}; the tools are {', '.join(known) or 'none'}")
+    if new.keys() == {"name"} or new == json_of(spec):
         return spec
     return ToolSpec(
         spec.name,
-        str(given.get("description", spec.description)),
-        cast("Mapping[str, Any]", given.get("parameters", spec.parameters)),
+        str(new.get("description", spec.description)),
+        cast("Mapping[str, Any]", new.get("parameters", spec.parameters)),
         type=spec.type,
         tags=spec.tags,
         requires_approval=spec.requires_approval,

@@ -180,7 +180,7 @@ class Pause:
 
     @property
     def over(self) -> asyncio.Future[None]:
-        """A future that is done when the pause has ended."""
+        """A future that completes when the pause ends."""
         return self._over
 
     def __repr__(self) -> str:
@@ -193,8 +193,8 @@ def describe_end(pause: Pause) -> str:
         case None:
             return "still paused"
         case "decided" if pause.verdict is not None:
-            said = verdict_value(pause.verdict)
-            return f"{pause.verdict.label}: {said}" if isinstance(said, str) and said else pause.verdict.label
+            value = verdict_value(pause.verdict)
+            return f"{pause.verdict.label}: {value}" if isinstance(value, str) and value else pause.verdict.label
         case "over":
             done = "denied" if isinstance(pause.verdict, Deny) else "it continued"
             return f"no decision in time; {done}"

@@ -1,6 +1,6 @@
 """Checks by code: the answer's text, the tools in their order, and the cost.
 
-A limit that cannot be evaluated is an error, and the trial fails. An example is a limit on the cost if the price is unknown.
+A limit that cannot be evaluated is an error, and the trial fails; for example a limit on the cost if the price is unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Contains", "Matches", "StaysWithin", "UsesTools"]
 
 @dataclass(frozen=True)
 class Contains:
-    """The answer contains a text, in any case.
+    """The answer contains a text, ignoring case.
 
     Attributes:
         text: The text.
@@ -115,10 +115,10 @@ class UsesTools:
             return seen if refused else ""
         rest, missing = list(called), False
         for pattern in self.tools:
-            place = next((n for n, name in enumerate(rest) if fnmatchcase(name, pattern)), None)
-            missing = missing or place is None or (self.order == "exact" and place > 0)
-            if place is not None:
-                del rest[place if self.order == "any_order" else 0 : place + 1]
+            index = next((n for n, name in enumerate(rest) if fnmatchcase(name, pattern)), None)
+            missing = missing or index is None or (self.order == "exact" and index > 0)
+            if index is not None:
+                del rest[index if self.order == "any_order" else 0 : index + 1]
         wrong = refused or missing or (self.order == "exact" and rest)
         return seen if wrong else ""
 

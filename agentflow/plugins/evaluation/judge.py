@@ -1,6 +1,6 @@
 """`Judge`: a model evaluates an answer, by a requirement or by a rubric.
 
-A judge that fails, or that gives no legal answer, is an error of the check: the trial has not passed.
+A judge that fails, or whose answer is invalid, is an error of the check: the trial does not pass.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Judge:
         """Judge a trial.
 
         Raises:
-            ModelError: The model failed, or gave no legal answer.
+            ModelError: The model failed, or its answer is invalid.
         """
-        asked = "\n".join(msg.text for msg in trial.messages if msg.role == "user") or str(trial.case.input)
-        parts = {"demand": self.demand, "asked": asked, "answer": trial.text}
+        question = "\n".join(msg.text for msg in trial.messages if msg.role == "user") or str(trial.case.input)
+        parts = {"demand": self.demand, "asked": question, "answer": trial.text}
         if self.rubric is not None:
             parts["rubric"] = "\n".join(f"{level}: {meaning}" for level, meaning in sorted(self.rubric.items()))
         question = "\n".join(f"<{name}>{_escaped(text)}</{name}>" for name, text in parts.items())

@@ -1,10 +1,10 @@
-"""`OnlineEvaluation`: a share of the calls in production is evaluated, after they ended and beside the runs.
+"""`OnlineEvaluation`: evaluates a share of the calls in production, after they have ended and separately from the runs.
 
 Rules:
 
-1. A run neither waits for its evaluation nor pays for it: judges are calls of their own, and their usage is that of the plugin.
-2. The tasks that evaluate belong to the block `async with online:`. Calls are not evaluated outside of it; they are counted.
-3. Everything is limited: the share, the trials that wait, those at once, and the time of each. What exceeds a limit is counted
+1. A run neither waits for its evaluation nor pays for it: judges are separate calls, and the plugin counts their usage.
+2. The tasks that evaluate belong to the block `async with online:`. Outside of it, calls are counted, not evaluated.
+3. Everything is limited: the share, the waiting trials, those at once, and the time of each. Calls beyond a limit are counted
    in `dropped`, never reported as passed.
 """
 
@@ -31,7 +31,7 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["OnlineEvaluation"]
 
 _evaluating: Final[ContextVar[bool]] = ContextVar("agentflow_evaluating", default=False)
-"""Set in the tasks that evaluate: calls of judges are not evaluated."""
+"""Set in the evaluating tasks: calls of judges are not evaluated."""
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class _CallSeen:
 
     began: float | None = None
     start: int | None = None
-    asked: Sequence[Msg] = ()
+    input: Sequence[Msg] = ()
     answer: Msg | None = None
     events: list[HookEvent] = field(default_factory=list[HookEvent])
 
 
 class OnlineEvaluation(Hook):
-    """Evaluates a share of the calls with the checks of datasets, beside the runs, and reports each result.
+    """Evaluates a share of the calls with the checks of datasets, separately from the runs, and reports each result.
 
     The tasks that evaluate run in `async with online:`. At its end the waiting trials are still evaluated, for at most `grace`
     seconds. A run is chosen by its id, so the choice is the same in every process. Suspended and interrupted calls are not
@@ -124,7 +124,7 @@ class OnlineEvaluation(Hook):
             seen.began = event.time
         seen.events.append(event)
         if isinstance(event, PreCall):
-            seen.start, seen.asked = len(event.history), event.input_messages
+            seen.start, seen.input = len(event.history), event.input_messages
         elif isinstance(event, PostCall):
             seen.answer = event.final_message
         elif isinstance(event, CallEnded):
@@ -159,7 +159,7 @@ class OnlineEvaluation(Hook):
         logger.log("WARNING" if self.dropped == 1 else "DEBUG", "run {} is not evaluated: {}", trial.case.name, why)
 
     async def __aenter__(self) -> Self:
-        """Begin to evaluate.
+        """Start evaluating.
 
         Raises:
             UsageError: The block is open already.
@@ -174,7 +174,7 @@ class OnlineEvaluation(Hook):
     async def __aexit__(self, *error: object) -> None:
         """Evaluate the waiting trials within the grace period, and end the tasks."""
         try:
-            await asyncio.sleep(0)  # calls that have ended in other threads
+            await asyncio.sleep(0)  # let calls arrive that ended in other threads
             async with asyncio.timeout(self._grace):
                 await self._queue.join()
         except TimeoutError:
@@ -229,12 +229,12 @@ def _trial_of(event: CallEnded, seen: _CallSeen, events: tuple[HookEvent, ...]) 
     if start is None:  # a resumed call: its run began with the last message of the user
         start = max((n for n, msg in enumerate(history) if msg.role == "user"), default=0)
     messages = tuple(history[start:])
-    asked = seen.asked or messages[:1]
+    user_input = seen.input or messages[:1]
     error = event.error
     if error is not None and not isinstance(error, Exception):
         error = RuntimeError(described(error))
     return Trial(
-        Case("\n".join(msg.text for msg in asked), name=event.run_id),
+        Case("\n".join(msg.text for msg in user_input), name=event.run_id),
         None,
         error,
         messages,

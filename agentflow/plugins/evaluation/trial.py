@@ -1,11 +1,11 @@
-"""`Case`, `Trial` and `Grade`: an input, the call that was made with it, and its evaluation.
+"""`Case`, `Trial` and `Grade`: an input, the call with it, and its evaluation.
 
 Rules:
 
-1. A check passes unless it returns False, returns a text (the problem), or raises `AssertionError`. A number is a score, and
-   a `Grade` says all: passed, score, label, reason.
-2. Any other exception, or any other value, is an error of the check on that trial. The trial has not passed then, whatever
-   the other checks return.
+1. A check passes unless it returns False, returns a text (the problem), or raises `AssertionError`. A number is a score, and a
+   `Grade` has all: passed, score, label, reason.
+2. Any other exception, or any other value, is an error of the check on that trial. Then the trial does not pass, whatever the
+   other checks return.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Grade:
         usage: The usage of a judging model.
 
     Raises:
-        UsageError: It says nothing, or the score is not a finite number.
+        UsageError: It is empty, or the score is not a finite number.
 
     Example:
         >>> Grade(score=0.8, label="polite").passed is None
@@ -84,10 +84,10 @@ class Trial:
         judging: The usage of the judging models.
         value: The result of a task that is a function.
         events: The events of the call and its sub-agents, without chunks.
-        number: Which repeat of the case it is, from 1.
+        number: The repeat of the case, from 1.
         grades: The results of the checks, by name.
         errors: The errors of checks that could not be evaluated.
-        attempts: How often the call was made; more than 1 after retries.
+        attempts: The number of attempts at the call; more than 1 after retries.
         retried: The usage of the failed attempts.
     """
 

@@ -5,7 +5,7 @@ Rules:
 1. A file is a memory of a `MemoryBank` whose first line is its path: there are no files on disk, so a path leads nowhere else.
    Each path is checked nevertheless, since a bank may store memories as it likes.
 2. A change adds the new text before it forgets the old one. After a crash between the two, the newer one counts.
-3. Files belong to a user, and the code says who that is, never the model.
+3. Files belong to a user, whom the code identifies, never the model.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Files:
 
     @classmethod
     async def of(cls, bank: MemoryBank, user: str, context: RunContext) -> _Files:
-        """Read the files; of several with one path the newest counts."""
+        """Read the files; of several with the same path the newest counts."""
         files = cls(bank, user, context)
         for one in await bank.all(user):
             path, line, text = one.text.partition("\n")
@@ -177,7 +177,7 @@ class _Files:
         return files
 
     def has(self, path: str, *, exact: bool = False) -> bool:
-        """Return whether there is this file, or unless `exact` this directory."""
+        """Return whether this file exists, or unless `exact`, this directory."""
         return path in self.texts or (not exact and any(one.startswith(f"{path}/") for one in self.texts))
 
     def below(self, path: str) -> list[str]:
@@ -214,7 +214,7 @@ class _Files:
     def view(self, path: str, lines: list[int] | None) -> str:
         """Return the lines of a file with their numbers, or the paths in a directory with their lengths."""
         if path in self.texts:
-            first, last = (*(given := lines or ()), *(1, -1)[len(given) :])[:2]
+            first, last = (*(bounds := lines or ()), *(1, -1)[len(bounds) :])[:2]
             return f"Here's the content of {path} with line numbers:\n{_numbered(self.texts[path], first, last)}"
         if path != _ROOT and not self.has(path):
             raise ToolArgumentError(_missing(path))
@@ -222,7 +222,7 @@ class _Files:
         return "\n".join([f"Here're the files in {path}, with their sizes:", *(f"{n}\t{one}" for one, n in listed)])
 
     async def write(self, path: str, text: str) -> None:
-        """Store a file, which replaces the one with this path."""
+        """Store a file, replacing an existing one."""
         made = await self.bank.add(self.user, f"{path}\n{text}", self.context.agent.name, self.context.clock.now())
         await self.forget(path, but=made.id)
 
@@ -238,7 +238,7 @@ def _missing(path: str) -> str:
 
 
 def _above(path: str) -> Iterable[str]:
-    return (path[:place] for place, letter in enumerate(path) if letter == "/" and place > len(_ROOT))
+    return (path[:end] for end, letter in enumerate(path) if letter == "/" and end > len(_ROOT))
 
 
 def _checked(path: str) -> str:

@@ -2,10 +2,9 @@
 
 Rules:
 
-1. A memory belongs to a user, and the code says who that is, never the model. Without a user nothing is remembered or
-   recalled.
-2. A recalled memory is data of a request: one JSON line each, in a message of its own that says so. It is not stored in
-   the history, and not part of the system prompt, since its text can come from anyone who wrote to the agent.
+1. A memory belongs to a user, whom the code identifies, never the model. Without a user nothing is remembered or recalled.
+2. A recalled memory is data of a request: one JSON line each, in a separate message that describes it as data. It is not stored
+   in the history, and not part of the system prompt, since its text can come from anyone who wrote to the agent.
 """
 
 from __future__ import annotations
@@ -90,10 +89,10 @@ class Memory(NarrowHook):
             return None
         return own(event.context, self, MatchingNote).add(event, partial(self._recalled, event.context), NOTE, SOURCE)
 
-    async def _recalled(self, context: RunContext, said: str) -> str:
+    async def _recalled(self, context: RunContext, query: str) -> str:
         user = self._user_of(context)
         with billed_to(context):
-            return _lines(await self.bank.search(user, said, self._recall)) if user else ""
+            return _lines(await self.bank.search(user, query, self._recall)) if user else ""
 
     def tools(self) -> Iterable[Tool[..., Any]]:
         """Return the tools for the model."""
@@ -140,7 +139,7 @@ class Memory(NarrowHook):
         """Delete all memories of a user.
 
         Returns:
-            How many there were.
+            The number of deleted memories.
         """
         return await self.bank.forget(user)
 

@@ -14,7 +14,7 @@ class PostgresMemory(PostgresTexts, TextMemory[Connection]):
 
     Args:
         url: The database, such as `"postgresql://user:password@host/database"`.
-        embedder: The model for vectors; a database has those of one model.
+        embedder: The model for vectors; all vectors of a database must come from one model.
 
     Example:
         >>> PostgresMemory("postgresql://localhost/notes")

@@ -1,4 +1,4 @@
-"""`TextMemory`: memories in a database, the base of `SqliteMemory` and `PostgresMemory`."""
+"""`TextMemory`: memories in a database, the base class of `SqliteMemory` and `PostgresMemory`."""
 
 from __future__ import annotations
 

@@ -172,12 +172,12 @@ _FAMILIES: Final = (
     ("deepseek-", "deepseek"),
     ("grok-", "x_ai"),
 )
-"""The beginnings of model names that are used without a provider."""
+"""Prefixes of model names that are used without a provider."""
 
 
 @lru_cache(1024)
 def model_and_provider(name: str) -> tuple[str, str]:
-    """Return the provider's name for a model, and the provider; the model's name twice if it shows none.
+    """Return the provider's name for a model, and the provider; the model's name twice if it names no provider.
 
     Example:
         >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
@@ -222,7 +222,7 @@ def error_type(error: BaseException) -> str:
 
 
 def plain(text: str) -> str:
-    """Make a text encodable: half of a surrogate pair becomes its escape."""
+    """Make a text encodable: escape lone surrogates."""
     if text.isascii():
         return text
     try:

@@ -4,7 +4,7 @@ Rules:
 
 1. A call is a span (`invoke_agent`; for a workflow or hand-offs `invoke_workflow`), and so is each attempt at a model's reply
    (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
-2. A run is one trace: a call that resumes it is linked to the one before, even in another process.
+2. A run is one trace: a call that resumes it is linked to the previous call, even in another process.
 3. A tool's span is the current one while the tool's function runs, a model's while the model is called, and nowhere else.
    The span of a call that is neither sampled nor measured is current until the call ends; otherwise it costs a lookup.
 4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
@@ -153,7 +153,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
     # ---- calls
 
     def on_event(self, event: HookEvent) -> None:
-        """Begin and end the call's span, and add hooks' decisions to it."""
+        """Start and end the call's span, and add hooks' decisions to it."""
         kind = event.sealed_form
         decided = event.decision
         if decided is None and kind not in _EVENTS:
@@ -170,11 +170,11 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             self._end(trace, event)
 
     def concerns(self, reply: Msg) -> bool:
-        """Return False: verdicts of other hooks are enough, no reply is of interest by itself."""
+        """Return False: only verdicts of other hooks matter, not replies."""
         return False
 
     def _trace_of(self, event: Event) -> CallTrace | None:
-        """Return the trace of the event's call, begun with its first event. A separate turn has no call."""
+        """Return the trace of the event's call, started with its first event. A separate turn has no call."""
         frame = event.frame
         holder = own(frame.context, self, TraceOfCall)
         if holder.trace is not None:
@@ -205,10 +205,10 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         span = started(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
         if span.recording and agent.description:
             span.say({semconv.AGENT_DESCRIPTION: agent.description})
-        if here := traceparent(span.span):
-            known.run_id, known.last = frame.run_id, here
+        if parent := traceparent(span.span):
+            known.run_id, known.last = frame.run_id, parent
             if not resumes:
-                known.first = here
+                known.first = parent
         return span
 
     def _place_of(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
@@ -245,7 +245,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
     ) -> OpenSpan:
-        """Begin a span below a call's; if that is not recorded, none is created."""
+        """Start a span below a call's; if that is not recorded, none is created."""
         clock = event.frame.context.clock
         if trace is None:
             return started(self._tracer, name, clock, None, kind, attributes)
@@ -271,7 +271,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         span.note("agentflow.verdict", noted)
 
     def _record(self, span: OpenSpan, event: HookEvent) -> None:
-        """Record an event's information beside its verdict."""
+        """Record an event's information, except its verdict."""
         match event:
             case PreCall() if self._redaction is not None:
                 span.say({semconv.INPUT: self._messages(event.input_messages, event.run_id)})
@@ -304,7 +304,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             span.note("agentflow.suspended", noted)
 
     def wraps_in(self, context: RunContext) -> bool:
-        """Whether the spans or the metrics of a call's work are recorded."""
+        """Return whether the spans or the metrics of a call's work are recorded."""
         trace = own(context, self, TraceOfCall).trace
         if trace is None or not trace.idle:
             return True
@@ -331,14 +331,14 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         usage: Usage | None = None
         finish: str | None = None
         first = True
-        place = here_with(span.context)
+        variables = here_with(span.context)
         origin = AnswerOrigin() if span.recording else None
-        place.run(answer_origin.set, origin)
+        variables.run(answer_origin.set, origin)
         chunks = source.open()
         try:
             while True:
                 try:
-                    chunk = await drive(_next(chunks), place, TimeLimit(None))
+                    chunk = await drive(_next(chunks), variables, TimeLimit(None))
                 except StopAsyncIteration:
                     break
                 if first:
@@ -358,7 +358,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                 yield chunk
         except BaseException as error:  # also a cancellation: the span says how the work ended
             quietly(self._failed, span, error, event.run_id)
-            await drive(_closed(chunks), place, TimeLimit(None))
+            await drive(_closed(chunks), variables, TimeLimit(None))
             raise
         finally:
             if origin is not None:
@@ -479,7 +479,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             span.say({semconv.OUTCOME: "suspended"})
         elif isinstance(error, Exception):
             span.fail(semconv.error_type(error), self._text_of(error, run_id))
-        else:  # cancelled, interrupted, or abandoned by its reader
+        else:  # cancelled, interrupted or abandoned
             span.say({semconv.OUTCOME: "interrupted"})
 
     # ---- content

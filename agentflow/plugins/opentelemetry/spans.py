@@ -4,7 +4,7 @@ Rules:
 
 1. A span ends once, on every path: when its work ends, or when its holder is garbage-collected.
 2. The attributes are created only for spans that are recorded; metrics cover all.
-3. A failure in here (an exporter, a processor) is logged, and never fails the run.
+3. A failure of an exporter or a processor is logged, and never fails the run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class OpenSpan:
 
     @staticmethod
     def unseen(parent: OpenSpan, clock: Clock) -> OpenSpan:
-        """Return a placeholder for a span below one that is not recorded: it measures time only."""
+        """Return a placeholder for a span below an unrecorded one: it only measures time."""
         unseen = OpenSpan.__new__(OpenSpan)
         unseen.span = parent.span
         unseen.recording = False
@@ -140,7 +140,7 @@ class OpenSpan:
             log_failure("WARNING", error, _LOST, self.span)
 
     def __del__(self) -> None:
-        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may be gone
+        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may not exist
             self.over = True
             self.span.end()
 
@@ -155,7 +155,7 @@ def started(
     links: Sequence[Link] = (),
     time: float | None = None,
 ) -> OpenSpan:
-    """Begin a span.
+    """Start a span.
 
     Args:
         tracer: Creates it.
@@ -182,9 +182,9 @@ def _nanoseconds(clock: Clock) -> int:
 
 def here_with(context: Context) -> Place:
     """Copy the current context variables, with a span as the current one."""
-    place = copy_context()
-    place.run(otel_context.attach, context)
-    return place
+    copy = copy_context()
+    copy.run(otel_context.attach, context)
+    return copy
 
 
 def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
@@ -196,7 +196,7 @@ def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> 
         return None
 
 
-# ---- over the calls of a run
+# ---- across the calls of a run
 
 
 @dataclass
@@ -258,18 +258,18 @@ class TraceOfCall:
 
 
 _unseen: ContextVar[CallTrace | None] = ContextVar("agentflow_unseen_trace", default=None)
-"""The idle call whose span was made current here."""
+"""The idle call whose span is the current one."""
 
 
 def make_current(trace: CallTrace) -> None:
-    """Make the span of an idle call the current one for the rest of its task, so that nothing below it is sampled."""
+    """Make the span of an idle call the current one for the rest of its task, so that no child is sampled."""
     if _unseen.get() is not trace:
         _unseen.set(trace)
         otel_context.attach(trace.span.context)
 
 
 def is_live(provider: MeterProvider | None) -> bool:
-    """Whether a meter provider, or else the global one, may record metrics."""
+    """Return whether a meter provider, or else the global one, may record metrics."""
     found = get_meter_provider() if provider is None else provider
     return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)
 

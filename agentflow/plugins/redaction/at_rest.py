@@ -49,7 +49,7 @@ class AnonymousVault(Vault):
 
     @classmethod
     def of(cls, vault: Vault | None) -> AnonymousVault:
-        """Create one that finds the values known in a session, without changing the session's vault."""
+        """Create a vault that finds the values of a session, without changing the session's vault."""
         return cls() if vault is None else cls(_words=list(vault._words))
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
@@ -106,7 +106,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
-        case Mapping():  # verdicts have some too: the decisions of a resume
+        case Mapping():  # also in verdicts: the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
             return renamed_keys(items, {key: cleaning.text(key, replacer) for key in mapping})

@@ -62,8 +62,8 @@ class Detector:
         pattern: A regular expression of the `regex` module. Its repetitions should be limited (`{1,64}`), lookbehinds should
             cover at most 80 characters (in those without a fixed length, write letters as `[kK][eE][yY]`, or text is held back
             too long), and name groups that you refer back to.
-        check: Verifies a match, such as its check digits: returns how many of its characters are the value; 0: none, and the
-            search continues after its first character.
+        check: Verifies a match, such as its check digits: returns how many of its characters are the value; with 0, the search
+            continues after its first character.
         hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
             without it is not searched, which is ten times faster. (`re` is twice as fast without `{2}`.) Empty: no hint.
         needles: Cheaper still: lower-case texts, one of which, in any case, is in every text in which the pattern matches.
@@ -154,7 +154,7 @@ class SecretRule(NamedTuple):
 
 _GITLAB = ("pat", "dt", "rt", "cbt", "ptt", "ft", "ffct", "imt", "agent", "oas", "soat")
 _OWN_RULES = (
-    # Wider than gitleaks': tokens of other services with a well-known form, and of newer lengths.
+    # Wider than gitleaks': well-known tokens of other services, and newer lengths.
     SecretRule("secret-key", r"[sr]k[-_][A-Za-z0-9_-]{16,256}", ("sk-", "sk_", "rk-", "rk_")),
     SecretRule("github-token", r"gh[pousr]_[A-Za-z0-9]{20,255}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
     SecretRule("github-fine-grained-pat", r"github_pat_\w{20,255}", ("github_pat_",)),

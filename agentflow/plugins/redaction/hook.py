@@ -7,7 +7,7 @@ Rules:
    the same one throughout a session.
 2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back exactly as
    long as it could still become one. It is released at the end of the reply, before tool calls, before thoughts, and if the
-   model fails; if the call is cancelled, it is dropped.
+   model fails; if the call is cancelled, it is discarded.
 3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools before
    guards judge them.
 4. The session keeps what readers saw (the fold law), so it contains restored replies. A store gets only placeholders if it is
@@ -155,7 +155,7 @@ class Redaction(SideWrapper):
             return cleaning
         vault.use(self._seal)
         cleaning.begin(context.history)
-        # That of the last run has remained until now, for recorders and exporters that write after the end of a run.
+        # That of the last run was kept until now, for recorders and exporters that write after the end of a run.
         self._vaults.pop(vault.runs.get(id(self), ""), None)
         vault.runs[id(self)] = context.run_id
         self._vaults[context.run_id] = vault
@@ -185,7 +185,7 @@ class Redaction(SideWrapper):
             return RedactedFlux(source, cleaning)
         if isinstance(event, PreActing) and cleaning.vault.has_lost:
             lost = self._lost_in(event, cleaning)
-            if lost:  # it was allowed in an earlier process, and a wrapped store had only placeholders
+            if lost:  # it was allowed in an earlier process, and the store has only placeholders
                 raise Veto(self._refusal(event, lost))
         if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
             whole = event.iteration == 0

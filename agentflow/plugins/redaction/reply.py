@@ -129,7 +129,7 @@ class _RedactedReply:
         self._model: str | None = None
 
     def is_whole_and_clean(self, chunk: ModelChunk) -> bool:
-        """Return whether a first chunk is a whole reply of calls alone, without secrets, if no other chunk follows."""
+        """Return whether a first chunk, if no other follows, is a whole reply of only calls without secrets."""
         if chunk.finish_reason is None or not chunk.tool_uses or chunk.restart:
             return False
         if chunk.text or chunk.thinking or chunk.signature is not None or chunk.blocks or chunk.citations:
@@ -219,7 +219,7 @@ class _RedactedReply:
         call.arguments.append(delta.arguments)
 
     def end(self, *, failed: bool = False) -> Iterable[ModelChunk]:
-        """Return the rest; if the reply failed, without the calls."""
+        """Return the remaining chunks; if the reply failed, without the calls."""
         thinking, text = _end(self._thinking), _end(self._words)
         deltas: list[ToolUseDelta] = []
         for index, call in self._calls.items():

@@ -5,10 +5,10 @@ Rules:
 1. The same text has the same result, however it is split into chunks.
 2. Text is released as soon as nothing that follows could make it part of a secret.
 
-Libraries: `regex` reports where a pattern has begun to match at the end of a text (partial matching, which the standard
-library's `re` does not have), and holding text back needs just that. `python-stdnum` verifies check digits. detect-secrets
-reports the line of a secret, not its position in the line. Presidio finds names and places with a language model and needs
-whole sentences; pass its results as `values=`.
+Libraries: `regex` reports where a pattern begins to match at the end of a text (partial matching, which the standard library's
+`re` does not have); holding back text needs that. `python-stdnum` verifies check digits. detect-secrets reports the line of a
+secret, not its position in the line. Presidio finds names and places with a language model and needs whole sentences; pass its
+results as `values=`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, comp
 __all__ = ["SHORTEST", "Replacer", "Scanner", "StreamScanner", "contains_any", "scan"]
 
 _CONTEXT = 80
-"""The number of characters before a position that a pattern may look back on."""
+"""The number of characters that a pattern may look back from a position."""
 _PLACEHOLDER = "_p_"
 _VALUE = "_v_"
 SHORTEST = 4
@@ -61,7 +61,7 @@ class _Gates:
     __slots__ = ("_bare", "_by_hint", "_needles", "floating")
 
     def __init__(self, hints: Sequence[tuple[tuple[str, ...], str]]) -> None:
-        # One search for each: as alternatives of one pattern they would take twice as long.
+        # One search for each: alternatives of one pattern would take twice as long.
         self._bare = [re.compile(hint).search for needles, hint in hints if not needles]
         together: dict[str, tuple[str, ...]] = {}
         for needles, hint in hints:
@@ -193,7 +193,7 @@ class Scanner:
 
 
 def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
-    """Return the pattern, and one that only matches partially: its match is a beginning at the end of the text."""
+    """Return the pattern, and one that only matches partially, at the end of the text."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
     return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
 
@@ -300,7 +300,7 @@ class StreamScanner:
         return self._advance(self._pending + chunk, final=False)
 
     def end(self) -> str:
-        """Return the rest, and start over."""
+        """Return the remaining text, and start over."""
         rest = self._advance(self._pending, final=True)
         self._context = ""
         return rest

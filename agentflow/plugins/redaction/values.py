@@ -154,7 +154,7 @@ class Cleaning:
         parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
-        self._spotless.add(text)  # one part: nothing was found
+        self._spotless.add(text)  # one part: no finds
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:
@@ -287,7 +287,7 @@ class Cleaning:
         if known is not None and known[0] is msg:
             return known[1]
         cleaned = self._message(msg)
-        if self.vault.version == version:  # otherwise an earlier part may contain the value that a later one has shown
+        if self.vault.version == version:  # otherwise an earlier part may contain a value found in a later one
             messages[id(msg)] = msg, cleaned
         return cleaned
 
@@ -335,7 +335,7 @@ class Cleaning:
             version, known = vault.version, searched.last
             if known is not None and known.cleaned is view:
                 return view  # cleaned before, and unchanged since
-            ours = view.replacements is not None  # cleaned before, and maybe with more after it
+            ours = view.replacements is not None  # cleaned before, and maybe extended
             if ours and (known is None or view.replacements is not known.replacements):
                 return None
             seen = 0 if known is None else view.shared(known.cleaned if ours else known.original)
@@ -379,7 +379,7 @@ class Cleaning:
 
 
 def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return items under other keys; if two keys become equal, both items stay."""
+    """Return items under other keys; if two keys become equal, both items are kept."""
     renamed: dict[Any, Any] = {}
     for key, item in items.items():
         name = names[key]

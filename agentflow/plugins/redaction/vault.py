@@ -24,7 +24,7 @@ __all__ = ["MOST_SPOTLESS", "RedactedRequest", "Searched", "Vault"]
 MOST_SPOTLESS = 1_000
 """The number of clean texts that are kept."""
 _MOST_SCANNERS: Final = 8
-"""The number of scanners for which a session keeps what they have searched; each hook has one."""
+"""The number of scanners whose results a session keeps; each hook has one."""
 
 
 @dataclass(slots=True, repr=False)
@@ -64,7 +64,7 @@ class RedactedRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Searched:
-    """What one scanner has searched in a session. It is valid until the vault gets a new value.
+    """The results of one scanner in a session. They are valid until the vault gets a new value.
 
     Attributes:
         base: The scanner, without the values of the session.
@@ -89,7 +89,7 @@ class Searched:
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Vault:
-    """The hidden values of one session; lives in its `session_state`, and is never printed.
+    """The hidden values of one session, in its `session_state`; never printed.
 
     If a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
     rest, so that placeholders can be resolved in the next process too. Without one, placeholders of an earlier process stay
@@ -208,7 +208,7 @@ class Vault:
         Args:
             value: The value.
             kind: Its kind.
-            base: The scanner that found it; a value that it finds only in context is searched for literally from now on.
+            base: The scanner that found it; a value that it finds only in context is searched for literally afterwards.
             by_model: Whether the model wrote it.
         """
         known = self._placeholders.get(value)
@@ -235,7 +235,7 @@ class Vault:
             self._touch()
 
     def original(self, placeholder: str) -> str | None:
-        """Return the value of a placeholder; None for a foreign one: its name is then never used."""
+        """Return the value of a placeholder; None for an unknown one, whose name is then never used."""
         value = self._originals.get(placeholder)
         if value is None:
             kind, _, number = placeholder[1:-1].rpartition("-")
@@ -252,7 +252,7 @@ class Vault:
         return placeholder in self._written
 
     def searched(self, base: Scanner) -> Searched:
-        """Return what a scanner has searched in this session."""
+        """Return the results of a scanner in this session."""
         found = self._searched.get(id(base))
         if found is None or found.base is not base:
             if len(self._searched) >= _MOST_SCANNERS:  # such as one hook for each call

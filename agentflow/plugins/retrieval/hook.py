@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A passage is data of a request: one JSON line each, in a message of its own that says so. It is not stored in the
+1. A passage is data of a request: one JSON line each, in a separate message that describes it as data. It is not stored in the
    history, and not part of the system prompt, since its text can come from anyone who wrote a document.
 2. The requests of a run have the same passages, found with the user's input, at the same cost for each request.
 3. Only a passage that the model received in this run becomes a citation.
@@ -45,7 +45,7 @@ class _Found(MatchingNote):
 
 
 class Retrieve(NarrowHook):
-    """Adds passages that match the user's input to each request, and brings a tool for further searches.
+    """Adds passages that match the user's input to each request, and a tool for further searches.
 
     If an answer cites a passage by its mark, `reply.citations` has its source and text.
 

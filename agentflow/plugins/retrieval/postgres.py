@@ -15,7 +15,7 @@ class PostgresIndex(PostgresTexts, TextIndex[Connection]):
 
     Args:
         url: The database, such as `"postgresql://user:password@host/database"`.
-        embedder: The model for vectors; a database has those of one model.
+        embedder: The model for vectors; all vectors of a database must come from one model.
         longest: The maximum length of a passage, in characters.
 
     Raises:

@@ -16,11 +16,11 @@ class SqliteIndex(SqliteTexts, TextIndex[sqlite3.Connection]):
     """An `Index` in a SQLite file. A full-text search finds passages by their terms; with an embedder, those with a similar
     meaning are found too, and the two orders are combined.
 
-    The file is opened on first use, and closed by `close`, or with this object. Several processes can use it.
+    The file is opened on first use, and closed by `close` or when this object is deleted. Several processes can use it.
 
     Args:
         path: The file; created with the first document. `":memory:"` keeps all in this object.
-        embedder: The model for vectors; a file has those of one model.
+        embedder: The model for vectors; all vectors of a file must come from one model.
         longest: The maximum length of a passage, in characters.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`TextIndex`: documents in a database, the base of `SqliteIndex` and `PostgresIndex`."""
+"""`TextIndex`: documents in a database, the base class of `SqliteIndex` and `PostgresIndex`."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""`ShellApproval`: shell commands are split into parts, and each part is judged.
+"""`ShellApproval`: splits shell commands into parts, and judges each part.
 
 Rules:
 
-1. A script runs without asking only if all of it is understood, each of its parts is allowed, and no part could match a deny
-   rule.
-2. One part that matches a deny rule refuses the whole script, approved or not. In a script that is not understood, the name
-   anywhere in it does.
-3. Syntax outside the small part of the grammar that `parts` understands, and values unknown before the run, are asked
-   about.
+1. A script runs without asking only if it is fully understood, each part is allowed, and no part could match a deny rule.
+2. If one part matches a deny rule, the whole script is refused, approved or not; a script that is not understood, if it names
+   the command anywhere.
+3. The user is asked about syntax outside the subset of the grammar that `parts` understands, and about values unknown before
+   the run.
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
    match options.
 
@@ -116,7 +115,7 @@ class ShellApproval(Approval):
         return f"{use.name}: {use.input[self.argument]}"
 
     def why(self, use: ToolUseBlock) -> str:
-        """Return the doubt, or the first part that no rule allows."""
+        """Return why the script cannot be judged, or the first part that no rule allows."""
         return self._objection(self._script(use)) or super().why(use)
 
     def _script(self, use: ToolUseBlock) -> ParsedScript:
@@ -164,49 +163,49 @@ _Step: TypeAlias = Callable[[Sequence[str], int, Word], Iterable[int]]
 
 
 def _matches(rule: Sequence[str], words: Sequence[Word], step: _Step) -> bool:
-    places = _past_stars(rule, (0,))
+    positions = _past_stars(rule, (0,))
     for word in words:
-        places = _past_stars(rule, (after for place in places for after in step(rule, place, word)))
-    return len(rule) in places
+        positions = _past_stars(rule, (after for position in positions for after in step(rule, position, word)))
+    return len(rule) in positions
 
 
-def _past_stars(rule: Sequence[str], places: Iterable[int]) -> set[int]:
+def _past_stars(rule: Sequence[str], positions: Iterable[int]) -> set[int]:
     found: set[int] = set()
-    for place in places:
-        found.add(place)
-        while place < len(rule) and rule[place] in _STARS:
-            place += 1
-            found.add(place)
+    for position in positions:
+        found.add(position)
+        while position < len(rule) and rule[position] in _STARS:
+            position += 1
+            found.add(position)
     return found
 
 
-def _allowing(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
+def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
     """Match for certain: an unknown word may be an option, and a `*` does not match options, except after `--`."""
-    if place == len(rule):
+    if position == len(rule):
         return ()
-    pattern = rule[place]
+    pattern = rule[position]
     if pattern in _STARS:
         option = isinstance(word, Some) or word.startswith("-")
-        return () if option and pattern == "*" and "--" not in rule[:place] else (place,)
+        return () if option and pattern == "*" and "--" not in rule[:position] else (position,)
     if isinstance(word, Some) or (word.startswith("-") and not pattern.startswith("-")):
         return ()
     if ".." in word.split("/") and ".." not in pattern.split("/"):
         return ()  # `> out/*` is not `> out/../x`
-    return (place + 1,) if fnmatchcase(word, pattern) else ()
+    return (position + 1,) if fnmatchcase(word, pattern) else ()
 
 
-def _naming(rule: Sequence[str], place: int, word: Word) -> tuple[int, ...]:
+def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
     """Match for certain, options included."""
-    if place == len(rule):
+    if position == len(rule):
         return ()
-    if rule[place] in _STARS:
-        return (place,)
-    return (place + 1,) if isinstance(word, str) and fnmatchcase(word, rule[place]) else ()
+    if rule[position] in _STARS:
+        return (position,)
+    return (position + 1,) if isinstance(word, str) and fnmatchcase(word, rule[position]) else ()
 
 
-def _maybe_naming(rule: Sequence[str], place: int, word: Word) -> Iterable[int]:
+def _maybe_naming(rule: Sequence[str], position: int, word: Word) -> Iterable[int]:
     """Match possibly: an unknown word may be no word, or several."""
-    return range(place, len(rule) + 1) if isinstance(word, Some) else _naming(rule, place, word)
+    return range(position, len(rule) + 1) if isinstance(word, Some) else _naming(rule, position, word)
 
 
 class _DenyRule:
@@ -233,8 +232,8 @@ class _DenyRule:
 
 
 def _forms(part: Part) -> list[tuple[Word, ...]]:
-    """Return the forms of a command for deny rules: as it is, without assignments, by its name without the path; for a file,
-    its real path."""
+    """Return the forms of a command for deny rules: unchanged, without assignments, without the path; for a file, its real
+    path."""
     words = part.words
     while len(words) > 1 and isinstance(words[0], str) and re.match(r"\w+=", words[0]):
         words = words[1:]

@@ -1,4 +1,4 @@
-"""Splits a shell script, in a small part of the grammar, into the commands it runs and the files it opens.
+"""Split a shell script, in a subset of the grammar, into the commands it runs and the files it opens.
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
    `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash read these alike. A script
    with anything else cannot be judged.
 2. tree-sitter's bash grammar finds the tokens. Each must have a form that a shell cannot read in another way, with only blanks
-   and known operators between them: a misparse makes the script one that cannot be judged, and no command is overlooked.
+   and known operators between them: after a misparse the script cannot be judged, and no command is overlooked.
 3. A command that runs another one (`timeout 5 make`) is judged as that command, if only plain arguments precede it.
 4. A word with an expansion may become anything: an option, several words, or none.
 """
@@ -168,7 +168,7 @@ def read_script(script: str, shell: Shell = "bash") -> ParsedScript:
 
 
 class _DoubtError(Exception):
-    """A part of the script is not understood for certain."""
+    """A part of the script is not understood with certainty."""
 
     def __init__(self, text: str, why: str) -> None:
         super().__init__(f"{text!r}: {why}")
