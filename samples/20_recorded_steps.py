@@ -1,4 +1,4 @@
-"""A workflow that calls plain functions as recorded steps, and a hand-off with a typed input.
+"""A workflow that calls plain functions as recorded steps, and a handoff with a typed input.
 
 A function's step runs once: if the workflow pauses, it continues with the recorded result.
 """
