@@ -19,7 +19,7 @@ __all__ = ["ag_ui"]
 
 
 def ag_ui(service: Service) -> Sequence[BaseRoute]:
-    """Return the route of AG-UI. The protocol's package is loaded with the first request."""
+    """Return the route of AG-UI. The protocol's package is imported on the first request."""
     routes = _Routes(service, Chats(service, "ag-ui"))
     return [Route("/agents/{agent}/ag-ui", routes.run, methods=["POST"])]
 
@@ -30,7 +30,7 @@ class _Routes:
     chats: Chats
 
     async def run(self, request: Request) -> Any:
-        """Start a run, or read it, and stream its events."""
+        """Start or find a run, and stream its events."""
         body = await read_body(request, _input_model(), self.service.limits)
         owner, place = session_of(request, self.service, body.thread_id)
         chat = await self.chats.open(owner, place, agui.request_of(body))

@@ -92,7 +92,7 @@ class _ChatRoutes:
         return stream_of(request, self.service, chat, ChunkStream(chat, continued).chunks(), HEADERS)
 
     async def reconnect(self, request: Request) -> Any:
-        """Stream the run that works on a chat, from its beginning; 204 if there is none."""
+        """Stream a chat's current run, from its beginning; 204 if there is none."""
         _, place = session_of(request, self.service, request.path_params["chat"])
         chat = await self.chats.running(place)
         if chat is None:

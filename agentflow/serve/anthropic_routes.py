@@ -152,8 +152,8 @@ def _request(body: _Body) -> ModelRequestData:
     names: dict[str, str] = {}
     results: list[ToolResultBlock] = []
     for message in body.messages:
-        said = message.content
-        blocks: list[Json] = [{"type": "text", "text": said}] if isinstance(said, str) else said
+        text = message.content
+        blocks: list[Json] = [{"type": "text", "text": text}] if isinstance(text, str) else text
         content: list[ContentBlock] = []
         if results:
             data.messages.append(Msg.tool(results))

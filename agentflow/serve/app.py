@@ -44,14 +44,14 @@ STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic, ag_ui, ai_sdk)
 class App:
     """Serves agents over HTTP: runs with their events, decisions, and sessions; an ASGI application.
 
-    Without `auth`, only requests from this machine are admitted. Pass `lifespan` to the application that mounts it, so
-    that a shutdown leaves runs in a state that the next process continues.
+    Without `auth`, only requests from this machine are admitted. Pass `lifespan` to the application that mounts it, so that the
+    next process can continue runs after a shutdown.
 
     Args:
         agents: An agent, or several with different names. Workers run the calls of a `DurableAgent`, and any number of
             processes can serve it.
-        store: The store of all sessions; by default each agent's own, or the process's memory. Not for durable agents,
-            which have one.
+        store: The store of all sessions; by default each agent's own, or the process's memory. Not for durable agents, which
+            have their own.
         auth: Returns the id of a request's user, or None (401). No user sees the sessions and runs of another.
         limits: The limits on sizes, times and concurrency.
         view: The data that clients receive.
@@ -59,7 +59,7 @@ class App:
         origins: Origins of other sites with pages that use the server, such as `"https://example.com"`.
         routes: The route modules; `STANDARD` by default.
         ui: Whether to serve the web chat at `/`; its files are public, all data requires `auth`.
-        resume: Whether to continue, at the start, the runs that the last process left. No other process should be
+        resume: Whether to continue, at startup, the runs that the last process left unfinished. No other process should be
             working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).
         shutdown_seconds: Seconds for running calls at a shutdown; it should be below the server's own limit.
 
@@ -85,10 +85,10 @@ class App:
         resume: bool = False,
         shutdown_seconds: float = 20.0,
     ) -> None:
-        given = [agents] if isinstance(agents, Agent | HasWorkers) else list(agents)
+        all_agents = [agents] if isinstance(agents, Agent | HasWorkers) else list(agents)
         if isinstance(hosts, str) or isinstance(origins, str):
             raise UsageError("App: hosts= and origins= take lists: hosts=['chat.example.com'].")
-        self.service = Service(given, store, limits or Limits(), view or View())
+        self.service = Service(all_agents, store, limits or Limits(), view or View())
         self.authenticates = auth is not None
         self._resume = resume
         self._shutdown_seconds = shutdown_seconds
@@ -115,7 +115,7 @@ class App:
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
         """Serve while the block runs: pass it as `lifespan=` of the application that mounts this one.
 
-        At a shutdown, no run begins, running ones stop at a safe point, and their streams end with the outcome `parked`.
+        At shutdown, no new run starts, running ones stop at a safe point, and their streams end with the outcome `parked`.
         """
         service = self.service
         resuming: asyncio.Task[None] | None = None

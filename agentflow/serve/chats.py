@@ -2,10 +2,10 @@
 
 Rules:
 
-1. The session is the server's. Pages send their whole conversation. The server takes only the user's new messages at its
-   end, recognised by their ids, and the answers to pending calls.
-2. If a page sends its last messages again, without a reply after them, the user retries or has edited them: the call that
-   they began is removed from the session, and a new one begins.
+1. The session is the server's. Pages send their whole conversation. The server uses only the user's new messages at its end,
+   recognised by their ids, and the answers to pending calls.
+2. If a page sends its last messages again, without a reply after them, the user retries or has edited them: the call that they
+   started is removed from the session, and a new one starts.
 3. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
    continues it. A result can only answer such a call; all other calls need a decision.
 4. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
@@ -49,7 +49,7 @@ class ChatRequest:
         run_id: The run's id, chosen by the page.
         messages: The user's messages at the end of the conversation.
         earlier: The ids of the user's messages before them.
-        decide: Returns the page's decision of a call that waits; None if it has none.
+        decide: Returns the page's decision about a waiting call; None if it has none.
         results: Results of the page's tools, as they return them, by the calls' ids.
         answers: Whether it answers pending calls. If so, its last messages are not a retry.
         system: Instructions in addition to the agent's own.
@@ -80,7 +80,7 @@ class Chat:
 
     @property
     def announced(self) -> frozenset[str]:
-        """The calls that waited when it began: the page knows them from the run before."""
+        """The calls that waited when it began: the page knows them from the previous run."""
         return frozenset(waits.id for waits in self.run.waited)
 
     @property
@@ -110,7 +110,7 @@ class Chats:
         self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
     async def open(self, owner: str, place: StoredSession, request: ChatRequest) -> Chat:
-        """Start the run of a request, or continue the session; a run that exists is only read.
+        """Start the run of a request, or continue the session; an existing run is only read.
 
         Raises:
             Refusal: The request is invalid, or does not match the state of the session.
@@ -148,8 +148,8 @@ class Chats:
                 side=ClientSide(request.system, request.tools),
             )
         )
-        given = [*request.earlier, *[msg.id for msg in request.messages if msg.id in known]]
-        if given != known:
+        ids = [*request.earlier, *[msg.id for msg in request.messages if msg.id in known]]
+        if ids != known:
             self._histories[run] = (*history, *new)
         return self._chat(run)
 
@@ -157,7 +157,7 @@ class Chats:
         return Chat(run, self._histories.get(run))
 
     async def _settled(self, place: StoredSession) -> None:
-        """Wait a moment for a run that the page has just stopped: its next request may overtake the disconnect."""
+        """Wait briefly for a run that the page has just stopped: its next request may overtake the disconnect."""
         run = await self.service.working(place)
         if run is not None and run.end is None:
             with suppress(TimeoutError):
@@ -166,7 +166,7 @@ class Chats:
                         pass
 
     async def running(self, place: StoredSession) -> Chat | None:
-        """Return the run that works on a session."""
+        """Return a session's current run."""
         run = await self.service.working(place)
         return None if run is None or run.end is not None else self._chat(run)
 
@@ -184,12 +184,12 @@ class Chats:
         if not all(msg.text.strip() or msg.data for msg in new):
             raise Refusal(422, "invalid_body", "The message is empty.")
         own = {tool.name for tool in place.agent.tools}
-        if taken := [spec.name for spec in request.tools if spec.name in own]:
-            raise Refusal(422, "tool_exists", f"The agent has tools named {taken} of its own. Rename yours.")
+        if conflicts := [spec.name for spec in request.tools if spec.name in own]:
+            raise Refusal(422, "tool_exists", f"The agent has tools named {conflicts} of its own. Rename yours.")
 
 
 def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, Resolution]:
-    """Return the answers to the calls that wait.
+    """Return the answers to the waiting calls.
 
     Raises:
         Refusal: Some are missing.
@@ -223,7 +223,7 @@ def stream_of(
     chunks: AsyncGenerator[bytes | None],
     headers: Mapping[str, str] = EMPTY,
 ) -> Any:
-    """Return the response that streams a run. A disconnect interrupts the run, or with `?on_disconnect=continue` does not."""
+    """Return the response that streams a run. A disconnect interrupts the run, unless `?on_disconnect=continue` is set."""
     run = chat.run
     continues = request.query_params.get("on_disconnect") == "continue"
 

@@ -2,13 +2,12 @@
 
 Rules:
 
-1. A web process keeps nothing of a run. Workers write its events to the database, numbered without gaps; a connection reads
+1. A web process stores nothing about a run. Workers write its events to the database, numbered without gaps; a connection reads
    them from there, at the pace of its client.
-2. The id of a sent event is a position: the call of the run, the number of its stored event, and a stage. From it every
-   process continues with the same events.
-3. A call ends for clients when its result is stored. The end is read from the result, so it is there if the last events
-   are not.
-4. When another worker takes a run over, the text of the current reply is discarded, and what it had already stored follows.
+2. The id of a sent event is a position: the call of the run, the number of its stored event, and a stage. Every process can
+   continue from it with the same events.
+3. A call ends for clients when its result is stored. The end is read from the result, so it does not depend on the last events.
+4. When another worker takes over a run, the text of the current reply is discarded, and its stored events follow.
 5. A run belongs to the owner of its session, which is the first part of the session's id. For all others it does not exist.
 """
 
@@ -89,12 +88,12 @@ class _Position:
 
 
 class DurableRun:
-    """A run of a durable agent, as it was when the request arrived.
+    """A snapshot of a durable agent's run, taken when the request arrived.
 
     Args:
         id: Its id.
         calls: Its calls.
-        of: What belongs to all runs.
+        of: The shared state of all runs.
         number: The number of the call that counts as its last one.
     """
 
@@ -106,7 +105,7 @@ class DurableRun:
         self.agent = of.agents[calls[0].agent].agent
         self.number = number or len(calls)
         self._calls = calls
-        self._of = of
+        self._shared = of
         self._client = of.agents[calls[0].agent].client
 
     @property
@@ -134,17 +133,17 @@ class DurableRun:
     def at(self, number: str) -> DurableRun | None:
         """Return the run with the call of a number as its last one; None if it has none."""
         numbers = [str(n) for n in range(1, len(self._calls) + 1)]
-        return DurableRun(self.id, self._calls, self._of, int(number)) if number in numbers else None
+        return DurableRun(self.id, self._calls, self._shared, int(number)) if number in numbers else None
 
     def _end_of(self, call: CallRecord) -> EndEvent | None:
         if isinstance(call.result, Reply):
-            return self._of.view.of_reply(call.result)
+            return self._shared.view.of_reply(call.result)
         return None if call.result is None else EndEvent(outcome="failed", reference=self.id)
 
     def interrupt(self, reason: str = "interrupted") -> bool:
-        """End its current call, soon; return whether there was one."""
+        """Request the end of its current call; return whether there was one."""
         if self.end is None:
-            self._of.soon(self._client.cancel(self.id, reason))
+            self._shared.soon(self._client.cancel(self.id, reason))
         return self.end is None
 
     async def steer(self, text: str) -> None:
@@ -174,11 +173,11 @@ class DurableRun:
         return self._read(position)
 
     def read(self) -> AsyncGenerator[Numbered | None]:
-        """Yield its events from the first one, as `after`."""
+        """Yield its events from the first one, like `after`."""
         return self._read(_Position())
 
     def read_call(self) -> AsyncGenerator[Numbered | None]:
-        """Yield the events of the last call only, as `read`."""
+        """Yield the events of the last call only, like `read`."""
         return self._read(_Position(self.number - 1), until=self.number)
 
     async def _read(
@@ -195,7 +194,7 @@ class DurableRun:
     async def _follow(self, at: _Position, until: int | None) -> AsyncGenerator[Numbered | None]:
         """Yield the events after a position, to the end of a call (by default the last one), and move it."""
         async with self._client.watching(self.id) as watch:
-            while not self._of.closed:
+            while not self._shared.closed:
                 if at.stage == _ENDED:
                     at.call, at.stage = at.call + 1, _STARTED
                     start = StartEvent(run=self.id, agent=self.agent.name, session=self.public_session)
@@ -209,7 +208,7 @@ class DurableRun:
                     yield _numbered(str(at), end, last=last)
                     if last:
                         return
-                elif at.passed or await watch.wait(at.call, at.seq, self._of.limits.heartbeat):
+                elif at.passed or await watch.wait(at.call, at.seq, self._shared.limits.heartbeat):
                     if at.passed or watch.ended:
                         self._calls = await self._client.calls(self.id)
                         at.passed = False
@@ -245,14 +244,14 @@ class DurableRun:
     def _shown(self, event: RunEvent, at: _Position) -> Public | None:
         if event.type == "RunTaken":
             return TextEvent(text="", restart=True) if at.stage == _RUNNING else None
-        if event.type == "SessionState" and self._of.view.state:
-            return self._of.view.of_saved(dict(cast("Mapping[str, Any]", event.data["values"])))
+        if event.type == "SessionState" and self._shared.view.state:
+            return self._shared.view.of_saved(dict(cast("Mapping[str, Any]", event.data["values"])))
         try:
-            made = None if event.type == _DAMAGED else _hook_event(event)
+            view = None if event.type == _DAMAGED else _hook_event(event)
         except (StoreError, ValueError, TypeError, LookupError) as error:
             log_failure("WARNING", error, "the stored event {} of run {} is skipped", event.seq, self.id)
             return GapEvent()
-        return GapEvent() if event.type == _DAMAGED else None if made is None else self._of.view.of_event(made)
+        return GapEvent() if event.type == _DAMAGED else None if view is None else self._shared.view.of_event(view)
 
 
 class DurableCalls:
@@ -260,11 +259,11 @@ class DurableCalls:
 
     Args:
         agents: The agents, by name.
-        limits: The limits; those on runs hold for all processes together.
+        limits: The limits; those on runs apply to all processes together.
         view: The data that clients receive.
 
     Attributes:
-        closed: Whether the server is shutting down: nothing begins, and streams end, to be continued at another process.
+        closed: Whether the server is shutting down: no run starts, and streams end, to be continued at another process.
     """
 
     def __init__(self, agents: Mapping[str, HasWorkers], limits: Limits, view: View) -> None:
@@ -288,7 +287,7 @@ class DurableCalls:
         run_id = call.run_id or f"run_{secrets.token_urlsafe(16)}"
         if call.run_id is None or await self.find(call.owner, run_id) is None:
             waiting = await self._waiting()
-            if not any(run.run_id == run_id for run in waiting):  # else a repeated request has just started it
+            if not any(run.run_id == run_id for run in waiting):  # otherwise a repeated request has just started it
                 if call.waiting:
                     raise Refusal(409, "suspended", "The session waits for decisions: resume it.")
                 self._check_room(call.owner, request.session, waiting)
@@ -297,7 +296,7 @@ class DurableCalls:
             await stored(self.agents[request.agent].client.start(request))
         except UsageError as error:
             raise Refusal(409, "key_in_use", "This id belongs to another call.") from error
-        return await self._found(run_id)
+        return await self._reread(run_id)
 
     def _check_room(self, owner: str, session: str, waiting: Sequence[ListedRun]) -> None:
         limits = self.limits
@@ -322,9 +321,9 @@ class DurableCalls:
         return [(one.client, [name]) for name, one in self.agents.items()]
 
     async def working(self, session: str) -> DurableRun | None:
-        """Return the run that is queued for a session, or works on it."""
+        """Return the run that is queued for a session or is working on it."""
         found = next((run.run_id for run in await self._waiting() if run.session == session), None)
-        return None if found is None else await self._found(found)
+        return None if found is None else await self._reread(found)
 
     async def _decide(self, call: ServedCall, request: Request) -> DurableRun:
         place = call.place
@@ -334,15 +333,15 @@ class DurableCalls:
         added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(place.stored, msg))]
         try:
             await stored(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
-        except BaseException as error:  # a cancellation too: the messages belong to these decisions
+        except BaseException as error:  # including cancellation: the messages belong to these decisions
             await stored(client.withdraw(place.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
             raise
-        return await self._found(run_id)
+        return await self._reread(run_id)
 
     async def with_key(self, owner: str, place: StoredSession, key: str) -> DurableRun | None:
-        """Return the run that a request has started or continued under an id of its own; the session must be loaded."""
+        """Return the run that a request with its own id has started or continued; the session must be loaded."""
         last = full_session(place.agent.session(place.stored)).machine.run_id
         run = await self.find(owner, key) or await self.find(owner, last)
         return None if run is None else run.with_key(key)
@@ -357,7 +356,7 @@ class DurableCalls:
                 return DurableRun(run_id, calls, self)
         return None
 
-    async def _found(self, run_id: str) -> DurableRun:
+    async def _reread(self, run_id: str) -> DurableRun:
         for client, _ in self._clients():
             calls = await stored(client.calls(run_id))
             if calls and calls[0].agent in self.agents:
@@ -388,13 +387,13 @@ class DurableCalls:
         return found
 
     def end_streams(self) -> None:
-        """Begin no run, and end the streams: their clients continue at another process."""
+        """Stop starting runs, and end the streams: their clients continue at another process."""
         self.closed = True
         for one in self.agents.values():
             one.client.release()
 
     def soon(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run work that a client does not wait for."""
+        """Run work in the background."""
 
         async def attempt() -> None:
             try:
@@ -434,10 +433,10 @@ def digest(*parts: str) -> str:
 
 
 def _check_arguments(agent: Agent[Any], call: ServedCall) -> None:
-    """Refuse edited arguments that do not fit: in a worker they would end the run.
+    """Refuse invalid edited arguments: in a worker they would end the run.
 
     Raises:
-        Refusal: Some do not fit.
+        Refusal: Some are invalid.
     """
     tools = {tool.name: tool for tool in agent.tools}
     for waits in call.waiting:

@@ -2,11 +2,10 @@
 
 Rules:
 
-1. A request with an unexpected Host is refused first, so no page elsewhere can reach a server on this machine (DNS
-   rebinding).
+1. A request with an unexpected Host is refused first, so no foreign page can reach a server on this machine (DNS rebinding).
 2. A request from a page of another site is refused, unless its origin is listed; then the browser may read the response.
 3. Without authentication only this machine is served.
-4. The user comes from `auth` alone, never from a path or a body. An `auth` that fails refuses the request.
+4. Only `auth` determines the user, never a path or a body. If `auth` fails, the request is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def host_name(host: str) -> str:
 
 
 def is_cross_site(headers: Headers, origins: Sequence[str] = ()) -> bool:
-    """Return whether a page of another site makes the request, other than by opening a link.
+    """Return whether a page of another site sent the request, other than by opening a link.
 
     Args:
         headers: The request's headers.
@@ -75,8 +74,8 @@ def bearer_tokens(users: Mapping[str, str]) -> Auth:
     known = [(token.encode(), user) for token, user in users.items()]
 
     async def auth(request: Request) -> str | None:
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        sent = (given.strip() if kind.lower() == "bearer" else request.headers.get("x-api-key", "")).encode()
+        kind, _, credentials = request.headers.get("authorization", "").partition(" ")
+        sent = (credentials.strip() if kind.lower() == "bearer" else request.headers.get("x-api-key", "")).encode()
         found = [user for token, user in known if hmac.compare_digest(token, sent)]  # all, in constant time
         return found[0] if found else None
 
@@ -186,12 +185,12 @@ def _secure(headers: MutableHeaders, allowed: str) -> None:
 
 
 def _preflight(headers: Headers) -> Response:
-    asked = headers.get("access-control-request-headers", "")
+    requested = headers.get("access-control-request-headers", "")
     return Response(
         status_code=204,
         headers={
             "Access-Control-Allow-Methods": "GET, POST, DELETE",
-            "Access-Control-Allow-Headers": asked,
+            "Access-Control-Allow-Headers": requested,
             "Access-Control-Max-Age": "600",
         },
     )

@@ -30,9 +30,9 @@ class Limits:
         heartbeat: Seconds without an event after which a stream sends a comment, so that no proxy closes it.
         idle: Seconds without an event after which a stream is closed; the run is not affected.
         send_seconds: Seconds that a client may take to accept data; then its stream is closed.
-        buffer: Events of a run that are kept for clients that reconnect.
+        buffer: Events of a run to keep for clients that reconnect.
         buffer_bytes: Bytes of these events.
-        kept: Finished runs of which the events are kept.
+        kept: Finished runs whose events are kept.
         kept_seconds: Seconds for which they are kept.
         retry_after: Seconds that the `Retry-After` header of a refusal names.
 

@@ -1,13 +1,13 @@
-"""Agents in the role of models: the part that the OpenAI and Anthropic routes share.
+"""Agents used as models: the part that the OpenAI and Anthropic routes share.
 
 Rules:
 
 1. The client sends the whole conversation with each request, so nothing is stored. A conversation that waits for a client's
    tool, or that `previous_response_id` can continue, is kept in memory: the last ones, for their owner.
-2. A call of a client's tool suspends the run, and its result continues a copy of the kept conversation. So the same request
-   can be repeated. Several calls come one by one.
+2. A call of a client's tool suspends the run, and its result continues a copy of the kept conversation. So the same request can
+   be repeated. Several calls are sent one by one.
 3. A durable agent's conversation is a session of its store, and the ids that a client gets name the run and its call. A result
-   continues the run itself; repeated, it reads the same call.
+   continues the run itself; if it is repeated, it reads the same call.
 4. The text of all rounds is one answer, with an empty line between two rounds.
 """
 
@@ -55,7 +55,7 @@ class ClientCall:
 
 @dataclass(kw_only=True)
 class ModelRequestData:
-    """A request to an agent in the role of a model.
+    """A request to an agent used as a model.
 
     Attributes:
         agent: The agent's name.
@@ -122,23 +122,23 @@ class ModelCalls:
                 404, "model_not_found", f"There is no model {request.agent!r:.80}. GET /v1/models lists them."
             )
         own = {tool.name for tool in agent.tools}
-        if taken := [spec.name for spec in request.tools if spec.name in own]:
-            raise bad_request(f"The agent has tools named {taken} of its own. Rename yours.")
+        if conflicts := [spec.name for spec in request.tools if spec.name in own]:
+            raise bad_request(f"The agent has tools named {conflicts} of its own. Rename yours.")
         for msg in request.messages:
             if len(msg.text) > self.service.limits.message:
                 raise Refusal(413, "message_too_long", f"At most {self.service.limits.message} characters a message.")
         side = ClientSide(request.system, request.tools, request.options)
         token = secrets.token_hex(8)
         durable = agent.name not in self.service.agents
-        place = StoredSession(agent, "", f"{owner}.{agent.name}.~{token}")  # the id of no user's session
+        place = StoredSession(agent, "", f"{owner}.{agent.name}.~{token}")  # not the id of a user's session
         call = ServedCall(owner=owner, place=place, run_id=f"model_{token}", side=side)
         if not request.results:
-            history, given = _split(request)
+            history, messages = _split(request)
             if durable:
                 await self._store(owner, request.previous, history, place)
-                return await self.service.open(replace(call, input=given))
+                return await self.service.open(replace(call, input=messages))
             session = self._copy(owner, request.previous) if request.previous else _fresh(history)
-            return await self.service.open(replace(call, input=given), session)
+            return await self.service.open(replace(call, input=messages), session)
         key = _key(request.previous or next(iter(request.results)).rpartition("_")[0])
         if durable:
             return await self._answer(owner, key, request.results, call)
@@ -162,7 +162,7 @@ class ModelCalls:
     # ---- conversations of durable agents, which are sessions of the store
 
     async def _store(self, owner: str, previous: str | None, history: Sequence[Msg], place: StoredSession) -> None:
-        """Store what precedes a call in its session."""
+        """Store the messages before a call in its session."""
         if previous is not None:
             run = await self._stored_run(owner, _key(previous), place.agent)
             if run.reply is None or run.reply.pending:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the plain routes, made of the models that the routes use."""
+"""The OpenAPI document of the plain routes, generated from the models that the routes use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["OPERATIONS", "Operation", "openapi"]
 
 
 class Operation(NamedTuple):
-    """A route as the document describes it.
+    """The description of a route in the document.
 
     Attributes:
         method: The HTTP method.
@@ -109,7 +109,7 @@ OPERATIONS: Final = (
     ),
     Operation("post", f"{_SESSION}/fork", "fork_session", "Copy a session.", 201, returns=SessionCopy, body=ForkBody),
 )
-"""The plain routes, as the document describes them."""
+"""The descriptions of the plain routes."""
 
 
 class ErrorDetail(BaseModel):

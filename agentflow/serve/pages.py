@@ -1,4 +1,4 @@
-"""What the pages of this package share: scripts, types of files, and the content security policy."""
+"""The common parts of this package's pages: scripts, file types, and the content security policy."""
 
 from __future__ import annotations
 

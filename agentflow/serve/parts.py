@@ -1,10 +1,10 @@
-"""The parts of a reply that a page shows: the events of a run as texts, thinking and calls that are opened and closed.
+"""The parts of a reply on a page: the events of a run as texts, thinking and calls that are opened and closed.
 
-The protocols of pages have this in common; `agui/output.py` and `ai_sdk_stream.py` only encode it. Rules:
+The protocols of pages share this; `agui/output.py` and `ai_sdk_stream.py` only encode it. Rules:
 
-1. At most one text or thinking is open. It is closed before anything else, and before the end.
-2. A call is opened once, has its arguments once, and has them before its result, its question and the end.
-3. Protocols have no way to take back text: if a reply has another text than the page has received, `wrong` is set.
+1. At most one text or thinking part is open. It is closed before any other part, and before the end.
+2. A call is opened once, and gets its arguments once, before its result, its question and the end.
+3. Protocols cannot retract text: if a reply's text differs from that of the page, `wrong` is set.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class PageParts:
 
     Args:
         prefix: The beginning of the parts' ids.
-        calls: The ids of the calls that the page has from the run before.
+        calls: The ids of the calls that the page has from the previous run.
 
     Attributes:
         calls: The names of the calls that the page has, by id; None if their arguments are complete.
-        wrong: Whether the page received another text than that of the last reply.
+        wrong: Whether the page received a text that differs from the last reply.
         changed: Whether the page has a text that is not the run's.
     """
 
@@ -71,7 +71,7 @@ class PageParts:
         self._count = 0
         self._open: Literal["text", "thinking"] | None = None
         self._text = ""  # of the current reply
-        self._last = ""  # the text of the reply before
+        self._last = ""  # the text of the previous reply
 
     @property
     def id(self) -> str:
@@ -84,7 +84,7 @@ class PageParts:
         return self.id
 
     def changes(self, event: Public) -> Iterator[PageChange]:
-        """Yield the changes that an event makes, and the event itself if there is more to it."""
+        """Yield the changes caused by an event, and the event itself if the protocol needs it."""
         match event:
             case TextEvent(text=text, restart=restart):
                 if restart:
@@ -107,7 +107,7 @@ class PageParts:
                 yield from self._tool(event)
             case ToolOutputEvent(id=key):
                 yield from self._close()
-                if key in self.calls:  # else it began in a gap
+                if key in self.calls:  # otherwise it began in a gap
                     yield event
             case EndEvent(text=text, questions=questions):
                 yield from self._close()
@@ -149,22 +149,24 @@ class PageParts:
         running = event.state == "running"
         if event.state == "suspended" or (running and event.name is None):
             return  # the question, or the result, has what is missing
-        given = event.input if running else event.input or {}
-        yield from self._call(event.id, event.name or event.label or "tool", event.label, given)
+        arguments = event.input if running else event.input or {}
+        yield from self._call(event.id, event.name or event.label or "tool", event.label, arguments)
         if not running:
             yield event
 
-    def _call(self, key: str, name: str, label: str | None, given: Mapping[str, Any] | None) -> Iterator[PageChange]:
+    def _call(
+        self, key: str, name: str, label: str | None, arguments: Mapping[str, Any] | None
+    ) -> Iterator[PageChange]:
         if key not in self.calls:
             self.calls[key] = name
             yield PageCall(key, name, label)
-        if given is not None and self.calls[key] is not None:
+        if arguments is not None and self.calls[key] is not None:
             self.calls[key] = None
-            yield PageCall(key, name, label, given)
+            yield PageCall(key, name, label, arguments)
 
 
 def failure_text(event: EndEvent) -> str | None:
-    """Return what a page should say about a run without a reply; None if it has one."""
+    """Return the page's text for a run without a reply; None if it has one."""
     if event.outcome == "failed":
         return f"The run failed (reference {event.reference})."
     return "The server is restarting; the run continues afterwards." if event.outcome == "parked" else None

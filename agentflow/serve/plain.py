@@ -34,7 +34,7 @@ __all__ = [
     "plain",
 ]
 
-_PAGE = 200  # the most sessions of one answer
+_PAGE = 200  # the maximum number of sessions in a response
 
 
 class AgentInfo(Public):
@@ -120,7 +120,7 @@ def plain(service: Service) -> Sequence[BaseRoute]:
 
 @dataclass(frozen=True)
 class PlainRoutes:
-    """The handlers of the plain routes. Each determines the owner first, and looks only among the owner's things."""
+    """The handlers of the plain routes. Each determines the owner first, and uses only the owner's runs and sessions."""
 
     service: Service
 
@@ -131,7 +131,7 @@ class PlainRoutes:
 
     async def start(self, request: Request) -> Response:
         """Start a run, which continues without a client."""
-        return self._begun(request, await self._call(request))
+        return self._accepted(request, await self._call(request))
 
     async def call(self, request: Request) -> Response:
         """Run a call while the client waits; a disconnect interrupts it."""
@@ -163,7 +163,7 @@ class PlainRoutes:
         run = await self._run(request)
         events = run.after(request.headers.get("last-event-id"))
         if events is None:
-            return Response(status_code=204)  # an EventSource does not reconnect then
+            return Response(status_code=204)  # tells an EventSource not to reconnect
         return self._stream(run, events, interrupts=False)
 
     def _stream(self, run: ServedRun, events: AsyncGenerator[Numbered | None], *, interrupts: bool) -> Any:
@@ -224,7 +224,7 @@ class PlainRoutes:
         """Continue a session with decisions, or after a restart."""
         place = self._session(request)
         body = await read_body(request, ResumeBody, self.service.limits)
-        return self._begun(request, await self.service.resume(owner_of(request.scope), place, body.decisions))
+        return self._accepted(request, await self.service.resume(owner_of(request.scope), place, body.decisions))
 
     async def fork(self, request: Request) -> Response:
         """Copy a session."""
@@ -246,7 +246,7 @@ class PlainRoutes:
         named = request.path_params
         return self.service.session(owner_of(request.scope), named["agent"], named["session"])
 
-    def _begun(self, request: Request, run: ServedRun) -> Response:
+    def _accepted(self, request: Request, run: ServedRun) -> Response:
         base = request.scope.get("root_path", "").rstrip("/")
         return _json(self._info(run), 202, {"Location": f"{base}/runs/{run.id}"})
 
@@ -255,7 +255,7 @@ class PlainRoutes:
 
 
 async def _drain(run: ServedRun) -> EndEvent | None:
-    """Read a run to its end, and return it; None if the stream ends before, because the server stops."""
+    """Read a run to its end, and return that; None if the stream ends before, because the server stops."""
     end: EndEvent | None = None
     async with aclosing(run.read()) as events:
         async for event in events:

@@ -2,9 +2,9 @@
 
 Routes see a run as a `ServedRun`: a `Run` of this process, or a `DurableRun` of workers (`durable_runs.py`). Rules:
 
-1. `Runs` owns each running call: its task, its slot and its events. Clients come and go; they only read `Run.read`.
-2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that asks for earlier ones gets
-   a `gap`.
+1. `Runs` owns each running call: its task, its slot and its events. Clients only read `Run.read`.
+2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that requests earlier ones gets a
+   `gap`.
 3. A run belongs to one owner. For all others it does not exist.
 4. A run that waits for a decision keeps its events. When it continues, their numbers continue.
 """
@@ -71,16 +71,16 @@ class StoredSession:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedCall:
-    """A call that a route wants, wherever it runs.
+    """A call that a route requests, wherever it runs.
 
     Attributes:
-        owner: The key of the user to whom it belongs.
+        owner: The user's key.
         place: Its session.
         input: The message or messages; if it continues a run, those that follow the results of its round.
         decisions: The decisions with which it continues a run.
         waiting: The calls that the session waits for.
         run_id: The run's id, if the route chose one.
-        side: What the client adds to the agent.
+        side: The client's additions to the agent.
     """
 
     owner: str
@@ -93,7 +93,7 @@ class ServedCall:
 
 
 class ServedRun(Protocol):
-    """A run, as routes see it."""
+    """The interface of runs for routes."""
 
     @property
     def id(self) -> str:
@@ -102,7 +102,7 @@ class ServedRun(Protocol):
 
     @property
     def owner(self) -> str:
-        """The key of the user to whom it belongs."""
+        """The user's key."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class ServedRun(Protocol):
         ...
 
     def interrupt(self, reason: str = "interrupted") -> bool:
-        """End its last call, soon; return whether there was one."""
+        """Request the end of its last call; return whether there was one."""
         ...
 
     async def cancel(self, reason: str) -> bool:
@@ -165,7 +165,7 @@ class RunRequest:
     """A call to start in this process.
 
     Attributes:
-        owner: The key of the user to whom it belongs.
+        owner: The user's key.
         agent: The agent.
         session: The session.
         public_session: The session's id for its owner.
@@ -188,7 +188,7 @@ class Run:
 
     Args:
         id: The run's id.
-        call: The call with which it began.
+        call: Its first call.
         limits: The limits of its buffer.
 
     Attributes:
@@ -220,7 +220,7 @@ class Run:
         self._bytes = 0
         self._next = 1  # the number of the next event
         self._waiting: set[asyncio.Future[bool]] = set()
-        self._changed_at = 0.0  # when the last event or heartbeat was, by the loop's clock
+        self._changed_at = 0.0  # the time of the last event or heartbeat, by the loop's clock
         self._timer: asyncio.TimerHandle | None = None  # one for all readers and events; a timer for each event is slow
 
     def start_call(self, event: StartEvent, waiting: Sequence[Pending]) -> None:
@@ -303,14 +303,14 @@ class Run:
         return None if self.finished_before(number) else self.read(number)
 
     def finished_before(self, number: int) -> bool:
-        """Return whether the run has ended and has no event from this number on."""
+        """Return whether the run has ended before this event number."""
         return self.end is not None and number >= self._next
 
     async def read(self, number: int = 1) -> AsyncGenerator[Numbered | None]:
         """Yield events, waiting for new ones, until the call has ended; None after each `heartbeat` without an event.
 
         Args:
-            number: The first event's number; if it is no longer available, a `gap` comes first.
+            number: The first event's number; if it is no longer available, a `gap` is first.
         """
         while True:
             first = self._next - len(self._events)
@@ -374,15 +374,15 @@ class Runs:
         return [run for run in self._runs.values() if run.owner == owner]
 
     def busy(self, session: Session) -> bool:
-        """Return whether a run works on a session."""
+        """Return whether a run is working on a session."""
         return session.id in self._busy
 
     def working(self, session_id: str) -> Run | None:
-        """Return the run that works on a session."""
+        """Return the run that is working on a session."""
         return self._busy.get(session_id)
 
     async def start(self, call: RunRequest) -> Run:
-        """Start a call, or resume one, and return its run once its first event has happened.
+        """Start or resume a call, and return its run after its first event.
 
         Raises:
             Refusal: A limit is reached, the session is busy, or the server is shutting down.
@@ -399,7 +399,7 @@ class Runs:
         self._busy[call.session.id] = None
         try:
             return await asyncio.shield(begun)
-        except asyncio.CancelledError:  # the client disconnected and will never know the run's id
+        except asyncio.CancelledError:  # the client disconnected without learning the run's id
             task.cancel()
             begun.cancel()
             raise

@@ -29,7 +29,7 @@ _CURES: Final = {
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP, with a time limit on the head of a connection's first request; uvicorn has none."""
+    """HTTP, with a time limit on the headers of a connection's first request; uvicorn has none."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the time limit."""
@@ -47,7 +47,7 @@ class PatientProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that reports when it listens, and after whose shutdown by SIGTERM the program continues.
+    """A server that reports when it listens; after a shutdown by SIGTERM, the program continues.
 
     Attributes:
         listens: Set as soon as requests are accepted.
@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start listening."""
         await super().startup(sockets)
         self.listens.set()
 
@@ -128,7 +128,7 @@ def server_for(app: Any, *, shutdown_seconds: float, connections: int = 2_000) -
     Args:
         app: The ASGI application.
         shutdown_seconds: Seconds for running calls at a shutdown; responses have ten more.
-        connections: The most connections at a time; further requests are refused with 503.
+        connections: The maximum number of connections; further requests are refused with 503.
     """
     config = uvicorn.Config(
         app,

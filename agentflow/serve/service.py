@@ -73,7 +73,7 @@ class Service:
         self.agents = {one.name: _with_store(one, shared) for one in agents if isinstance(one, Agent)}
         durable = {one.agent.name: one for one in agents if not isinstance(one, Agent)}
         self.durable = DurableCalls(durable, limits, view)
-        self._outside = {name: _with_store(one.agent, one.host.store) for name, one in durable.items()}
+        self._in_workers = {name: _with_store(one.agent, one.host.store) for name, one in durable.items()}
         self.limits = limits
         self.view = view
         self.runs = Runs(limits, view)
@@ -94,20 +94,20 @@ class Service:
 
     @property
     def all_agents(self) -> Sequence[Agent[Any]]:
-        """All agents; calls of durable ones run elsewhere."""
-        return (*self.agents.values(), *self._outside.values())
+        """All agents; calls of durable ones run in workers."""
+        return (*self.agents.values(), *self._in_workers.values())
 
     def is_durable(self, place: StoredSession) -> bool:
         """Return whether a session is of an agent that workers run."""
-        return place.agent.name in self._outside
+        return place.agent.name in self._in_workers
 
     def agent(self, name: str) -> Agent[Any]:
         """Return an agent.
 
         Raises:
-            Refusal: There is none of this name.
+            Refusal: There is no such agent.
         """
-        found = self.agents.get(name) or self._outside.get(name)
+        found = self.agents.get(name) or self._in_workers.get(name)
         if found is None:
             raise Refusal(404, "no_such_agent", "There is no agent of this name.")
         return found
@@ -122,7 +122,7 @@ class Service:
     # ---- sessions
 
     def session(self, owner: str, agent: str, public: str | None = None) -> StoredSession:
-        """Return the name of a user's session; that of a new session if no id is passed.
+        """Return the names of a user's session; of a new one if no id is passed.
 
         Raises:
             Refusal: There is no such agent, or the id is malformed.
@@ -165,7 +165,7 @@ class Service:
         return "running" if await self.working(place) is not None else self.status(session)
 
     async def working(self, place: StoredSession) -> ServedRun | None:
-        """Return the run that works on a session, or is queued for it."""
+        """Return the run that is working on a session, or is queued for it."""
         if self.is_durable(place):
             return await self.durable.working(place.stored)
         return self.runs.working(place.stored)
@@ -178,7 +178,7 @@ class Service:
         return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
     async def title(self, place: StoredSession) -> str | None:
-        """Return the beginning of the first message of a user in a session; it loads the whole session."""
+        """Return the beginning of a session's first user message; this loads the whole session."""
         facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
         messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
         texts = [one.text for one in self.view.history(messages) if one.role == "user" and one.text]
@@ -201,8 +201,8 @@ class Service:
         if after is not None and before is not None:
             raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
         await self._idle(place)
-        taken = await stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
-        if taken:
+        existing = await stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
+        if existing:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
         point = after if before is None else await self._length_before(place, before)
         if point == 0:
@@ -217,27 +217,27 @@ class Service:
         await stored(_store_of(place.agent).import_(session.to_dict(), place.stored), "session")
 
     async def rewind(self, place: StoredSession, message: str) -> None:
-        """Remove an input message, and all that follows its call, from a session that no run works on.
+        """Remove an input message, its call and everything after it from a session without a current run.
 
         Raises:
             Refusal: No call has this message, or another request reads the session.
         """
         length = await self._length_before(place, message)
-        kept = f"{place.stored}~{secrets.token_hex(4)}"  # the name of no user's session
+        shortened = f"{place.stored}~{secrets.token_hex(4)}"  # not the name of a user's session
         store = _store_of(place.agent)
         try:
             place.agent.forget(place.stored)
         except UsageError as error:
             raise Refusal(409, "session_busy", "Another request reads this session. Try again.") from error
         if length:
-            await stored(store.fork(place.stored, kept, length), "session")
+            await stored(store.fork(place.stored, shortened, length), "session")
         await self._drop(place.agent, place.stored)
         if length:
-            await stored(store.fork(kept, place.stored), "session")
-            await self._drop(place.agent, kept)
+            await stored(store.fork(shortened, place.stored), "session")
+            await self._drop(place.agent, shortened)
 
     async def _length_before(self, place: StoredSession, message: str) -> int:
-        """Return how many facts of a session precede the call with an input message; 0 if no call does."""
+        """Return the number of facts before the call with an input message; 0 if there is no such call."""
         facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
@@ -309,8 +309,8 @@ class Service:
         options: ResumeStream = {"timeout": self.limits.run_seconds, "hooks": [self.steering, side]}
         options["options"] = side.options
         if call.decisions is None:
-            given = call.input if isinstance(call.input, str) else list(call.input)
-            stream = place.agent.stream(given, session=session, **options)
+            messages = call.input if isinstance(call.input, str) else list(call.input)
+            stream = place.agent.stream(messages, session=session, **options)
         else:
             for msg in call.input:
                 self.steering.send(msg, session=session)
@@ -335,7 +335,7 @@ class Service:
         """Continue a session that waits for decisions, or that a restart interrupted.
 
         Raises:
-            Refusal: It does not wait, or the decisions do not fit.
+            Refusal: It does not wait, or the decisions are invalid.
         """
         session, _ = await self.load(place)
         pending = {waits.id: waits for waits in session.pending}
@@ -349,7 +349,7 @@ class Service:
         return await self.open(ServedCall(owner=owner, place=place, decisions=resolutions, waiting=waiting))
 
     async def dismiss(self, place: StoredSession, reason: str) -> None:
-        """Close the call of a session that waits for decisions, without a reply: what it waits for is denied.
+        """Close the call of a session that waits for decisions, without a reply: the waiting calls are denied.
 
         Raises:
             Refusal: The session does not exist, or cannot be read.
@@ -364,7 +364,7 @@ class Service:
         await stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
 
     async def last_end(self, owner: str, place: StoredSession, session: Session) -> EndEvent:
-        """Return how the last call of a loaded session ended. No run may be working on the session."""
+        """Return the end of a loaded session's last call. No run may be working on the session."""
         run_id = full_session(session).machine.run_id
         run = await self.durable.find(owner, run_id) if self.is_durable(place) else self.runs.of_owner(owner, run_id)
         if run is not None and run.end is not None:
@@ -426,7 +426,7 @@ class Service:
             await run.steer(text)
 
     async def resume_unfinished(self) -> None:
-        """Continue the runs that the last process left, as slots become free."""
+        """Continue the runs that the last process left unfinished, as slots become free."""
         for agent in self.agents.values():
             for info in await self._left_by_others(agent):
                 found = STORED_SESSION.fullmatch(info.id)
@@ -462,14 +462,14 @@ class _Dismissal(Hook):
 
 
 RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]
-"""Makes the routes of one protocol."""
+"""Creates the routes of one protocol."""
 
 
 def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending]) -> Resolution:
     """Return the verdict of a decision.
 
     Raises:
-        Refusal: Nothing waits under this key, or the decision does not fit.
+        Refusal: No call waits under this key, or the decision is invalid.
     """
     waits = pending.get(key)
     if waits is None:
@@ -492,7 +492,7 @@ def _with_store(agent: Agent[Any], store: Store | None) -> Agent[Any]:
     own = agent.session(agent.name).store
     if store is None and isinstance(own, SessionStore):
         return agent
-    assert isinstance(agent, FullAgent)  # every agent is one
+    assert isinstance(agent, FullAgent)  # always true
     return agent.variant(full_hooks(agent.hooks).own, store=MemoryStore() if store is None else store)
 
 

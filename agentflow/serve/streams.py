@@ -1,4 +1,4 @@
-"""Event streams (SSE) for clients that may be slow, silent or gone."""
+"""Event streams (SSE) for clients that may be slow, silent or disconnected."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EventStreamResponse:
         self._slot = slot
         self._on_disconnect = on_disconnect
         self._headers = [*_HEADERS, *[(name.encode(), value.encode()) for name, value in headers.items()]]
-        self._sending_since: float | None = None  # by the loop's clock, while the client takes data
+        self._sending_since: float | None = None  # by the loop's clock, while the client accepts data
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response.
@@ -115,7 +115,7 @@ class EventStreamResponse:
 
 
 async def disconnected_or(request: Request, run: ServedRun, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of work that waits for a run. If the client disconnects before, interrupt the run.
+    """Return the result of work that waits for a run; interrupt the run if the client disconnects first.
 
     Raises:
         Refusal: The client has disconnected.

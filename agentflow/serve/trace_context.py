@@ -11,10 +11,10 @@ __all__ = ["TraceContext"]
 
 
 class TraceContext:
-    """Middleware that makes a request's `traceparent` current, and returns it.
+    """Middleware that makes a request's `traceparent` the current trace context, and returns it.
 
-    If an application around this one has begun a span, that is the parent. Other parts of a context, such as baggage, are
-    not accepted from clients.
+    If an outer application has started a span, that is the parent. Other parts of a context, such as baggage, are not accepted
+    from clients.
 
     Args:
         app: The application.
@@ -29,8 +29,8 @@ class TraceContext:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        sent = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        with within({} if "traceparent" in carried() else sent):
+        received = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+        with within({} if "traceparent" in carried() else received):
             parent = carried().get("traceparent")
 
             async def send_traced(message: Message) -> None:

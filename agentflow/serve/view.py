@@ -1,9 +1,8 @@
-"""The view that a client has of a run and of a session: these models, and nothing else.
+"""A client's view of a run and a session: these models, and nothing else.
 
 Rules:
 
-1. A client receives only the fields of the models below, each chosen here. If an event or a field is added to the
-   library, it is not sent.
+1. A client receives only the fields of the models below, each chosen here. New events and fields of the library are not sent.
 2. System prompts, the messages of hooks, error texts and tools' arguments are not in the default view. A question shows
    the arguments of its call, because a person approves them.
 3. The models are the only description: the OpenAPI document and the tables of the documentation are generated from them.
@@ -297,13 +296,13 @@ class View:
                 return None
 
     def of_state(self, event: HookEvent) -> StateEvent | None:
-        """Return the view of the session's state at an event after which it may have changed; None at others."""
+        """Return the view of the session's state if this event may have changed it; None otherwise."""
         if not self.state or event.source or not isinstance(event, PreReasoning | PostActing | PostCall):
             return None
         return self.of_saved(event.context.session_state.saved()[0])
 
     def of_saved(self, saved: Mapping[str, Any]) -> StateEvent:
-        """Return the view of a session's state, as saved data."""
+        """Return the view of a session's state from saved data."""
         chosen = {kind.__name__: saved[name] for kind in self.state if (name := state_name(kind)) in saved}
         return StateEvent(state=self._data(chosen))
 
@@ -328,13 +327,15 @@ class View:
 
     def _question(self, waits: Pending) -> Question:
         request: object = waits.request
-        asked: object = cast("Mapping[str, object]", request).get("question") if isinstance(request, Mapping) else None
+        question: object = (
+            cast("Mapping[str, object]", request).get("question") if isinstance(request, Mapping) else None
+        )
         use = waits.tool_use
         name = None if use is None else use.name
         return Question(
             id=waits.id,
             kind=waits.kind,
-            question=None if asked is None else self._text(str(asked)),
+            question=None if question is None else self._text(str(question)),
             name=name,
             label=None if name is None else self.labels.get(name),
             input=None if use is None else self._data(use.input),
@@ -402,8 +403,8 @@ class View:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping):
-            given = cast("Mapping[str, object]", value)
-            return {self._text(key): self._redacted(part) for key, part in given.items()}
+            mapping = cast("Mapping[str, object]", value)
+            return {self._text(key): self._redacted(part) for key, part in mapping.items()}
         if isinstance(value, list | tuple):
             return [self._redacted(part) for part in cast("Sequence[object]", value)]
         return cast("Json", value)

@@ -1,4 +1,4 @@
-"""The web chat: one page that uses the plain routes, as any other client does.
+"""The web chat: one page that uses the plain routes, like any other client.
 
 Rules:
 

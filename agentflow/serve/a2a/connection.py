@@ -37,21 +37,21 @@ def origin(url: str) -> str:
     """Return scheme, host and port of an address.
 
     Raises:
-        UsageError: It is not an address of HTTP, or it holds a password.
+        UsageError: It is not an HTTP address, or it contains a password.
     """
     try:
-        place = httpx.URL(url)
+        address = httpx.URL(url)
     except (httpx.InvalidURL, TypeError, ValueError) as error:
         raise UsageError(f"{url!r:.200} is not the address of a remote agent.") from error
-    if place.scheme not in ("http", "https") or not place.host:
+    if address.scheme not in ("http", "https") or not address.host:
         raise UsageError(f"A remote agent has an address such as 'https://host/agent', not {url!r:.200}.")
-    if place.userinfo:
+    if address.userinfo:
         raise UsageError("The address of a remote agent must not hold a password. Pass token= or headers=.")
-    return f"{place.scheme}://{place.host}:{place.port or (443 if place.scheme == 'https' else 80)}"
+    return f"{address.scheme}://{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
 
 
 class RemoteConnection:
-    """A remote agent's place.
+    """The connection to a remote agent.
 
     Args:
         url: Its address; the card is below it.
@@ -90,11 +90,11 @@ class RemoteConnection:
             card = self._card or await self._fetch(http)
             config = client.ClientConfig(httpx_client=http, supported_protocol_bindings=["JSONRPC", "HTTP+JSON"])
             try:
-                made = client.ClientFactory(config).create(card)
+                connection = client.ClientFactory(config).create(card)
             except Exception as error:
                 raise self._error("has a card that names no protocol of this client (JSONRPC, HTTP+JSON)") from error
             self._card = card
-            yield made
+            yield connection
 
     async def card(self) -> types.AgentCard:
         """Fetch the card.
@@ -112,7 +112,7 @@ class RemoteConnection:
     def _http(self) -> httpx.AsyncClient:
         async def limit(response: httpx.Response) -> None:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise ResponseLimitError("the response is compressed, which was not asked for")
+                raise ResponseLimitError("the response is compressed, which was not requested")
             response.stream = LimitedStream(response.stream, self._max_bytes)
 
         return httpx.AsyncClient(
@@ -170,7 +170,7 @@ class RemoteConnection:
             case A2AError() | ResponseLimitError() if not isinstance(cause, AgentCardResolutionError):
                 return self._error(text)
             case _:
-                return self._error(f"sent something that is not of the protocol, {step}: {why}")
+                return self._error(f"sent an invalid message, {step}: {why}")
 
     def _of_status(self, response: httpx.Response, text: str, sent: bool) -> ModelError:
         status, wait = response.status_code, response.headers.get("retry-after", "")
@@ -203,7 +203,7 @@ class LimitedStream(httpx.AsyncByteStream):
         """Yield the bytes.
 
         Raises:
-            ResponseLimitError: They are too many.
+            ResponseLimitError: The limit is exceeded.
         """
         left = self._most
         async for chunk in self._stream:

@@ -11,8 +11,8 @@ __all__ = ["data_in"]
 
 
 def data_in(parts: Sequence[types.Part]) -> list[Any]:
-    """Return the values of the data parts. The format has only floats and unordered keys: whole numbers become integers
-    again, and keys are sorted.
+    """Return the values of the data parts. The format has only floats and unordered keys: whole numbers become integers, and
+    keys are sorted.
 
     Example:
         >>> from a2a.helpers import new_data_part

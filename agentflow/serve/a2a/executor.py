@@ -4,9 +4,9 @@ Rules:
 
 1. The run belongs to the service; a task only reads it. A client that disconnects does not end it, a cancelled task does.
 2. A task has one artifact, the reply. Text is appended while it streams; the complete reply replaces it.
-3. A suspended run is a task in `input-required`. A message on this task decides, all questions at once; whatever does not
-   decide changes nothing, and the questions come again.
-4. A message is delivered to an agent only if its session waits for nothing.
+3. A suspended run is a task in `input-required`. A message on this task decides all questions at once; a message without
+   decisions changes nothing, and the questions are sent again.
+4. A message is delivered to an agent only if its session does not wait for anything.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def text_of(message: types.Message) -> str:
 
 
 async def ticking(items: AsyncGenerator[T], seconds: Callable[[], float | None]) -> AsyncIterator[T | None]:
-    """Yield the items, and None after each `seconds()` without one; the pending item is not cancelled by that.
+    """Yield the items, and None after each `seconds()` without one, which does not cancel the pending item.
 
     Args:
         items: The items; closed with this iterator.
@@ -105,7 +105,7 @@ class AgentTasks(agent_execution.AgentExecutor):
         self._agent = agent
 
     async def execute(self, context: agent_execution.RequestContext, event_queue: EventQueue) -> None:
-        """Work on a task until it ends or waits."""
+        """Run a task until it ends or waits."""
         task_id, context_id, message = context.task_id, context.context_id, context.message
         assert task_id is not None
         assert context_id is not None
@@ -154,7 +154,7 @@ class AgentTasks(agent_execution.AgentExecutor):
         await tasks.TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
     async def close(self, owner: str, context_id: str) -> None:
-        """End the run of a cancelled task: one that works, here or elsewhere, or that waits for decisions."""
+        """End the run of a cancelled task: one that is running, here or elsewhere, or waits for decisions."""
         place = self._service.session(owner, self._agent, context_id)
         run = await self._service.working(place)
         if run is not None:
@@ -163,7 +163,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._service.dismiss(place, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
-        """Report the end of a task's run, if it has ended, instead of the process that followed it."""
+        """Report the end of a task's run, if it has ended, on behalf of the process that followed it."""
         place = self._service.session(owner, self._agent, task.context_id)
         session = await self._open(place)
         if session is None or await self._service.working(place) is not None:
@@ -271,8 +271,8 @@ class TaskReporter:
 
     async def ask(self, questions: Sequence[Question], text: str = "") -> None:
         """Wait for the client's answer."""
-        asked = [one.question or f"Approve {one.label or one.name or 'the next step'}?" for one in questions]
-        shown = "\n".join([line for line in (text, *asked) if line])
+        texts = [one.question or f"Approve {one.label or one.name or 'the next step'}?" for one in questions]
+        shown = "\n".join([line for line in (text, *texts) if line])
         parts = _parts(f"{shown}\n{HOW_TO_ANSWER}", {"questions": [_plain(one) for one in questions]})
         await self.updater.requires_input(self.message(*parts))
 
@@ -297,7 +297,7 @@ def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, 
     """Return the decisions that a message makes.
 
     Raises:
-        Refusal: It does not decide.
+        Refusal: It contains no decisions.
     """
     for data in data_in(message.parts):
         if isinstance(data, dict) and "decisions" in data:

@@ -1,4 +1,4 @@
-"""`A2AModel`: a remote agent in the role of a model.
+"""`A2AModel`: a remote agent used as a model.
 
 Rules:
 
@@ -8,8 +8,8 @@ Rules:
    conversation, as text.
 3. If the remote agent waits for input, the reply is a call of the external tool `remote_input`: the call suspends, and the
    tool's result is sent to the waiting task.
-4. If a stream breaks off, the task is read until it has ended; the message is not sent again. If the answer is no longer
-   wanted, the task is cancelled.
+4. If a stream breaks off, the task is read until it has ended; the message is not sent again. If the reader leaves, the task is
+   cancelled.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _POLL_FAILURES: Final = 3
 
 
 class A2AModel:
-    """A remote agent in the role of a model, for `RemoteAgent`.
+    """A remote agent used as a model, for `RemoteAgent`.
 
     Args:
         url: The agent's address; its card is at `/.well-known/agent-card.json` below it.
@@ -92,14 +92,14 @@ class A2AModel:
         return self.remote.name
 
     async def answer_modes(self) -> AnswerModes:
-        """Return the ways of a typed answer: by request only."""
+        """Return the supported ways to request a typed answer: by instructions only."""
         return AnswerModes(tools=False, forced=False)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         """Send the new messages, and stream the answer.
 
         Raises:
-            ModelError: The remote agent is unreachable, failed, or sent something wrong.
+            ModelError: The remote agent is unreachable, failed, or sent an invalid answer.
         """
         place, message = _message(request.messages, self.name)
         answer = RemoteAnswer()
@@ -111,7 +111,7 @@ class A2AModel:
                         for chunk in answer.add(event):
                             yield chunk
                 chunks = answer.finish(place, self.name)
-            except BaseException:  # also a cancellation, or a reader that left: the remote task would go on
+            except BaseException:  # including cancellation and an absent reader: the remote task would continue
                 await _cancel(client, answer)
                 raise
             for chunk in chunks:
@@ -120,7 +120,7 @@ class A2AModel:
     async def _events(
         self, client: client.Client, message: types.Message, answer: RemoteAnswer, deadline: float
     ) -> AsyncGenerator[types.StreamResponse]:
-        """Yield the remote agent's events; if the stream breaks off, the task at its end."""
+        """Yield the remote agent's events; if the stream breaks off, the ended task."""
         broken: Exception | None = None
         sending = cast(
             "AsyncGenerator[types.StreamResponse]", client.send_message(types.SendMessageRequest(message=message))
@@ -128,7 +128,7 @@ class A2AModel:
         async with aclosing(sending):
             while not answer.ended:
                 try:
-                    event = await self._within(deadline, anext(sending, None))
+                    event = await self._by_deadline(deadline, anext(sending, None))
                 except (ModelError, TimeoutError):
                     raise
                 except Exception as error:
@@ -154,7 +154,7 @@ class A2AModel:
         failures = 0
         while True:
             try:
-                task = await self._within(deadline, client.get_task(types.GetTaskRequest(id=task_id)))
+                task = await self._by_deadline(deadline, client.get_task(types.GetTaskRequest(id=task_id)))
                 failures = 0
                 if task.status.state in _ENDED:
                     return task
@@ -168,7 +168,7 @@ class A2AModel:
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
 
-    async def _within(self, deadline: float, work: Coroutine[Any, Any, T]) -> T:
+    async def _by_deadline(self, deadline: float, work: Coroutine[Any, Any, T]) -> T:
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
@@ -181,7 +181,7 @@ class A2AModel:
 
 
 async def _cancel(client: client.Client, answer: RemoteAnswer) -> None:
-    """Cancel the remote task, if it runs; it does not matter if that fails."""
+    """Cancel the remote task, if it is running; failures are ignored."""
     if answer.task_id and not answer.ended:
         with suppress(Exception):
             async with asyncio.timeout(_CANCEL_SECONDS):
@@ -193,7 +193,7 @@ async def _cancel(client: client.Client, answer: RemoteAnswer) -> None:
 
 @dataclass(frozen=True)
 class RemotePlace:
-    """The place of a conversation at the remote agent.
+    """The ids of a conversation at the remote agent.
 
     Attributes:
         context: The context's id.
@@ -205,22 +205,22 @@ class RemotePlace:
 
 
 def _message(messages: Sequence[Msg], model: str) -> tuple[RemotePlace, types.Message]:
-    """Return the place of a conversation, and the message for the remote agent: all that is new to it."""
+    """Return the ids of a conversation, and the message for the remote agent: everything that is new to it."""
     begin, place = 0, RemotePlace()
     for number in range(len(messages) - 1, -1, -1):
-        found = _place(messages[number], model)
+        found = _ids_in(messages[number], model)
         if found is not None:
             begin, place = number + 1, found
             break
     system = [msg.text for msg in messages[:1] if msg.role == "system" and msg.text]
     new = [msg for msg in messages[begin:] if msg.role != "system"]
     last = max((n for n, msg in enumerate(new, 1) if msg.role == "assistant"), default=0)
-    earlier, now = new[:last], new[last:]
+    earlier, current = new[:last], new[last:]
     parts = [helpers.new_text_part(text) for text in system]
     if earlier:
-        told = "\n\n".join([f"{msg.role}: {msg.text}" for msg in earlier if msg.text])
-        parts.append(helpers.new_text_part(f"The conversation so far:\n\n{told}"))
-    for msg in now:
+        conversation = "\n\n".join([f"{msg.role}: {msg.text}" for msg in earlier if msg.text])
+        parts.append(helpers.new_text_part(f"The conversation so far:\n\n{conversation}"))
+    for msg in current:
         parts += [part for block in msg.content for part in _parts(block)]
     return place, types.Message(
         message_id=messages[-1].id,
@@ -231,7 +231,7 @@ def _message(messages: Sequence[Msg], model: str) -> tuple[RemotePlace, types.Me
     )
 
 
-def _place(msg: Msg, model: str) -> RemotePlace | None:
+def _ids_in(msg: Msg, model: str) -> RemotePlace | None:
     for block in msg.content:
         if isinstance(block, ThinkingBlock) and block.model == model and block.redacted is not None:
             with suppress(ValueError, TypeError, KeyError):
@@ -264,7 +264,7 @@ def _parts(block: ContentBlock) -> list[types.Part]:
 
 @dataclass
 class RemoteAnswer:
-    """The answer while it arrives: the task, and the text of its artifacts.
+    """An answer that is arriving: the task, and the text of its artifacts.
 
     Attributes:
         task_id: The task's id, once it is known.
@@ -281,31 +281,31 @@ class RemoteAnswer:
     _sent: str = ""
 
     def add(self, event: types.StreamResponse) -> list[ModelChunk]:
-        """Add an event; return the chunks that it leads to."""
+        """Add an event; return the resulting chunks."""
         match event.WhichOneof("payload"):
             case "task":
                 task = event.task
-                self._of(task.id, task.context_id)
+                self._set_ids(task.id, task.context_id)
                 self._texts, self._files = {}, {}
                 for artifact in task.artifacts:
                     self._add(artifact, append=False)
                 self._update(task.status)
             case "status_update":
-                self._of(event.status_update.task_id, event.status_update.context_id)
+                self._set_ids(event.status_update.task_id, event.status_update.context_id)
                 self._update(event.status_update.status)
             case "artifact_update":
                 update: types.TaskArtifactUpdateEvent = event.artifact_update
-                self._of(update.task_id, update.context_id)
+                self._set_ids(update.task_id, update.context_id)
                 self._add(update.artifact, append=update.append)
             case "message":
-                self._of("", event.message.context_id)
+                self._set_ids("", event.message.context_id)
                 self._add(types.Artifact(artifact_id="message", parts=event.message.parts), append=False)
                 self._update(types.TaskStatus(state=types.TaskState.TASK_STATE_COMPLETED))
             case _:
                 pass
         return self._changes()
 
-    def _of(self, task_id: str, context_id: str) -> None:
+    def _set_ids(self, task_id: str, context_id: str) -> None:
         self.task_id = self.task_id or task_id
         self.context_id = self.context_id or context_id
 
@@ -330,40 +330,40 @@ class RemoteAnswer:
         """Return the last chunks.
 
         Args:
-            place: The place of the conversation before.
+            place: The previous ids of the conversation.
             model: The model's name.
 
         Raises:
             ModelError: The task did not succeed.
         """
-        said, _ = _content(self._status.message.parts)
+        text, _ = _content(self._status.message.parts)
         state = self._status.state
         context = self.context_id or place.context
         if state == types.TaskState.TASK_STATE_INPUT_REQUIRED:
-            asked = {"question": said, "data": data_in(self._status.message.parts)}
-            use = ToolUseDelta(0, "", INPUT_TOOL, json.dumps(asked))
-            return [_kept(context, self.task_id, model), ModelChunk(tool_uses=(use,), finish_reason="tool_calls")]
+            question = {"question": text, "data": data_in(self._status.message.parts)}
+            use = ToolUseDelta(0, "", INPUT_TOOL, json.dumps(question))
+            return [_ids_chunk(context, self.task_id, model), ModelChunk(tool_uses=(use,), finish_reason="tool_calls")]
         if state != types.TaskState.TASK_STATE_COMPLETED:
             how = types.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", " ")
-            text = f"The task of the remote agent {model} ended as {how}: {shown(said) or 'no reason was given'}"
+            text = f"The task of the remote agent {model} ended as {how}: {shown(text) or 'no reason was given'}"
             kind = "authentication" if state == types.TaskState.TASK_STATE_AUTH_REQUIRED else None
             raise ModelError(text, model=model, kind=kind)
         files = tuple([block for blocks in self._files.values() for block in blocks])
         return [
-            *([ModelChunk(said)] if said and not self._sent else []),
+            *([ModelChunk(text)] if text and not self._sent else []),
             *([ModelChunk(blocks=files)] if files else []),
-            _kept(context, "", model),
+            _ids_chunk(context, "", model),
             ModelChunk(finish_reason="stop"),
         ]
 
 
-def _kept(context: str, task: str, model: str) -> ModelChunk:
+def _ids_chunk(context: str, task: str, model: str) -> ModelChunk:
     redacted = json.dumps({"context": context, "task": task})
     return ModelChunk(blocks=(ThinkingBlock("", None, redacted, model),))
 
 
 def _content(parts: Sequence[types.Part]) -> tuple[str, list[ContentBlock]]:
-    """Return the text of parts, and their files. Data is text as JSON, an address is text: nothing is fetched."""
+    """Return the text of parts, and their files. Data becomes JSON text, an address becomes text: nothing is fetched."""
     texts: list[str] = []
     files: list[ContentBlock] = []
     for part in parts:

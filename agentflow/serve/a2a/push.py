@@ -1,10 +1,10 @@
-"""Push notifications: a task's address is called when the task waits for input, and when it has ended.
+"""Push notifications: a task's addresses are called when it waits for input, and when it has ended.
 
 Rules:
 
 1. Only public addresses are called, checked at the moment of connecting, unless the application decides about addresses.
 2. A notification never delays its task. It is sent once, without redirects, and its response is not read.
-3. Each task has a few addresses, and they are forgotten with it.
+3. Each task has at most a few addresses, which are removed with it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _WAITING: Final = 500
 async def public_only(url: str) -> bool:
     """Return whether an address is of HTTP and not literally one of this network; names are checked when connecting."""
     try:
-        place = URL(url)
-        check_literal(place.host or "")
+        address = URL(url)
+        check_literal(address.host or "")
     except (ValueError, RefusedAddressError):
         return False
-    return place.scheme in ("http", "https") and bool(place.host) and place.user is None
+    return address.scheme in ("http", "https") and bool(address.host) and address.user is None
 
 
 class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
@@ -82,7 +82,7 @@ class Pusher(tasks.PushNotificationSender):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send_notification(self, task_id: str, event: tasks.PushNotificationEvent) -> None:
-        """Begin to send an event, if it is one to send."""
+        """Start sending an event, if it concerns clients."""
         if not (isinstance(event, types.TaskStatusUpdateEvent) and event.status.state in _STATES):
             return
         for address in await self._addresses.get_info_for_dispatch(task_id):

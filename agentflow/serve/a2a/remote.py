@@ -83,23 +83,23 @@ class RemoteAgent(Agent[Any]):
         hooks: HookSource = (),
         store: Store | str | None = None,
     ) -> None:
-        sent = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
-        model = A2AModel(url, headers=sent, origins=origins, timeout=timeout, max_bytes=max_bytes)
+        all_headers = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
+        model = A2AModel(url, headers=all_headers, origins=origins, timeout=timeout, max_bytes=max_bytes)
         super().__init__(
             name or _name(model.remote.url.rpartition("/")[2]),
             model,
             description=description,
             tools=[_INPUT],
             hooks=hooks,
-            default_hooks=(),  # they would send a message again
+            default_hooks=(),  # they would resend messages
             store=store,
         )
 
     @classmethod
     async def discover(cls, url: str, **options: Unpack[RemoteOptions]) -> Self:
-        """Make a remote agent with the name and the description of its card.
+        """Create a remote agent with the name and the description of its card.
 
-        Calling models read the description, so it should be an agent that you trust.
+        Calling models read the description, so you should trust the agent.
 
         Args:
             url: As in the constructor.

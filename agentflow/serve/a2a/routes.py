@@ -75,17 +75,17 @@ class A2A:
         """Return the routes for a service."""
         shared = TaskDatabase.open(self.tasks) if isinstance(self.tasks, str) else self.tasks
         offers = [_OfferedAgent(service, agent, self, shared) for agent in service.all_agents]
-        made: list[BaseRoute] = [Route(_CARD, offers[0].card)]
+        routes: list[BaseRoute] = [Route(_CARD, offers[0].card)]
         for offer in offers:
             service.closing.append(offer.close)
-            made += [Route(offer.path, offer.handle, methods=["POST"]), Route(f"{offer.path}{_CARD}", offer.card)]
+            routes += [Route(offer.path, offer.handle, methods=["POST"]), Route(f"{offer.path}{_CARD}", offer.card)]
         if isinstance(shared, TaskDatabase):
             service.closing.append(shared.engine.dispose)
-        return made
+        return routes
 
 
 class _OfferedAgent:
-    """An agent as it is offered."""
+    """An agent with its card and handler."""
 
     def __init__(
         self, service: Service, agent: Agent[Any], options: A2A, shared: TaskStore | TaskDatabase | None
@@ -104,8 +104,8 @@ class _OfferedAgent:
             push, addresses = self._options.push, self._addresses
             check = None if isinstance(push, bool) else push
             pusher = Pusher(addresses, check) if push else None
-            kept = self._tasks
-            store, events = (kept.store, kept.events) if isinstance(kept, TaskDatabase) else (kept, None)
+            tasks = self._tasks
+            store, events = (tasks.store, tasks.events) if isinstance(tasks, TaskDatabase) else (tasks, None)
             handler = _LimitedHandler(
                 AgentTasks(self._service, self._agent.name),
                 store,
@@ -167,7 +167,7 @@ class _OfferedAgent:
         return card
 
     async def handle(self, request: Request) -> Any:
-        """Handle a request of the protocol, whose body is read within the limits."""
+        """Handle a request of the protocol; its body is read within the limits."""
         limits = self._service.limits
         body = json.dumps(await read_json(request, limits)).encode()
 
@@ -196,7 +196,7 @@ async def _chunks(events: AsyncGenerator[dict[str, Any]], limits: Limits) -> Asy
 
 
 class _RefusedRequest(HTTPException):
-    """A refusal on its way through the SDK, which passes only this type on."""
+    """A refusal that passes through the SDK, which forwards only this type."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(400)  # not 413, which the SDK answers itself
@@ -207,7 +207,7 @@ _UNTYPED: Any = request_handlers.DefaultRequestHandlerV2  # its decorators leave
 
 
 class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
-    """The SDK's handler, with the limits of the service before a task begins."""
+    """The SDK's handler, which checks the limits of the service before a task begins."""
 
     _send: Callable[..., Awaitable[Any]] = cast("Any", request_handlers.DefaultRequestHandlerV2).on_message_send
     _send_stream: Callable[..., AsyncGenerator[Any]] = cast(
@@ -275,7 +275,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
     ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
-        if message.task_id and not message.context_id:  # the SDK would make up one
+        if message.task_id and not message.context_id:  # the SDK would invent one
             found = await self._versioned_store.get(message.task_id, context)
             message.context_id = "" if found is None else found.task.context_id
         if message.task_id:
@@ -294,12 +294,12 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
 
 
 def _age(task: types.Task) -> float:
-    """Return how long ago a task has changed its status, in seconds."""
+    """Return the seconds since a task changed its status."""
     return time.time() - task.status.timestamp.ToNanoseconds() / 1e9
 
 
 class _OwnerUser(User):
-    """The user of a request, by the key that the guard gave it."""
+    """The user of a request, by the guard's key."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -314,7 +314,7 @@ class _OwnerUser(User):
 
 
 class _OwnerBuilder(routes.DefaultServerCallContextBuilder):
-    """Gives each request the user that the guard has determined."""
+    """Sets the user of each request, as determined by the guard."""
 
     def build_user(self, request: Request) -> User:
         return _OwnerUser(owner_of(request.scope))

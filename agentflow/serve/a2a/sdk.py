@@ -1,4 +1,4 @@
-"""The one module that loads the A2A SDK, with an error if it is missing."""
+"""The only module that imports the A2A SDK, with an error if it is missing."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ __all__ = [
     "types",
 ]
 
-# The SDK logs texts of others. Without a handler, Python would print them to the terminal, control characters included.
+# The SDK logs remote texts. Without a handler, Python would print them to the terminal, control characters included.
 logging.getLogger("a2a").addHandler(logging.NullHandler())

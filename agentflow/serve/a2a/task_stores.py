@@ -1,10 +1,10 @@
-"""Where tasks are kept: the last ones in memory, or all of them in a database that several processes share.
+"""The stores of tasks: the last ones in memory, or all in a database that several processes share.
 
 Rules:
 
 1. In a database, the SDK's own tables and versions decide: of two processes that write a task, one wins. A process that
    reads a task of another one gets its events from the database.
-2. A task whose process died is completed when it is read: its run, or its session, has what became of it.
+2. A task whose process died is completed when it is read, with the result from its run or session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _TaskTable(VersionedDatabaseTaskStore):
 
     async def get(self, task_id: str, context: ServerCallContext) -> cluster.StoredTask | None:
         get = super().get
-        return await self._done(lambda: get(task_id, context))
+        return await self._run(lambda: get(task_id, context))
 
     async def save(
         self,
@@ -60,17 +60,17 @@ class _TaskTable(VersionedDatabaseTaskStore):
         context: ServerCallContext,
     ) -> cluster.TaskVersion:
         save = super().save
-        return await self._done(lambda: save(task, event=event, prev=prev, prev_version=prev_version, context=context))
+        return await self._run(lambda: save(task, event=event, prev=prev, prev_version=prev_version, context=context))
 
     async def list(self, params: types.ListTasksRequest, context: ServerCallContext) -> types.ListTasksResponse:
         page = super().list
-        return await self._done(lambda: page(params, context))
+        return await self._run(lambda: page(params, context))
 
-    async def _done(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
         try:
             try:
                 await self.initialize()
-            except DBAPIError:  # another process has just made the tables
+            except DBAPIError:  # another process has just created the tables
                 await self.initialize()
             return await work()
         except SQLAlchemyError as error:
@@ -94,20 +94,20 @@ class TaskDatabase(NamedTuple):
 
     @staticmethod
     def open(url: str) -> TaskDatabase:
-        """Open a database; its tables are made with the first request.
+        """Open a database; the first request creates its tables.
 
         Raises:
             UsageError: It is not the URL of a database of SQLite or PostgreSQL, or its driver is not installed.
         """
         try:
-            place = make_url(url)
-            driver = _DRIVERS[place.get_backend_name()]
+            address = make_url(url)
+            driver = _DRIVERS[address.get_backend_name()]
         except (ArgumentError, KeyError) as error:
             text = "A2A(tasks=...) takes a database such as 'sqlite:///chat.db' or 'postgresql+psycopg://user@host/db'."
             raise UsageError(text) from error
-        given = {"timeout": _SQLITE_SECONDS} if driver == _DRIVERS["sqlite"] else {}
+        arguments = {"timeout": _SQLITE_SECONDS} if driver == _DRIVERS["sqlite"] else {}
         try:
-            engine = create_async_engine(place.set(drivername=driver), connect_args=given)
+            engine = create_async_engine(address.set(drivername=driver), connect_args=arguments)
         except ModuleNotFoundError as error:
             text = f"A2A(tasks=...) needs {error.name}, which is not installed: pip install 'agentflow-hooks[a2a]'"
             raise UsageError(text) from error
@@ -123,7 +123,7 @@ class LastTasks(tasks.InMemoryTaskStore):
 
     Args:
         limits: The limits.
-        addresses: The addresses for notifications, which are forgotten with their tasks.
+        addresses: The addresses for notifications, which are removed with their tasks.
     """
 
     def __init__(self, limits: Limits, addresses: PushAddresses) -> None:
@@ -133,7 +133,7 @@ class LastTasks(tasks.InMemoryTaskStore):
         self._order: OrderedDict[str, tuple[ServerCallContext, bool]] = OrderedDict()
 
     async def save(self, task: types.Task, context: ServerCallContext) -> None:
-        """Keep a task, and forget the oldest ones that do not work."""
+        """Store a task, and remove the oldest ones that are not running."""
         await super().save(task, context)
         self._order[task.id] = (context, task.status.state in WORKING)
         self._order.move_to_end(task.id)

@@ -26,7 +26,7 @@ def message_of(prompt: Iterable[Block]) -> Msg:
     Raises:
         RequestError: The prompt is empty.
     """
-    content = [made for block in prompt for made in _content_of(block)]
+    content = [part for block in prompt for part in _content_of(block)]
     if not any(block.text.strip() if isinstance(block, TextBlock) else True for block in content):
         raise RequestError.invalid_params({"details": "The prompt is empty."})
     return Msg.user(*content)
@@ -41,14 +41,18 @@ def _content_of(block: Block) -> list[TextBlock | DataBlock]:
         case schema.ResourceContentBlock():
             return [TextBlock(f"[{block.title or block.name}]({path_of(block.uri)})")]
         case schema.EmbeddedResourceContentBlock():
-            held = block.resource
-            if isinstance(held, schema.TextResourceContents):
-                return [TextBlock(f"\n{path_of(held.uri)}:\n```\n{held.text}\n```\n")]
-            return [DataBlock(held.mime_type or "application/octet-stream", data=held.blob, name=path_of(held.uri))]
+            resource = block.resource
+            if isinstance(resource, schema.TextResourceContents):
+                return [TextBlock(f"\n{path_of(resource.uri)}:\n```\n{resource.text}\n```\n")]
+            return [
+                DataBlock(
+                    resource.mime_type or "application/octet-stream", data=resource.blob, name=path_of(resource.uri)
+                )
+            ]
 
 
 def path_of(uri: str) -> str:
-    """Return the path of a file's URI; another URI as it is.
+    """Return the path of a file's URI; any other URI is returned unchanged.
 
     Example:
         >>> path_of("file:///home/ada/a%20b.py")

@@ -1,9 +1,10 @@
-"""`EditorAgent`: an agent as the agent side of ACP.
+"""`EditorAgent`: serves an agent as the agent side of ACP.
 
 Rules:
 
 1. A prompt is a call of the agent; its hooks, limits and store apply. One prompt at a time in a session.
-2. A connection can load and resume sessions that editors began (`acp_…`), and use only those that it began, loaded or resumed.
+2. A connection can load and resume sessions that editors created (`acp_…`), and use only those that it created, loaded or
+   resumed.
 3. The user is asked about each pending tool call until none is left; see `permissions`. A call that a crash interrupted is
    continued before the next prompt.
 4. A cancellation interrupts the call: the prompt ends with `cancelled`, in all cases.
@@ -94,7 +95,7 @@ class EditorAgent:
         agent: The agent. With a store, its sessions can be loaded after a restart.
         preview: Returns the change that a tool call would make, so that the user sees a diff before it runs.
         models: Names of further models that the user may choose.
-        deps: Objects that tools and hooks can request by type, besides the `Workspace`.
+        deps: Objects that tools and hooks can request by type, in addition to the `Workspace`.
 
     Raises:
         UsageError: A model is not a name.
@@ -127,7 +128,7 @@ class EditorAgent:
     # ---- the protocol's methods
 
     def on_connect(self, conn: Client) -> None:
-        """Take the connection to the editor."""
+        """Store the connection to the editor."""
         self._client = conn
 
     async def initialize(
@@ -153,13 +154,13 @@ class EditorAgent:
         )
 
     async def authenticate(self, method_id: str) -> None:
-        """Refuse: there are no methods of authentication."""
+        """Refuse: there are no authentication methods."""
         raise RequestError.invalid_params({"details": "This agent needs no authentication."})
 
     async def new_session(
         self, cwd: str, additional_directories: list[str] | None = None, mcp_servers: _Servers | None = None
     ) -> schema.NewSessionResponse:
-        """Begin a session."""
+        """Create a session."""
         session_id = f"acp_{uuid4().hex}"
         opened = await self._open(session_id, cwd, additional_directories, mcp_servers)
         return schema.NewSessionResponse(
@@ -197,15 +198,15 @@ class EditorAgent:
 
     async def close_session(self, session_id: str) -> schema.CloseSessionResponse:
         """Cancel a session's prompt, and release the session."""
-        opened = self._of(session_id)
+        opened = self._session_of(session_id)
         if opened.cancelled is not None:
             await self.cancel(session_id)
         self._opened.pop(session_id, None)
         return schema.CloseSessionResponse()
 
     async def set_session_mode(self, session_id: str, mode_id: str) -> schema.SetSessionModeResponse:
-        """Choose whether tools may change something; from the next call on."""
-        opened = self._of(session_id)
+        """Choose whether tools may change something, from the next call on."""
+        opened = self._session_of(session_id)
         if mode_id not in {mode.id for mode in _MODES}:
             raise RequestError.invalid_params({"details": f"There is no mode {one_line(mode_id[:100])!r}."})
         opened.mode = mode_id
@@ -214,8 +215,8 @@ class EditorAgent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
     ) -> schema.SetSessionConfigOptionResponse:
-        """Choose the model; from the next call on."""
-        opened = self._of(session_id)
+        """Choose the model, from the next call on."""
+        opened = self._session_of(session_id)
         if config_id != _MODEL or not isinstance(value, str) or value not in self._models:
             raise RequestError.invalid_params({"details": "There is no such option or value."})
         opened.model = None if value == self._models[0] else value
@@ -223,7 +224,7 @@ class EditorAgent:
 
     async def prompt(self, session_id: str, prompt: list[Block]) -> schema.PromptResponse:
         """Run a call, and send its updates until it ends."""
-        opened = self._of(session_id)
+        opened = self._session_of(session_id)
         if opened.cancelled is not None:
             raise RequestError.invalid_request({"details": "A prompt is running in this session; cancel it first."})
         message = message_of(prompt)
@@ -259,7 +260,7 @@ class EditorAgent:
 
     # ---- sessions
 
-    def _of(self, session_id: str) -> _EditorSession:
+    def _session_of(self, session_id: str) -> _EditorSession:
         opened = self._opened.get(session_id)
         if opened is None:
             raise RequestError.resource_not_found(one_line(session_id[:100]))
@@ -312,11 +313,11 @@ class EditorAgent:
         agent, session = self.agent, self.agent.session(session_id)
         await agent.history(session)  # loads it
         reply: Reply | None = None
-        asked = False
+        started = False
         while not cancelled.is_set():
             if session.status in ("suspended", "unfinished"):
                 waits = [one for one in session.pending if one.kind != "parked"]
-                if asked and reply is not None and reply.outcome == "suspended" and not waits:
+                if started and reply is not None and reply.outcome == "suspended" and not waits:
                     return reply  # parked: the next prompt continues it
                 always: dict[str, tuple[bool, str]] = {}
                 decisions = await self._decisions(session_id, opened, waits, always, cancelled)
@@ -324,8 +325,8 @@ class EditorAgent:
                 if cancelled.is_set():
                     hooks.append(CancelledRound())
                 stream = agent.resume_stream(session, decisions, deps=[opened.workspace, *self._deps], hooks=hooks)
-            elif not asked:
-                asked = True
+            elif not started:
+                started = True
                 stream = agent.stream(
                     message, session=session, deps=[opened.workspace, *self._deps], hooks=self._hooks(opened, {})
                 )
@@ -347,7 +348,7 @@ class EditorAgent:
         async with stream as events:
             async for event in events:
                 if cancelled.is_set():
-                    self.agent.interrupt(session_id, CANCELLED)  # it may have begun after the cancellation
+                    self.agent.interrupt(session_id, CANCELLED)  # it may have started after the cancellation
                 for update in opened.updates.of(event):
                     await self._send(session_id, update)
                 if isinstance(event, CallEnded) and (window := event.context.window).limit:
@@ -419,7 +420,7 @@ class EditorAgent:
 
 
 async def _unless(cancelled: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """Return the result of the work; None if the event is set first, and then the work is cancelled."""
+    """Return the result of the work; if the event is set first, cancel the work and return None."""
     doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(cancelled.wait())
     try:
         await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. No line ends the connection: it is a message, or it is answered with an error of JSON-RPC.
-2. A line longer than the limit is skipped without being kept.
-3. `_meta` is removed: the official package passes its keys on as arguments, beside the checked ones.
+1. No line ends the connection: it is a message, or answered with an error of JSON-RPC.
+2. A line longer than the limit is skipped without buffering it.
+3. `_meta` is removed: the official package passes its keys as arguments, next to the validated ones.
 4. After the peer has left, sending raises; it never waits.
 """
 
@@ -20,7 +20,7 @@ from agentflow._support.logs import logger
 __all__ = ["LARGEST_FRAME", "Frames"]
 
 LARGEST_FRAME = 32 * 1024 * 1024
-"""Bytes of a line; a prompt holds its images."""
+"""Bytes of a line; a prompt contains its images."""
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
 
@@ -41,7 +41,7 @@ class Frames:
         self._sending = asyncio.Lock()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None once the client has closed its end."""
+        """Return the next message; None after the client has closed the stream."""
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")
@@ -51,7 +51,7 @@ class Frames:
                     continue
                 return None
             except (asyncio.IncompleteReadError, ConnectionError):
-                return None  # a line without an end is no message
+                return None  # an incomplete line is no message
             if line.isspace():
                 continue
             try:

@@ -1,10 +1,10 @@
-"""Permissions: a call that waits for a person becomes a question in the editor, and lasting answers hold for the session.
+"""Permissions: a call that waits for a person becomes a question in the editor; lasting answers apply to the session.
 
 Rules:
 
 1. Each pending call is one question. Only an option that was offered counts; everything else is a refusal.
 2. A lasting answer is offered where its scope is known: for a tool with `requires_approval`, and for a hook of the plugin
-   `Approval`. It holds for the session and is stored with it. Deny rules and other hooks still apply.
+   `Approval`. It applies to the session and is stored with it. Deny rules and other hooks still apply.
 3. Cancelling a question cancels the prompt: the call is refused, and the model is not called again.
 """
 
@@ -47,7 +47,7 @@ _OPTIONS: Mapping[str, tuple[str, schema.PermissionOptionKind]] = {
 
 @dataclass
 class Refused:
-    """The scopes that the user refused for a session; kept with it.
+    """The scopes that the user refused for a session; stored with it.
 
     Attributes:
         scopes: The scopes, as in `Granted`.
@@ -105,7 +105,7 @@ class CancelledRound(Hook):
     events = (PreActing, PostToolRound)
 
     def on_event(self, event: HookEvent) -> HookResult:
-        """Refuse the rest of the round, then stop the call."""
+        """Refuse the remaining calls of the round, then stop the call."""
         match event:
             case PreActing():
                 return Deny(CANCELLED)
@@ -116,7 +116,7 @@ class CancelledRound(Hook):
 
 
 class ChosenModel(Hook):
-    """Make the calls of a session with the model that its user chose.
+    """Use the model that a session's user chose.
 
     Args:
         model: The model's name.

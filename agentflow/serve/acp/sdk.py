@@ -1,4 +1,4 @@
-"""The one module that loads the official package of ACP, with an error if it is missing."""
+"""The only module that imports the official package of ACP, with an error if it is missing."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Standard output belongs to the protocol: all else that is written there, by Python or by a child process, goes to standard
-   error. Standard input likewise: a tool that reads it finds it empty.
+1. Standard output is reserved for the protocol: other output, of Python or a child process, goes to standard error. So is
+   standard input: a tool that reads it finds it empty.
 2. The process ends with its client: when standard input is closed, running prompts are interrupted and their sessions closed.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["serve_stdio", "take_streams"]
 
 
 def take_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Take standard input and output away from everything else in the process, and return them.
+    """Reserve standard input and output for the caller, and return them.
 
     Raises:
         UsageError: This is Windows.
@@ -49,7 +49,7 @@ async def serve_stdio(
     streams: tuple[BinaryIO, BinaryIO] | None = None,
     largest_frame: int = LARGEST_FRAME,
 ) -> None:
-    """Serve an agent on standard input and output until the client closes its end.
+    """Serve an agent on standard input and output until the client closes the connection.
 
     Args:
         agent: The agent.
@@ -57,7 +57,7 @@ async def serve_stdio(
         largest_frame: The maximum length of a message, in bytes; a longer one is refused.
 
     Raises:
-        UsageError: The streams are no pipes, sockets or terminals, or this is Windows.
+        UsageError: The streams are not pipes, sockets or terminals, or this is Windows.
     """
     editor = EditorAgent(agent) if isinstance(agent, Agent) else agent
     try:
@@ -76,13 +76,13 @@ async def serve_stdio(
 
 @asynccontextmanager
 async def _opened(streams: tuple[BinaryIO, BinaryIO], largest: int) -> AsyncGenerator[Frames]:
-    """Open the streams for the length of the block."""
+    """Open the streams for the duration of the block."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=largest)
     incoming, outgoing = streams
     try:
-        taken, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
-        given, flow = await loop.connect_write_pipe(
+        incoming_pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
+        outgoing_pipe, flow = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), outgoing
         )
     except (ValueError, OSError) as error:
@@ -90,7 +90,7 @@ async def _opened(streams: tuple[BinaryIO, BinaryIO], largest: int) -> AsyncGene
             f"agentflow acp is started by an editor, over pipes; here it cannot use standard input or output ({error})."
         ) from error
     try:
-        yield Frames(reader, asyncio.StreamWriter(given, flow, None, loop), largest)
+        yield Frames(reader, asyncio.StreamWriter(outgoing_pipe, flow, None, loop), largest)
     finally:
-        taken.close()
-        given.close()
+        incoming_pipe.close()
+        outgoing_pipe.close()

@@ -4,7 +4,7 @@ Rules:
 
 1. A tool call is announced once, then updated; a call that waits for a decision becomes `pending`.
 2. Text is sent as it is streamed. A reply that was not streamed (a hook's answer, a refusal), or that hooks have extended, is
-   sent when the call ends. Text that was sent cannot be taken back.
+   sent when the call ends. Sent text cannot be retracted.
 3. Paths are absolute, as the protocol requires.
 """
 
@@ -42,7 +42,7 @@ Shown: TypeAlias = schema.ContentToolCallContent | schema.FileEditToolCallConten
 _KINDS: frozenset[str] = frozenset(get_args(schema.ToolKind))
 _LONGEST_TITLE = 200
 _LONGEST_PROGRESS = 8_000
-"""Characters of a tool's chunks; an update has all of them again, since it replaces the one before."""
+"""Characters of a tool's chunks; each update contains all of them, since it replaces the previous one."""
 
 
 class _Call:
@@ -56,8 +56,8 @@ class _Call:
     def shown(self, *more: Shown) -> list[Shown]:
         """Return its whole content."""
         text = self.progress
-        said: list[Shown] = [helpers.tool_content(helpers.text_block(text))] if text and not more else []
-        return [*self.diffs, *said, *more]
+        progress: list[Shown] = [helpers.tool_content(helpers.text_block(text))] if text and not more else []
+        return [*self.diffs, *progress, *more]
 
 
 class Updates:
@@ -89,7 +89,7 @@ class Updates:
             case PreReasoning():
                 self._text = ""
             case PreActing():
-                yield self._begun(event)
+                yield self._started(event)
             case ActingChunk():
                 yield from self._progress(event)
             case PostActing():
@@ -98,7 +98,7 @@ class Updates:
                 pass
 
     def ending(self, reply: Reply) -> Iterator[Update]:
-        """Yield the rest of a reply, after the streamed text."""
+        """Yield the remaining text of a reply, after the streamed text."""
         text, self._text = reply.text, self._text
         text = text.removeprefix(self._text)
         if text.strip():
@@ -139,7 +139,7 @@ class Updates:
 
     # ---- tool calls
 
-    def _begun(self, event: PreActing) -> Update:
+    def _started(self, event: PreActing) -> Update:
         status: schema.ToolCallStatus = "pending" if isinstance(event.verdict, Suspend) else "in_progress"
         return self._announced(event.tool_use, event.agent, status, self._calls.get(event.tool_use.id))
 
@@ -225,7 +225,7 @@ def _is_empty(block: object) -> bool:
 
 
 def _kind(use: ToolUseBlock, agent: AgentView) -> schema.ToolKind:
-    """Return a call's kind: a tag of its tool that is one, else by the tool's type."""
+    """Return a call's kind: a tag of its tool if one is a kind, else by the tool's type."""
     spec = next((spec for spec in agent.tools if spec.name == use.name), None)
     if spec is None:
         return "other"

@@ -24,7 +24,7 @@ class Workspace:
         '/home/ada/shop/src/cart.py'
     """
 
-    __slots__ = ("more", "path")  # no dataclass: as one, it would be an argument that the model fills
+    __slots__ = ("more", "path")  # not a dataclass, which would become an argument that the model fills
 
     def __init__(self, path: str, more: tuple[str, ...] = ()) -> None:
         self.path = path

@@ -112,10 +112,10 @@ def _decision(entry: core.ResumeEntry, kind: str) -> DecisionBody:
     if kind == "external":
         return DecisionBody(action="answer", value=entry.payload)
     try:
-        given = ApprovalPayload.model_validate(entry.payload)
+        payload = ApprovalPayload.model_validate(entry.payload)
     except ValidationError as error:
         text = f"The payload of {entry.interrupt_id!r:.60} does not fit: {first_problem(error)}."
         raise Refusal(422, "wrong_decision", text) from error
-    if given.approved:
-        return DecisionBody(action="approve", input=given.editedArgs)
-    return DecisionBody(action="deny", reason=given.reason)
+    if payload.approved:
+        return DecisionBody(action="approve", input=payload.editedArgs)
+    return DecisionBody(action="deny", reason=payload.reason)

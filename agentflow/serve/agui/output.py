@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Everything is made of the view's events, so a page receives what `View` allows, in another form.
-2. After an error there is nothing.
-3. If the page has text that is not the reply's, a snapshot of the conversation replaces it at the end.
+1. Events are built from the view's only, so a page receives nothing that `View` hides.
+2. An error is the last event.
+3. If the page has text that differs from the reply, a snapshot of the conversation replaces it at the end.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class PageStream:
                 continue
             event = numbered.event
             for change in self._parts.changes(event):
-                for made in self._translated(change):
-                    yield self._encoded(made)
+                for translated in self._translated(change):
+                    yield self._encoded(translated)
             if isinstance(event, EndEvent):
                 if self._parts.changed:
                     yield self._encoded(self._snapshot(await self._history(), event.questions))
@@ -117,7 +117,7 @@ class PageStream:
 
     def _result(self, event: ToolEvent) -> Iterator[core.BaseEvent]:
         self._parent = ""
-        if event.id not in self._chat.answered:  # else the page has its result
+        if event.id not in self._chat.answered:  # otherwise the page has its result
             yield core.ToolCallResultEvent(
                 message_id=f"{event.id}_result",
                 tool_call_id=event.id,
@@ -161,7 +161,7 @@ class PageStream:
         )
 
     def _snapshot(self, history: Sequence[Msg], questions: Sequence[Question] = ()) -> core.BaseEvent:
-        asked = {one.id: one.input for one in questions}
+        arguments = {one.id: one.input for one in questions}
         sent = {one.id.removeprefix(STORED): one for one in self._body.messages if isinstance(one, core.UserMessage)}
         messages: list[Any] = []
         for one in self._view.history(history):
@@ -170,7 +170,7 @@ class PageStream:
                 known = sent.get(one.id)  # with its images
                 messages.append(core.UserMessage(id=key, content=one.text if known is None else known.content))
                 continue
-            calls = [_call(tool, tool.input or asked.get(tool.id) or {}) for tool in one.tools]
+            calls = [_call(tool, tool.input or arguments.get(tool.id) or {}) for tool in one.tools]
             messages.append(core.AssistantMessage(id=key, content=one.text or None, tool_calls=calls or None))
             messages += [
                 core.ToolMessage(id=f"{tool.id}_result", tool_call_id=tool.id, content=tool.result or tool.state)
@@ -183,16 +183,16 @@ class PageStream:
 def patch(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[Any]:
     """Yield the operations of a JSON patch between two objects; a list is replaced."""
     for name in [*before, *[name for name in after if name not in before]]:
-        place = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+        pointer = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
         old, new = before.get(name), after.get(name)
         if name not in after:
-            yield {"op": "remove", "path": place}
+            yield {"op": "remove", "path": pointer}
         elif name not in before:
-            yield {"op": "add", "path": place, "value": new}
+            yield {"op": "add", "path": pointer, "value": new}
         elif isinstance(old, dict) and isinstance(new, dict):
-            yield from patch(cast("dict[str, Any]", old), cast("dict[str, Any]", new), place)
+            yield from patch(cast("dict[str, Any]", old), cast("dict[str, Any]", new), pointer)
         elif old != new:
-            yield {"op": "replace", "path": place, "value": new}
+            yield {"op": "replace", "path": pointer, "value": new}
 
 
 def _call(tool: ToolEvent, arguments: Mapping[str, Any]) -> core.ToolCall:

@@ -1,9 +1,9 @@
-"""Results of evaluations in the inspector's folders: the list, and one with its cases beside a baseline.
+"""Results of evaluations in the inspector's folders: the list, and one with its cases compared to a baseline.
 
 Rules:
 
-1. A file is checked once, as a whole, and bounded. A damaged one is a row with the reason; other JSON files are left out.
-2. An evaluation is requested by an id from the list; no path comes from outside.
+1. A file is checked once, as a whole, and bounded. A damaged one is a row with the reason; other JSON files are ignored.
+2. An evaluation is requested by an id from the list; clients never send a path.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rules:
 
 1. Nothing is served without the token, not even the page's files.
-2. A request with a foreign Host or Origin is refused first: a page elsewhere can neither read nor control anything.
-3. The token comes once in the link, then as a cookie that scripts cannot read; programs send it as a bearer token.
+2. A request with a foreign Host or Origin is refused first: a foreign page can neither read nor control anything.
+3. The token is sent once in the link, then as a cookie that scripts cannot read; programs send it as a bearer token.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class PageGuard:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Forward a request, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         why = self._refusal(scope, headers)
-        given = self._in_link(scope)
+        by_link = self._in_link(scope)
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._secure(MutableHeaders(scope=message), scope, given and not why)
+                self._secure(MutableHeaders(scope=message), scope, by_link and not why)
             await send(message)
 
         answer: ASGIApp = self._app if not why else PlainTextResponse(why, 403)
@@ -84,8 +84,8 @@ class PageGuard:
             return False
         return cookie is not None and self._fits(cookie.value)
 
-    def _fits(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+    def _fits(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode())
 
     def _secure(self, headers: MutableHeaders, scope: Scope, give_cookie: bool) -> None:
         headers["content-security-policy"] = f"{policy()}; frame-ancestors 'none'"
@@ -98,8 +98,8 @@ class PageGuard:
         if give_cookie:
             path = scope.get("root_path") or "/"
             secure = "; Secure" if scope.get("scheme") == "https" else ""
-            made = f"{_cookie(scope)}={self._token}; HttpOnly; SameSite=Strict; Path={path}{secure}"
-            headers.append("set-cookie", made)
+            cookie = f"{_cookie(scope)}={self._token}; HttpOnly; SameSite=Strict; Path={path}{secure}"
+            headers.append("set-cookie", cookie)
 
 
 def _cookie(scope: Scope) -> str:

@@ -223,7 +223,7 @@ class Inspector:
             updates: list[str] = []
             if source is not None:
                 lines, end = await asyncio.to_thread(source.lines, end)
-                updates += [_event({"lines": piece}, end) for piece in _pieces(lines)]
+                updates += [_event({"lines": piece}, end) for piece in _portions(lines)]
                 if source.problem and not damaged:
                     damaged = True
                     updates.append(_event({"problem": source.problem}, end))
@@ -246,7 +246,7 @@ def _event(data: object, end: int) -> str:
     return f"id: {end}\ndata: {json.dumps(data)}\n\n"
 
 
-def _pieces(lines: bytes) -> list[str]:
+def _portions(lines: bytes) -> list[str]:
     """Split lines into portions of bounded size."""
     found: list[str] = []
     while lines:

@@ -4,8 +4,8 @@ Rules:
 
 1. Every line goes through `LogReader` once before it is served. An invalid log is one row of the list, with the reason, and
 does not affect the others.
-2. A run is requested by an id from the list; no path comes from outside.
-3. Only complete lines are served; a line that is being written comes later.
+2. A run is requested by an id from the list; clients never send a path.
+3. Only complete lines are served; a line that is being written is served later.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RunRow:
         decided: The number of events on which a hook decided.
         called: The tools called, including those of sub-agents.
         hooks: The hooks that changed something, decided or failed.
-        problem: The reason why the log is unreadable, or an empty string.
+        problem: Why the log is unreadable, or an empty string.
     """
 
     id: str
@@ -98,16 +98,16 @@ class LogSource:
 
     @property
     def problem(self) -> str:
-        """The reason why the log is unreadable, or an empty string."""
+        """Why the log is unreadable, or an empty string."""
         return self.logs.known(self.place).problem
 
     @property
     def torn(self) -> int:
-        """The number of incomplete lines that were skipped, as left by killed processes."""
+        """The number of skipped incomplete lines, left by killed processes."""
         return self.logs.known(self.place).torn
 
     def lines(self, begin: int = 0) -> tuple[bytes, int]:
-        """Return the validated complete lines from a position on, and the position after them."""
+        """Return the validated complete lines from a position on, and the end position."""
         try:
             data, end = self.place.read(begin)
         except (OSError, StoreError):
@@ -126,7 +126,7 @@ class _ReadLog:
     Attributes:
         stamp: The stamp of its location at that time.
         runs: Its runs; if it is unreadable, one row with the reason.
-        problem: The reason why it is unreadable, or an empty string.
+        problem: Why it is unreadable, or an empty string.
     """
 
     def __init__(self, place: LogPlace) -> None:
@@ -205,7 +205,7 @@ class _ReadLog:
             yield line
 
     def has(self, run: RunRow, sought: bytes) -> bool:
-        """Whether a text occurs in a run."""
+        """Return whether a text occurs in a run."""
         return any(sought in zlib.decompress(text) for text in self._summary.texts.get(run.id, ()))
 
 
@@ -273,7 +273,7 @@ class Logs:
 
     @property
     def problem(self) -> str:
-        """The reason why nothing can be shown; empty if something can, or if there is no log yet."""
+        """Why nothing can be shown; empty if something can, or if there is no log yet."""
         found = self.runs()
         return found[0].problem if all(run.problem for run in found) and found else ""
 
@@ -303,13 +303,13 @@ class Logs:
             return known
 
 
-def _resolve(given: str | Path | LogStore) -> Path | tuple[LogStore, str | None]:
+def _resolve(source: str | Path | LogStore) -> Path | tuple[LogStore, str | None]:
     """Resolve an argument to a path, or a store and optionally a run in it."""
-    if not isinstance(given, str | Path):
-        return given, None
-    if is_store(given):
-        return open_named(str(given))
-    path = Path(given)
+    if not isinstance(source, str | Path):
+        return source, None
+    if is_store(source):
+        return open_named(str(source))
+    path = Path(source)
     if path.suffix and not path.exists():
         raise UsageError(f"There is no run log {str(path)!r}. Pass a file, or a folder that a Recorder writes to.")
     return path
@@ -333,7 +333,7 @@ class _Summary:
         self._runs: dict[str, RunRow] = {}
         self._new: dict[str, list[str]] = {}
         self._length: dict[str, int] = {}
-        self._said: dict[str, set[str]] = {}
+        self._added: dict[str, set[str]] = {}
 
     @property
     def runs(self) -> list[RunRow]:
@@ -401,7 +401,7 @@ class _Summary:
         if "error" in fields:
             self._add(info, "", f"{fields['error']['type']}: {fields['error'].get('message') or ''}")
         for ref in self._messages(entry):
-            if ref not in self._said.setdefault(info.id, set()):
+            if ref not in self._added.setdefault(info.id, set()):
                 self._add(info, ref, log.message(ref).text)
 
     def _messages(self, entry: EventEntry) -> Iterator[str]:
@@ -415,9 +415,9 @@ class _Summary:
 
     def _add(self, info: RunRow, ref: str, text: str) -> None:
         """Add a text to the searchable text, once."""
-        said, length = self._said.setdefault(info.id, set()), self._length.get(info.id, 0)
-        if text and length < _MOST_TEXT and not (ref and ref in said):
-            said.add(ref)
+        added, length = self._added.setdefault(info.id, set()), self._length.get(info.id, 0)
+        if text and length < _MOST_TEXT and not (ref and ref in added):
+            added.add(ref)
             self._length[info.id] = length + len(text)
             self._new.setdefault(info.id, []).append(text)
 

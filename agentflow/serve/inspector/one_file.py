@@ -63,10 +63,12 @@ def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
     Raises:
         StoreError: One of two runs to compare is not a run log.
     """
-    told = [{"name": name, "lines": lines.decode("utf-8", "replace"), "torn": torn} for name, lines, torn in runs]
+    data_of_runs = [
+        {"name": name, "lines": lines.decode("utf-8", "replace"), "torn": torn} for name, lines, torn in runs
+    ]
     diff = compare(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
-    data = json.dumps({"runs": told, "diff": diff}).replace("<", "\\u003c")
+    data = json.dumps({"runs": data_of_runs, "diff": diff}).replace("<", "\\u003c")
     rules = policy(_hash(script), _hash(style), "data:", "'none'")
     page = (PAGE / "index.html").read_text("utf-8")
     head, body = page.split("</head>")
@@ -110,15 +112,15 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     found = [(each, run) for each in logs for run in reversed(each.runs()) if not run.problem]
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))
-        held = list(dict.fromkeys(run.file for _, run in found))
-        cure = f"Choose one or two of {', '.join(held[:_MOST_NAMED])}."
-        if len(held) < 2:  # no run, or one file with many
-            cure = "Open the file with `agentflow inspect` and export one of its runs." if held else HOW_TO_GET_ONE
+        files = list(dict.fromkeys(run.file for _, run in found))
+        cure = f"Choose one or two of {', '.join(files[:_MOST_NAMED])}."
+        if len(files) < 2:  # no run, or a file with many
+            cure = "Open the file with `agentflow inspect` and export one of its runs." if files else HOW_TO_GET_ONE
         raise UsageError(
             f"An export contains one run, or two to compare; {named or 'no argument'} has {len(found)}. {cure}"
         )
     sources = [(run.run, each.source(run.id)) for each, run in found]
-    place = Path(path)
-    given = [(name, source.lines()[0], source.torn) for name, source in sources if source is not None]
-    place.write_text(page_with(given), "utf-8")
-    return place
+    target = Path(path)
+    contents = [(name, source.lines()[0], source.torn) for name, source in sources if source is not None]
+    target.write_text(page_with(contents), "utf-8")
+    return target

@@ -29,11 +29,11 @@ class LogPlace(Protocol):
         ...
 
     def stamp(self) -> tuple[float, int]:
-        """Return a value that changes when the log does."""
+        """Return a value that changes with the log."""
         ...
 
     def read(self, begin: int = 0) -> tuple[bytes, int]:
-        """Read the content from a position on, and return it with the position after it.
+        """Return the content from a position on, and the end position.
 
         Raises:
             OSError: Reading fails.
@@ -104,18 +104,18 @@ class StoredLog:
         """Read the lines from a position on."""
         if self.problem:
             raise StoreError(self.problem)
-        kept = self.store.log_lines(self.run_id, begin).result(_PATIENCE)
-        return "".join([f"{line}\n" for line in kept.lines]).encode("utf-8", "replace"), kept.end
+        log = self.store.log_lines(self.run_id, begin).result(_PATIENCE)
+        return "".join([f"{line}\n" for line in log.lines]).encode("utf-8", "replace"), log.end
 
 
 def stored_logs(store: LogStore, run_id: str | None = None) -> Iterator[StoredLog]:
     """Iterate over the logs of a store, or of one run in it; if it is unreadable, yield one log with the reason."""
     where = str(getattr(store, "url", type(store).__name__))
     try:
-        kept: list[KeptLog] = store.logs().result(_PATIENCE)
+        logs: list[KeptLog] = store.logs().result(_PATIENCE)
     except (StoreError, TimeoutError) as error:
         yield StoredLog(store, where, "", problem=str(error))
         return
-    for log in kept:
+    for log in logs:
         if run_id is None or run_id == log.run_id:
             yield StoredLog(store, where, log.run_id, log.updated, log.size)

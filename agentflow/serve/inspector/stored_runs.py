@@ -20,7 +20,7 @@ _MOST_NAMED = 10
 
 
 def is_store(name: str | Path) -> bool:
-    """Whether a name is a store's URL, not a path.
+    """Return whether a name is a store's URL, not a path.
 
     Example:
         >>> is_store("sqlite:///runs.db"), is_store("runs/")
@@ -49,7 +49,7 @@ def open_named(name: str) -> tuple[state.SqlStore, str | None]:
 
 
 def nothing_in(name: str) -> StoreError:
-    """Return the error for a store that holds no run log, or not the requested one.
+    """Return the error for a store without run logs, or without the requested one.
 
     Args:
         name: A database's URL, optionally with a run after a `#`.
@@ -74,7 +74,7 @@ def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
 
     Raises:
         UsageError: The store holds several runs, and no run is named.
-        StoreError: The log cannot be read, or holds no such run.
+        StoreError: The log cannot be read, or does not contain the run.
     """
     if isinstance(name, Path) or not is_store(name):
         log = load(name)
@@ -85,8 +85,8 @@ def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
 async def _loaded(name: str, run_id: str | None) -> RunLog:
     store, named = open_named(name)
     async with store:
-        wanted = run_id or named
-        if wanted is None:
+        run = run_id or named
+        if run is None:
             known = [log.run_id for log in await asyncio.wrap_future(store.logs())]
             if not known:
                 raise nothing_in(name)
@@ -96,5 +96,5 @@ async def _loaded(name: str, run_id: str | None) -> RunLog:
                     f"{store.url} holds {len(known)} runs; name one after a #, such as '{store.url}#run_1'. "
                     f"The last written: {some}."
                 )
-            wanted = known[0]
-        return await load_from(store, wanted)
+            run = known[0]
+        return await load_from(store, run)
