@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from clocks import LoopClock
+from recorded_programs import kinds
 
 from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, on, tool
 from agentflow.errors import StoreError
 from agentflow.loop.session import Session, full_session
+from agentflow.recording import RunLog
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
@@ -39,8 +41,11 @@ class Waits(Hook):
 
 @tool(type="read")
 async def slow() -> str:
-    """Wait."""
-    await asyncio.sleep(10)
+    """Wait; a cancellation takes two seconds."""
+    try:
+        await asyncio.sleep(10)
+    finally:
+        await asyncio.sleep(2)
     return "done"
 
 
@@ -51,12 +56,20 @@ class SlowModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         yield ModelChunk("half ")
-        await asyncio.sleep(10)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await asyncio.sleep(2)
         yield ModelChunk("whole")
 
 
 def agent_of(model: Any, *hooks: Hook) -> Agent[Any]:
     return Agent("a", model, tools=[slow], hooks=hooks, clock=LoopClock())
+
+
+def times(log: RunLog) -> list[float]:
+    """The time of each event."""
+    return [round(event.time, 3) for event in log.events()]
 
 
 CALLS = [ToolUseBlock("t1", "slow", {}), ToolUseBlock("t2", "slow", {})]
@@ -73,6 +86,7 @@ PLACES: dict[str, tuple[Any, tuple[type[Any], ...], float, tuple[str, ...]]] = {
 @pytest.mark.parametrize("how", ["interrupt", "cancel", "timeout"])
 @pytest.mark.parametrize("place", PLACES)
 def test_where_a_run_was_cancelled(place: str, how: str) -> None:
+    """The replay is cancelled there too; its events have the same times, and its log the same kinds of entries."""
     said, waits, at, expected = PLACES[place]
 
     def make(*hooks: Hook) -> tuple[Agent[Any], list[Waits]]:
@@ -95,6 +109,8 @@ def test_where_a_run_was_cancelled(place: str, how: str) -> None:
         again, theirs = make()
         done = await Replay(recorder.log).arun(again)
         assert str(done) == "the same as recorded"
+        assert kinds(done.log) == kinds(recorder.log)
+        assert times(done.log) == times(recorder.log)
         assert [hook.begun for hook in theirs] == [hook.begun for hook in mine]
 
     run_virtual(main())

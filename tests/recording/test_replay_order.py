@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from clocks import LoopClock
+from recorded_programs import kinds
 
 from agentflow import Agent, Hook, RunContext, ToolUseBlock, tool
 from agentflow.agent.orchestration import StepError, ask, race, workflow
@@ -49,6 +50,7 @@ def recorded_and_replayed(make: Any) -> tuple[Recorder, ReplayResult]:
     seconds = run_virtual(live())
     result, seconds_again = run_virtual(again())
     assert times.seen == live_times.seen
+    assert kinds(result.log) == kinds(recorder.log)
     assert seconds_again == pytest.approx(seconds)
     unpaced = Times()
     done = asyncio.run(Replay(recorder.log).arun(make(unpaced)))

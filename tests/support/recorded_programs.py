@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from agentflow import Agent, Approve, Deny, Msg, RunContext, ToolSchedule, ToolU
 from agentflow.agent.orchestration import ask, gather, handoffs, use, workflow
 from agentflow.mcp import MCPServer
 from agentflow.recording import RunLog
+from agentflow.recording.entries import ChunksEntry, MarkEntry, PiecesEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayOptions, ReplayResult
 from agentflow.testing import ScriptedModel
 
-__all__ = ["PROGRAMS", "RAN", "Recorded", "file_of"]
+__all__ = ["PROGRAMS", "RAN", "Recorded", "file_of", "kinds"]
 
 RAN: list[str] = []
 """The tools that really ran."""
@@ -46,6 +48,12 @@ class Recorded:
         """Replay what was recorded."""
         async with self.make() as agent:
             return await Replay(run).arun(agent, **(self.asked or {}))
+
+
+def kinds(log: RunLog) -> Counter[str]:
+    """The number of a log's entries of each kind; without those whose number depends on real time: marks and chunks."""
+    free = MarkEntry | ChunksEntry | PiecesEntry
+    return Counter(type(entry).__name__ for entry in log.entries if not isinstance(entry, free))
 
 
 def _decided(ids: list[str]) -> dict[str, Any]:
