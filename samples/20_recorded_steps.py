@@ -42,7 +42,7 @@ async def refund(dollars: str) -> str:
 
 def look_up(handoff: Handoff) -> None:
     """Refuse invoices that do not exist, before the conversation is handed over."""
-    print("hand-off  ", handoff.by, "->", handoff.to, handoff.input)
+    print("handoff   ", handoff.by, "->", handoff.to, handoff.input)
     if handoff.input.invoice > 100:
         raise ValueError(f"there is no invoice {handoff.input.invoice}")
 

@@ -20,8 +20,8 @@ FEATURES: Final = """
 Hooks before and after each stage | hooks.md | hooks/test_edits.py::an_edit_is_seen_by_later_hooks_the_model_and_the_reader
 Hooks that wrap models and tools | around.md | hooks/test_around.py::map_over_chunks_reaches_consumer_and_history
 Typed events, streamed | events.md | words/test_events.py::match_sees_all_forms
-Edits of chunks in the stream and the history | around.md | hooks/test_around.py::map_over_chunks_reaches_consumer_and_history
-Retries, and errors that hooks recover | plugins/retry.md | plugins/test_retry.py::a_whole_run_with_a_flaky_tool
+Chunk edits in the stream and the history | around.md | hooks/test_around.py::map_over_chunks_reaches_consumer_and_history
+Retries, and error recovery by hooks | plugins/retry.md | plugins/test_retry.py::a_whole_run_with_a_flaky_tool
 Fallback models | plugins/fallback.md | plugins/test_fallback.py::a_whole_run_changes_providers_and_back
 A model chosen for each request | around.md | hooks/test_around.py::catch_with_another_model
 Interrupts and time limits | recovery.md | recovery/test_interrupts.py::every_way_takes_one_path
@@ -33,11 +33,11 @@ Tools from JSON Schema | tool-arguments.md | tools/test_json_schema.py::a_tool_s
 Toolsets, prepared for each step | toolsets.md | tools/test_toolset.py::annotated_public_methods_become_tools
 Parallel tools, in groups | tools.md | loop/test_rounds.py::parallel
 Streaming tools | tools.md | loop/test_tools_in_loop.py::a_streaming_tool
-Time limits, retries and locks of tools | tools.md | loop/test_tools_in_loop.py::a_tool_that_passes_its_limit
+Time limits, retries and locks for tools | tools.md | loop/test_tools_in_loop.py::a_tool_that_passes_its_limit
 Tool search among hundreds | plugins/tool_search.md | plugins/test_tool_search.py::tokens_and_the_right_tool
 Tools that providers run | server-tools.md | models/test_server_tools.py::a_search_over_anthropic
 Skills | plugins/skills.md | plugins/test_skills.py::a_skill_is_listed_and_read
-Skills of packages and of repositories at a commit | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
+Skills from packages, and from repositories at a commit | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
 Tools of MCP servers | mcp.md | mcp/test_mcp_server.py::a_round_over_each_way
 Agents as MCP servers | mcp-server.md | mcp/test_mcp_offering.py::an_agent_is_asked
 Code in a sandbox | code.md | plugins/test_code.py::a_hostile_program_gets_nothing
@@ -47,15 +47,15 @@ Computer use | computer.md | tools/test_computer_openai.py::a_guard_sees_every_a
 # Safety
 Approvals by people | approvals.md | plugins/test_approval.py::suspended_and_resumed
 Approvals of shell commands | plugins/shell.md | plugins/test_shell.py::denied
-Guardrails, beside the model if wanted | plugins/guardrails.md | plugins/test_guardrails.py::racing_the_model
+Guardrails, optionally concurrent with the model | plugins/guardrails.md | plugins/test_guardrails.py::racing_the_model
 Redaction of personal data and secrets | plugins/redaction.md | plugins/test_redaction.py::nothing_secret_reaches_the_provider
 Limits of tokens, cost and calls | plugins/limits.md | plugins/test_limits.py::tokens_end_a_run_over_the_wire
 Rate limits | plugins/rate_limit.md | plugins/test_rate_limit.py::a_whole_run_keeps_to_the_budget
-Policies in a language of their own | |
+Policies in a dedicated language | |
 Labels that follow data | |
 # Answers and content
 Typed answers | typed-answers.md | output/test_typed_answers.py::forms
-Several forms of an answer | several-outputs.md | output/test_several.py::the_model_selects_one
+Several output types | several-outputs.md | output/test_several.py::the_model_selects_one
 Partial typed answers | typed-answers.md | output/test_partials.py::over_the_wires
 Images, audio and files as input | content.md | models/test_content_over_wires.py::a_picture_of_the_user_and_one_of_a_tool
 Citations | content.md | models/test_content_over_wires.py::citations_are_kept
@@ -66,16 +66,16 @@ Prompt caches | models.md | models/test_prompt_cache.py::marks_stand_behind_what
 Compaction by summaries | plugins/compaction.md | plugins/test_compaction.py::a_long_run_stays_short_on_the_wire
 Clearing and offloading of results | plugins/offload.md | plugins/test_offload.py::the_model_reads_what_was_put_aside
 Reminders and dynamic context | plugins/reminders.md | plugins/test_reminders.py::additions_over_the_wire
-Memory of users | plugins/memory.md | plugins/test_memory.py::remembered_in_another_session
+Memory per user | plugins/memory.md | plugins/test_memory.py::remembered_in_another_session
 Retrieval with citations | plugins/retrieval.md | plugins/test_retrieval.py::passages_and_citations
 Embeddings and hybrid search | plugins/retrieval.md | plugins/test_retrieval.py::meaning
 PostgreSQL for vectors | plugins/retrieval.md | plugins/test_postgres_texts.py::meaning
 A provider's own memory tool | plugins/memory.md | plugins/test_memory_files.py::anthropics_own_tool
 # Several agents
 Agents as tools | multi-agent.md | orchestration/test_through_all.py::one_stream_has_the_events_of_all
-Hand-offs, with typed input | multi-agent.md | orchestration/test_handoff.py::typed_input
+Handoffs, with typed input | multi-agent.md | orchestration/test_handoff.py::typed_input
 Workflows with recorded steps | workflows.md | orchestration/test_functions.py::a_function_runs_once
-Diagrams of workflows and of recorded runs | workflows.md | orchestration/test_flow.py::steps_branches_and_loops
+Diagrams of workflows and recorded runs | workflows.md | orchestration/test_flow.py::steps_branches_and_loops
 Graphs of agents | multi-agent.md | orchestration/test_graph.py::a_tree_with_hand_offs_in_a_circle
 Many inputs at once | batch.md | orchestration/test_batch.py::order_and_limit
 Batch endpoints of providers | batch.md | models/test_batches.py::a_killed_process_is_continued_without_a_second_bill
@@ -87,7 +87,7 @@ Calls that survive their process | durable.md | durable/test_processes.py::worke
 Record and replay | replay.md | recording/test_replay.py::a_run_runs_again_without_a_network_and_without_effects
 Backtests of hooks | backtest.md | recording/test_backtest.py::a_guard_that_is_exchanged
 Evaluations | evaluation.md | testing/test_evaluate.py::each_case_is_a_call_of_its_own_and_says_what_is_wrong
-Pages of evaluations | inspector.md | inspector/test_evaluations.py::from_the_list_to_a_run
+Evaluation pages | inspector.md | inspector/test_evaluations.py::from_the_list_to_a_run
 Conformance suites | testing-hooks.md | testing/test_check_hook.py::a_planted_defect_is_found_and_nothing_else
 Test doubles and wire servers | testing-wire.md | wire/test_wire_server.py::one_function_answers_on_both_wires
 OpenTelemetry | plugins/opentelemetry.md | plugins/test_opentelemetry.py::a_run_whole

@@ -20,7 +20,7 @@ def draw() -> Picture:
         ("at the same time", "await gather(ask(a, …), ask(b, …))"),
         ("the first answer", "await race(ask(a, …), ask(b, …))"),
         ("a router chooses", "choice = await ask(router, …)"),
-        ("hand-off", "handoffs(a, b)"),
+        ("handoff", "handoffs(a, b)"),
         ("talking to each other", "hub = Hub([a, b, c])"),
     ]
     for (x, y), (title, code), panel in zip(
