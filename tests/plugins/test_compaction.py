@@ -609,6 +609,16 @@ def test_an_overflow_is_told_by_its_words() -> None:
     assert history([Msg.user("x")]) == ["user: x"]
 
 
+def counted_at_once(messages: Sequence[Msg]) -> int:
+    """The usage of the last reply that has one, and a bound for the messages after it."""
+    known = [number for number, msg in enumerate(messages) if msg.usage is not None]
+    if not known:
+        return most_tokens(messages)
+    usage = messages[known[-1]].usage
+    assert usage is not None
+    return usage.total_tokens + most_tokens(messages[known[-1] + 1 :])
+
+
 @given(
     st.lists(
         st.tuples(
@@ -635,4 +645,5 @@ def test_the_bound_of_a_request_that_grows_is_that_of_the_whole(script: list[tup
         grown.messages = transcript.view().with_tail(*[Msg.user("c" * 700)] * alone)
         whole.messages = tuple(grown.messages)
         bound, exact = grown.bound(), exact and not alone
+        assert whole.bound() == counted_at_once(whole.messages)
         assert bound == whole.bound() if exact else bound >= whole.bound()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from agentflow import Agent, Deny, Hook, HookEvent, HookResult, PreActing, ToolUseBlock, Usage, tool
+from agentflow import Agent, Deny, Hook, HookEvent, HookResult, PostActing, PreActing, ToolUseBlock, Usage, tool
 from agentflow.errors import StoreError, UsageError
 from agentflow.recording import BacktestReport, Recorder, Variant
 from agentflow.recording.backtest import backtest
 from agentflow.state import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary import ModelChunk
+from agentflow.vocabulary.messages import ToolState
 
 
 class Offline:
@@ -158,6 +160,25 @@ def test_a_guard_that_is_exchanged(runs: Path) -> None:
         f"   {runs}/2.jsonl  {ids[2]}",
         f"   {runs}/3.jsonl  {ids[3]}",
     ]
+
+
+class Sets(Hook):
+    """Gives the result of each tool a state."""
+
+    def __init__(self, state: ToolState) -> None:
+        self.state: ToolState = state
+
+    def on_event(self, event: HookEvent) -> None:
+        if isinstance(event, PostActing):
+            event.tool_result = replace(event.tool_result, state=self.state)
+
+
+@pytest.mark.parametrize("state", [state for state in get_args(ToolState) if state != "suspended"])
+def test_only_a_recorded_success_can_be_refused_wrongly(tmp_path: Path, state: ToolState) -> None:
+    """A new refusal counts as a possible false one if the tool had succeeded; with any other result it does not."""
+    record(tmp_path / "runs", "/home", hooks=(Sets(state),))
+    one = backtest([tmp_path / "runs"], variant(hooks=[New()])).results[0]
+    assert (one.status, one.now, one.refused) == ("changed", "New: Deny", state == "success")
 
 
 def test_the_most_frequent_change_is_first(runs: Path) -> None:
