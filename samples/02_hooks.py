@@ -52,7 +52,7 @@ def redact(event: PostActing) -> PostActing:
     return event.replace(tool_result=replace(event.tool_result, content=event.tool_result.text.replace("1234", "****")))
 
 
-# Without names, `@on` reads the annotation. An observer changes nothing, and its failure does no harm.
+# Without names, `@on` reads the annotation. An observer changes nothing, and its failure is harmless.
 @on(observer=True)
 def log(event: PreActing | PostActing) -> None:
     match event:

@@ -1,4 +1,4 @@
-"""Streaming: the events of a call as they happen, sealed, in the order in which hooks see them.
+"""Streaming: the events of a call as they happen, sealed, in the order hooks see them.
 
 `stream` is a Flux: iterate over it, or use it with `async with`, which waits for all cleanup however the block ends. A run
 is at most eight events ahead of its reader, so a slow reader slows the model down; with `buffer=0` they alternate.
@@ -23,7 +23,7 @@ from agentflow import (
 from agentflow.testing import ScriptedModel
 
 
-# A tool that is an async generator yields chunks; each is an ActingChunk. Its output is all of them together.
+# A tool that is an async generator yields chunks; each is an ActingChunk. Its output is all chunks joined.
 @tool
 async def download(name: str) -> AsyncIterator[str]:
     """Download a file."""

@@ -15,7 +15,7 @@ from agentflow.vocabulary import ActingChunk, PostActing, PreActing
 tries: list[str] = []
 
 
-@tool(type="research", retries=2)  # exceptions and timeouts are retried; a cancellation never is
+@tool(type="research", retries=2)  # exceptions and timeouts are retried, cancellations never
 async def search(query: str) -> str:
     """Search the web."""
     tries.append(query)

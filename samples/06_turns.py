@@ -13,7 +13,7 @@ from agentflow.testing import ScriptedModel
 from agentflow.vocabulary import PostTurn, PrePut
 
 
-@tool(lock=True)  # one at a time, in all agents
+@tool(lock=True)  # one at a time, across all agents
 async def weigh(kilos: int) -> int:
     """Weigh something."""
     return kilos

@@ -1,4 +1,4 @@
-"""Sessions: conversations in an SQLite file, listed, continued by another process, forked, exported and imported.
+"""Sessions: conversations in a SQLite file, listed, continued by another process, forked, exported and imported.
 
 The same code works with a PostgreSQL server: `SqlStore("postgresql+psycopg://user:password@host/database")`.
 Needs `agentflow-hooks[sql]`.

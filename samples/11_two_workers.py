@@ -22,7 +22,7 @@ from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
 
-@tool(idempotent=True)  # it may run again if its worker dies; finished work never does
+@tool(idempotent=True)  # may run again if its worker dies; finished work never does
 async def measure(metre: int) -> str:
     """Measure one metre of the river."""
     await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A planner with parallel workers: a typed plan, a worker for each task, an editor, and the failure of one worker."""
+"""A planner with parallel workers: a typed plan, a worker for each task, an editor, and one worker that fails."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from agentflow.testing import Line, ScriptedModel
 
 @tool(requires_approval=True)
 async def refund(order: int, euros: int) -> str:
-    """Give money back."""
+    """Refund a customer."""
     return f"{euros} euros for order {order} are on their way"
 
 

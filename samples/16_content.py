@@ -1,4 +1,4 @@
-"""Content: the model receives a picture from this program, and another one from a tool.
+"""Content: the model receives an image from this program, and another from a tool.
 
 Logs and terminal output never contain the picture's data, and a conversation stores it once.
 """
@@ -61,7 +61,7 @@ async def look() -> None:
     for msg in agent.session().messages:
         print(f"  {msg.role:9} {msg.shown or [use.name for use in msg.tool_uses]}")
     try:
-        await fetch("http://169.254.169.254/latest/meta-data/")  # the address at which clouds serve credentials
+        await fetch("http://169.254.169.254/latest/meta-data/")  # where clouds serve credentials
     except FetchError as error:
         print(error)
 

@@ -1,4 +1,4 @@
-"""An agent over HTTP: a client starts a run, loses its connection, and gets exactly the events that it missed.
+"""An agent over HTTP: a client starts a run, loses its connection, and gets exactly the events it missed.
 
 The same server with the command line: `agentflow serve module:agent`.
 """

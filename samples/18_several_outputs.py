@@ -29,7 +29,7 @@ class Refusal(BaseModel):
 
 
 async def escalate(question: str) -> str:
-    """Give the case to a person."""
+    """Pass the case to a person."""
     return f"a person looks at {question!r}"
 
 

@@ -1,4 +1,4 @@
-"""Many inputs: one agent, a limited number of calls at a time, results in order, and a progress bar at a terminal.
+"""Many inputs: one agent, a limited number of calls at a time, results in order, and a progress bar in a terminal.
 
 If a call fails, its result is the error, and the others continue.
 """
@@ -21,7 +21,7 @@ def judge(request: ModelRequest) -> str:
 
 async def judge_all() -> None:
     agent = Agent("judge", ScriptedModel(judge), default_hooks=())
-    with progress_bar("reviews") as bar:  # visible at a terminal only
+    with progress_bar("reviews") as bar:  # visible only in a terminal
         results = await batch(agent, REVIEWS, concurrency=2, output=bool, progress=bar)
     for review, result in zip(REVIEWS, results, strict=True):
         print(f"{review!r:14}", result.output if isinstance(result, Reply) else f"{type(result).__name__}: {result}")

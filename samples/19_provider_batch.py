@@ -1,4 +1,4 @@
-"""Many inputs at half the price, through a provider's batches: a killed program that starts again pays nothing twice.
+"""Many inputs at half the price, through a provider's batches: a program that was killed and restarted pays nothing twice.
 
 It runs offline: a wire server plays OpenAI's batch endpoint. Without api_base= and api_key= it is OpenAI's, with your key.
 """

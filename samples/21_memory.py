@@ -1,4 +1,4 @@
-"""Memory: an agent remembers facts about each user beyond one session, and forgets them on request.
+"""Memory: an agent remembers facts about each user across sessions, and forgets them on request.
 
 If a memory contains orders, they arrive as quoted data; the memories of another user do not arrive at all.
 """

@@ -1,4 +1,4 @@
-"""A dataset in YAML, a judge with a rubric, and a new prompt that is compared with the results of the old one."""
+"""A dataset in YAML, a judge with a rubric, and a new prompt compared with the results of the old one."""
 
 from __future__ import annotations
 

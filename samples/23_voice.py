@@ -1,4 +1,4 @@
-"""Realtime voice: an agent hears a WAV file, uses a tool, and speaks into another one.
+"""Realtime voice: an agent hears a WAV file, uses a tool, and speaks into another WAV file.
 
 A local server replaces OpenAI's Realtime API. With `OpenAIRealtime("gpt-realtime")` the same program uses the real one.
 """

@@ -37,7 +37,7 @@ Time limits, retries and locks for tools | tools.md | loop/test_tools_in_loop.py
 Tool search among hundreds | plugins/tool_search.md | plugins/test_tool_search.py::tokens_and_the_right_tool
 Tools that providers run | server-tools.md | models/test_server_tools.py::a_search_over_anthropic
 Skills | plugins/skills.md | plugins/test_skills.py::a_skill_is_listed_and_read
-Skills from packages, and from repositories at a commit | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
+Skills from packages and repositories | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
 Tools of MCP servers | mcp.md | mcp/test_mcp_server.py::a_round_over_each_way
 Agents as MCP servers | mcp-server.md | mcp/test_mcp_offering.py::an_agent_is_asked
 Code in a sandbox | code.md | plugins/test_code.py::a_hostile_program_gets_nothing

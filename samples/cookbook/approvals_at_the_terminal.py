@@ -20,7 +20,7 @@ from agentflow.testing import ScriptedModel
 
 
 class Folder:
-    """The only folder that the tools may touch; a parameter of this type receives it."""
+    """The only folder that the tools may access; a parameter of this type receives it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class Folder:
     def place(self, name: str) -> Path:
         place = (self.path / name).resolve()
         if not place.is_relative_to(self.path.resolve()):
-            raise ToolError(f"{name} is outside of the folder.")  # the model reads it
+            raise ToolError(f"{name} is outside the folder.")  # the model reads it
         return place
 
 

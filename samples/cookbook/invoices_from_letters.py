@@ -41,7 +41,7 @@ class Invoice(BaseModel):
 
 
 def sum_fits(invoice: Invoice) -> None:
-    """Check a rule that a schema cannot express; the model reads the text of the error."""
+    """Check a rule that a schema cannot express; the model reads the error message."""
     really = sum(item.count * item.euros_each for item in invoice.items)
     if abs(really - invoice.sum) > 0.005:
         raise ValueError(f"the items add up to {really:g} euros, not {invoice.sum:g}")

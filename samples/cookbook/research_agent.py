@@ -21,7 +21,7 @@ LIBRARY = {
     "events": "There are twenty events in one closed union.",
     "stores": "A store is an append-only journal of facts.",
 }
-together = asyncio.Barrier(len(LIBRARY))  # proves that they run in parallel: a search continues once all have begun
+together = asyncio.Barrier(len(LIBRARY))  # proves that they run in parallel: a search continues once all have started
 
 
 @tool(type="research", timeout=10)
@@ -50,7 +50,7 @@ def make_agents(lead_model: Model | str, researcher_model: Model | str) -> Agent
 
 
 def show(event: HookEvent, said: dict[str, list[str]]) -> None:
-    """Note the steps by agent; the events of parallel sub-agents come in any order."""
+    """Note the steps by agent; the events of parallel sub-agents arrive in any order."""
     match event:
         case PostReasoning(reasoning_result=reply) if reply.tool_uses:
             for use in reply.tool_uses:

@@ -1,4 +1,4 @@
-"""Reflection after the round: when all tools of a reply have finished, a thought joins the conversation.
+"""Reflection after the round: when all tools of a reply have finished, a thought is added to the conversation.
 
 `inject` may be used anywhere: the thought is added after all results, so that every provider accepts it.
 """

@@ -1,4 +1,4 @@
-"""Chain of thought: a side call of the model thinks first, and the answer uses its result.
+"""Chain of thought: a side call to the model thinks first, and the answer uses its result.
 
 The side call's cost counts for the run. Only the injected thought is in the history.
 """

@@ -180,7 +180,7 @@ def ended(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 async def test_an_interrupt_ends_all_processes_of_a_command(sandbox: Sandbox) -> None:
-    """Background processes end too."""
+    """Background processes also end."""
 
     async def yes(request: ApprovalRequest) -> Choice:
         return "once"

@@ -1,4 +1,4 @@
-"""The assistant's tools. The parameter of type `Sandbox` is filled by the run; the model does not see it."""
+"""The assistant's tools. The run supplies the parameter of type `Sandbox`; the model does not see it."""
 
 from __future__ import annotations
 

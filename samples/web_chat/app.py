@@ -1,4 +1,4 @@
-"""The web chat of `agentflow serve --ui` in a program of your own: the order desk of a bookshop, which asks before it refunds.
+"""The web chat of `agentflow serve --ui` in your own program: the order desk of a bookshop, which asks before it refunds.
 
 python samples/web_chat/app.py                                   # offline, with a scripted model: http://127.0.0.1:8000
 python samples/web_chat/app.py --model openai/gpt-5              # a real one, with its key in the environment
