@@ -24,9 +24,8 @@ from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
 TURNS = 3
-LONELY = ("recurse", "cancel", "at-once")
-"""What hooks do that no recording holds: they call the agent themselves, cancel the task (such a log is refused), or read two
-replies whose chunks come in the same instant."""
+LONELY = ("recurse", "cancel")
+"""What hooks do that no recording holds: they call the agent themselves, or cancel the task (such a log is refused)."""
 ENDS = ("interrupt", "inject-interrupt")
 """A run that is ended from within is not ended from outside as well: a recording tells of one end."""
 
@@ -64,12 +63,7 @@ def _helps(request: ModelRequest) -> list[Any]:
 def replayable(program: Program) -> Program:
     """Return the program without the parts that a recording cannot hold."""
     hooks = tuple(plan for plan in program.hooks if plan.action not in LONELY)
-    arounds = tuple(
-        plan
-        for plan in program.arounds
-        if plan.action not in LONELY
-        and (plan.stage, plan.action) != ("PreCall", "hedge")  # the rest of a call is read once
-    )
+    arounds = tuple(plan for plan in program.arounds if plan.action not in LONELY)
     replies = tuple(
         tuple(
             replace(piece, args='{"message": "boom and ask"}' if piece.id > "t3" else '{"message": "go"}')
