@@ -10,9 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.frozen import FrozenDict
 from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import UsageError
@@ -251,6 +253,9 @@ async def ask_beside(
         options: The options.
         source: The name of the caller.
         new_id: Creates ids.
+
+    Raises:
+        CancelledError: The task was cancelled, and the model swallowed the cancellation.
     """
     resolved = resolve_model(model)
     work = _work(resolved, ModelRequest(legalise(messages, new_id), (), options, resolved.name), new_id)
@@ -289,7 +294,20 @@ def _work(current: str | Model, request: ModelRequest, new_id: Callable[[str], s
         changed = changed_request(request, model, input_messages, options, new_id)
         return _work(current if model is None else model, changed, new_id)
 
-    return ModelSource(Flux(lambda: resolve_model(current).stream(request)), request, using, opens=None)
+    return ModelSource(Flux(lambda: _stream(resolve_model(current), request)), request, using, opens=None)
+
+
+async def _stream(model: Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    """Call the model; raise `CancelledError` if it swallows a cancellation of the task."""
+    requested = cancel_requests()
+    chunks = model.stream(request)
+    try:
+        async for chunk in chunks:
+            yield chunk
+        if cancel_requests() > requested:
+            raise asyncio.CancelledError("a model swallowed the cancellation")
+    finally:
+        await close(chunks)
 
 
 def changed_request(

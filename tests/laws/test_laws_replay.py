@@ -63,7 +63,12 @@ def _helps(request: ModelRequest) -> list[Any]:
 def replayable(program: Program) -> Program:
     """Return the program without the parts that a recording cannot hold."""
     hooks = tuple(plan for plan in program.hooks if plan.action not in LONELY)
-    arounds = tuple(plan for plan in program.arounds if plan.action not in LONELY)
+    arounds = tuple(
+        plan
+        for plan in program.arounds
+        if plan.action not in LONELY
+        and not (plan.stage in ("PreCall", "PreToolRound") and plan.action in ("hedge", "at-once"))  # is refused
+    )
     replies = tuple(
         tuple(
             replace(piece, args='{"message": "boom and ask"}' if piece.id > "t3" else '{"message": "go"}')

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from clocks import LoopClock
 from recorded_programs import kinds
 
-from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, ToolUseBlock, on, tool
-from agentflow.errors import StoreError
+from agentflow import (
+    Agent,
+    Hook,
+    HookEvent,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ToolUseBlock,
+    on,
+    tool,
+)
+from agentflow.errors import StoreError, UsageError
 from agentflow.loop.session import Session, full_session
 from agentflow.recording import RunLog
-from agentflow.recording.entries import InterruptEntry
+from agentflow.recording.entries import ChunksEntry, InterruptEntry, ReplyEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.recording.replay.cancellation import RecordedCancellation
@@ -47,6 +59,16 @@ async def slow() -> str:
     finally:
         await asyncio.sleep(2)
     return "done"
+
+
+class Reads(Hook):
+    """Reads the source of one event in its own way."""
+
+    def __init__(self, kind: type[Any], read: Callable[[Any], Any]) -> None:
+        self.kind, self.read = kind, read
+
+    def around(self, event: HookEvent, source: Any) -> Any:
+        return self.read(source) if isinstance(event, self.kind) else source
 
 
 class SlowModel:
@@ -229,3 +251,63 @@ def test_a_run_that_another_thread_cancelled_while_its_code_was_running_is_refus
     divergence = Replay(recorder.log, inexact=True).run(agent_of(SlowModel())).divergence
     assert divergence is not None
     assert (divergence.event, divergence.recorded) == ("request", None)
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreToolRound])
+def test_a_run_whose_hook_read_a_source_twice_at_the_same_time_is_refused(kind: type[Any]) -> None:
+    """The error cancels the first reading between two events. A second reading afterwards is replayed exactly."""
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        return Agent("a", ScriptedModel([ToolUseBlock("t1", "slow", {}), "done"]), tools=[slow], hooks=hooks)
+
+    def recorded(wrapper: Hook) -> Recorder:
+        recorder = Recorder()
+        with suppress(UsageError):
+            run_virtual(agent(wrapper, recorder).call("go"))
+        return recorder
+
+    at_once = recorded(Reads(kind, lambda source: source.zip(source)))
+    with pytest.raises(StoreError, match=r"subscribed twice at the same time.*inexact=True"):
+        Replay(at_once.log)
+    assert Replay(at_once.log, inexact=True).log.calls
+    again = Reads(kind, lambda source: source.then(source))
+    assert Replay(recorded(again).log).run(agent(again)).divergence is None
+
+
+def test_the_chunks_of_two_replies_that_are_read_at_once_are_recorded_in_their_order() -> None:
+    """The first reply's chunks are dropped; each is recorded before the event of the second one's chunk of the same instant."""
+    recorder = Recorder()
+    second = Reads(PreReasoning, lambda source: source.zip(source).map(lambda pair: pair[1]))
+    run_virtual(Agent("a", ScriptedModel([["a", "b"], ["c", "d"]]), hooks=[second, recorder]).call("go"))
+    entries = [one for one in recorder.log.entries if isinstance(one, ReplyEntry | ChunksEntry)]
+    assert [(one.n if isinstance(one, ReplyEntry) else one.reply, one.pieces) for one in entries] == [
+        (1, ("a",)),
+        (2, ({"text": "c", "restart": True},)),
+        (1, ("b",)),
+        (2, ("d",)),
+        (1, ({"finish_reason": "stop"},)),
+        (2, ({"finish_reason": "stop"},)),
+    ]
+
+
+def test_a_side_reply_whose_model_swallows_a_time_limit_is_not_used() -> None:
+    """A `TimeoutError` is raised in the hook, as for a model that does not swallow it."""
+
+    class Swallows(SlowModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+            with suppress(asyncio.CancelledError):
+                async for chunk in super().stream(request):
+                    yield chunk
+
+    replies: list[str] = []
+
+    @on(PreReasoning)
+    async def asks(event: PreReasoning) -> None:
+        try:
+            async with asyncio.timeout(1):
+                replies.append((await event.context.complete("hm?", model=Swallows())).text)
+        except TimeoutError:
+            replies.append("too late")
+
+    run_virtual(Agent("a", ScriptedModel(["done"]), hooks=[asks]).call("go"))
+    assert replies == ["too late"]

@@ -225,7 +225,8 @@ class EntryBuilder:
             self._facts(one.place.call, one.facts, one.values[2])
         match one:
             case RawChunk():
-                self._write_raw(one.n)
+                for n in [n for n, raw in self._raw.items() if n == one.n or raw.place is one.place]:
+                    self._write_raw(n)  # if a wrapper reads two replies at once, the order of their chunks matters
                 self._raw[one.n] = one
             case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(one)
