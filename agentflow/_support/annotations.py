@@ -1,7 +1,7 @@
 """Annotations of functions, including those with names that do not exist at run time.
 
-Python 3.14 evaluates annotations when they are read, and then fails; here they are returned as text, as up to 3.13 with
-`from __future__ import annotations`.
+Python 3.14 evaluates annotations when they are read, which then fails. Here they are returned as text, as by Python up to
+3.13 with `from __future__ import annotations`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["annotations_of", "signature_of"]
 
 
 def annotations_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return a function's annotations; as text if they contain an unknown name."""
+    """Return a function's annotations, as text if they contain an unknown name."""
     try:
         return getattr(function, "__annotations__", {})
     except NameError:
@@ -31,8 +31,8 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function, with annotations as in `annotations_of`.
 
     Raises:
-        TypeError: It is not callable.
-        ValueError: Python cannot determine its signature.
+        TypeError: The object is not callable.
+        ValueError: Python cannot determine the signature.
 
     Example:
         >>> str(signature_of(lambda a, *, b=1: a))

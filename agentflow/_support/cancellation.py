@@ -1,6 +1,6 @@
 """The cancellations of the current task that were requested and not undone, as asyncio counts them.
 
-A task that survived a cancellation, such as one of its own time limit, may still count it. Code that must tell its own
+A task that survived a cancellation, such as one by its time limit, may still count it. Code that must distinguish its own
 cancellation from others compares the count before and after.
 """
 
@@ -19,7 +19,7 @@ def cancel_requests() -> int:
 
 
 def forget_cancellations() -> None:
-    """Uncancel the current task, after its cancellations were handled, so that time limits and task groups count from 0."""
+    """Reset the current task's count after its cancellations were handled, as time limits and task groups expect."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():  # one request may have been counted several times
         task.uncancel()

@@ -1,4 +1,4 @@
-"""A condition that wakes all of its waiters, across event loops and threads."""
+"""A condition that wakes all its waiters, across event loops and threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Condition"]
 
 
 class Condition:
-    """Notified whenever a predicate can have become true.
+    """Lets coroutines wait for predicates; it is notified whenever one may have become true.
 
     Example:
         >>> condition, guests = Condition(), ["Ada"]
@@ -25,7 +25,7 @@ class Condition:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def notify_all(self) -> None:
-        """Let all waiters check their predicates again; legal from any thread."""
+        """Let all waiters check their predicates again; may be called from any thread."""
         with self._guard:
             waiting, self._waiting = self._waiting, []
         for loop, waiter in waiting:
@@ -35,7 +35,7 @@ class Condition:
                 continue
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Wait until a predicate is true; it is checked now, and after each notification."""
+        """Wait until a predicate is true; it is checked immediately, and after each notification."""
         while True:
             with self._guard:
                 loop = asyncio.get_running_loop()

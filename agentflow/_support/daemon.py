@@ -1,7 +1,7 @@
-"""Blocking work in a thread that does not keep the process alive.
+"""Run blocking work in a thread that does not keep the process alive.
 
-`asyncio.to_thread` uses the event loop's pool, and its threads are joined when the loop and the process end: one call to
-a database that does not answer keeps a program from ending. A separate thread costs about 50 µs more.
+`asyncio.to_thread` uses the pool of the event loop, whose threads are joined when the loop and the process end: a call to
+an unresponsive database would keep the program from exiting. A separate thread costs about 50 µs more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """Run a function in a daemon thread, in a copy of the context, and return its result.
 
-    Cancelling the wait abandons the thread: its work is either completed, or ends with the process.
+    Cancelling the wait abandons the thread, which completes its work or ends with the process.
 
     Example:
         >>> await in_daemon(sum, [1, 2])
@@ -36,7 +36,7 @@ async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
             return
         try:
             result = context.run(work, *args, **named)
-        except BaseException as error:  # raised again where the result is awaited
+        except BaseException as error:  # raised from the awaited result
             done.set_exception(error)
         else:
             done.set_result(result)

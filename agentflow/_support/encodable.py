@@ -1,4 +1,4 @@
-"""Text that every encoding can carry."""
+"""Make text encodable as UTF-8."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["encodable"]
 
 
 def encodable(text: str) -> str:
-    r"""Join the halves of surrogate pairs (streams split them), and replace single ones, which UTF-8 does not allow.
+    r"""Join the halves of surrogate pairs, which streams may split, and replace lone halves, which UTF-8 does not allow.
 
     Example:
         >>> encodable("\ud83d" + "\ude00 and \ud83d")

@@ -1,10 +1,10 @@
-"""Facades: a public class with the members for users. Its instances are of a subclass with the package's own members.
+"""Facades: public classes with the members for users, whose instances are of a subclass with the package's own members.
 
 Rules:
 
 1. The subclass of `X` is called `FullX`, and `X(...)` creates one. So there is one object, and nothing is delegated.
-2. The package writes `FullX` if it needs more than users see. A user's value is narrowed once, at the entry point; from
-   there on the type checker enforces the border.
+2. The package annotates `FullX` if it needs more than users see. A user's value is narrowed once, at the entry point; from
+   then on the type checker enforces the border.
 3. `dir` of an object lists the public members.
 4. An object of a user's own subclass of `X` is a `FullX` too.
 """
@@ -26,7 +26,7 @@ def public_names(cls: type) -> frozenset[str]:
 
 
 def _also(cls: type[Any], full: type[Any]) -> type[Any]:
-    """Return a user's subclass as a subclass of the full class too; created once, and stored on it."""
+    """Return a class derived from a user's subclass and the full class; created once, and stored on the user's class."""
     found: Any = vars(cls).get("_also")
     if found is None:
         body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
@@ -44,11 +44,11 @@ def _also(cls: type[Any], full: type[Any]) -> type[Any]:
 def objects_of(
     public: type[Any], refuse: Callable[[Iterable[str], Sequence[str]], None] | None = None
 ) -> Callable[[type[C]], type[C]]:
-    """Make instances of a class be of the decorated subclass, which takes its name.
+    """Let a public class create instances of the decorated subclass, which gets its name.
 
     Args:
         public: The class that users see.
-        refuse: Raises for unknown arguments, given the written names and the known ones.
+        refuse: Raises an error for unknown arguments, from their names and the known names.
 
     Example:
         >>> class Session:

@@ -1,7 +1,6 @@
-"""Numbers that JSON can hold: NaN and the infinities exist only in Python, and every provider refuses a request with
-one.
+"""Refuse numbers that JSON cannot represent: NaN and the infinities, for which every provider refuses a request.
 
-Python's parsers accept them (`NaN`, `-Infinity`, and `1e999`, which does not fit a float), so they are rejected here.
+Python's parsers accept them (`NaN`, `-Infinity`, and `1e999`, which does not fit a float).
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE
 
 
 class NotFiniteError(ValueError):
-    """JSON text holds a number outside of JSON or of the range of floats.
+    """JSON text contains a number that JSON does not allow, or that is out of the range of floats.
 
     Args:
-        number: The number as it is written.
-        place: Its position in the text.
+        number: The number as written.
+        position: The position in the text, for the message.
     """
 
-    def __init__(self, number: str, place: str = "") -> None:
+    def __init__(self, number: str, position: str = "") -> None:
         self.number = number
-        super().__init__(f"{number:.40}{place} is not a JSON number or does not fit a float")
+        super().__init__(f"{number:.40}{position} is not a JSON number or does not fit a float")
 
 
 def _constant(name: str) -> NoReturn:
@@ -45,14 +44,14 @@ def _number(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
 
 scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
-"""`check_numbers` without a Python frame, for the loop: takes the text, and the start of its value."""
+"""`check_numbers` without a Python frame, for the loop; takes the text and the start of the value."""
 
 
 def check_numbers(text: str) -> None:
-    """Refuse JSON text with a number that is not finite; the text must be parsed already.
+    """Check that all numbers of JSON text are finite; the text must be valid.
 
     Raises:
-        NotFiniteError: It holds one; the error shows its position.
+        NotFiniteError: A number is not finite; the error shows its position.
 
     Example:
         >>> check_numbers('{"a": 1e308}')
@@ -67,7 +66,7 @@ def check_numbers(text: str) -> None:
 
 
 def _position(text: str) -> str:
-    """Return the position of the first such number in a text, in the format of pydantic's errors."""
+    """Return the position of the first number that is not finite, in the format of pydantic's errors."""
     for found in _TOKENS.finditer(text):
         token, start = found[0], found.start()
         if token[-1] in "yN" or (
@@ -78,7 +77,7 @@ def _position(text: str) -> str:
 
 
 def all_finite(value: object) -> bool:
-    """Whether JSON-like data holds finite numbers only.
+    """Whether all numbers in JSON-like data are finite.
 
     Example:
         >>> all_finite({"a": [1.5, "NaN"]}), all_finite({"a": [float("inf")]})

@@ -1,4 +1,4 @@
-"""A read-only dict, so that a value that holds one is frozen at all levels."""
+"""Read-only dicts and lists, with which a value is frozen at all levels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class FrozenDict(dict[K, V]):
-    """A read-only dict: JSON encoders, pydantic and pickle see a dict, writers see a `TypeError`.
+    """A read-only dict: for JSON encoders, pydantic and pickle it is a dict; writing raises a `TypeError`.
 
     Example:
         >>> FrozenDict(a=1)["a"]
@@ -69,21 +69,21 @@ EMPTY: FrozenDict[str, Any] = FrozenDict()
 
 
 def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return `mapping` itself if it is frozen already, else a frozen shallow copy."""
+    """Return `mapping` if it is already frozen, otherwise a frozen shallow copy."""
     if type(mapping) is FrozenDict:
         return mapping  # pyright: ignore[reportUnknownVariableType] - `type(x) is` does not carry the parameters
     return FrozenDict(mapping)
 
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
-"""The most common types of JSON-like data, recognised without the checks of abstract classes."""
+"""The most common types of JSON-like data, which are recognised without the slow checks of abstract classes."""
 
 
 _FROZEN: tuple[type[Any], ...] = (FrozenDict, FrozenList)
 
 
 def deep_freeze(value: Any) -> Any:
-    """Return JSON-like data with every mapping and list in it frozen."""
+    """Return JSON-like data with all mappings and lists frozen."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, _FROZEN):

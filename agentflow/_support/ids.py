@@ -1,4 +1,4 @@
-"""Ids: a random prefix for the process and a counter (0.14 µs; `uuid4().hex` costs 1.9 µs).
+"""Ids from a random prefix for the process and a counter (0.14 µs; `uuid4().hex` costs 1.9 µs).
 
 The prefix (40 random bits and the process id) makes ids unique across processes, the counter within a process. A forked
 child draws a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern that OpenAI and Anthropic share.
@@ -17,7 +17,7 @@ CONVERSATION = "@"
 """The first character of the key of a sub-agent's conversation; generated tool-use ids do not start with it."""
 
 GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b", re.ASCII)
-"""Matches ids of `new_id` anywhere in a text, also with the digest of a workflow's step appended."""
+"""Matches ids of `new_id` anywhere in a text, with or without the digest of a workflow's step."""
 
 _LONGEST_PART = 64
 _LONGEST = 255
@@ -53,8 +53,8 @@ def new_id(kind: str = "") -> str:
 def inner_session_id(session_id: str, tool_use_id: str) -> str:
     """Return the id of the session of a sub-agent that runs in a tool call.
 
-    A provider chooses tool-use ids, which can be kilobytes long. A part that is too long for a database's key, or not
-    printable, is replaced by its digest.
+    Tool-use ids are chosen by providers, and can be kilobytes long. A part that is not printable, or too long for a
+    database's key, is replaced by its digest.
 
     Args:
         session_id: The caller's session.
@@ -69,7 +69,7 @@ def inner_session_id(session_id: str, tool_use_id: str) -> str:
 
 
 def conversation_key(agent: str) -> str:
-    """Return the key that replaces a tool-use id if a sub-agent keeps one conversation inside its caller's session.
+    """Return the key to use instead of a tool-use id if a sub-agent keeps one conversation inside its caller's session.
 
     Example:
         >>> inner_session_id("desk", conversation_key("billing"))
@@ -79,7 +79,7 @@ def conversation_key(agent: str) -> str:
 
 
 def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
-    """Return a predicate: whether a session id is that of a sub-agent inside one of these sessions.
+    """Return a predicate that is true for the ids of sub-agents' sessions inside one of these sessions.
 
     Example:
         >>> inside(["payments"])("payments/t1/t2"), inside(["payments/t1"])("payments")

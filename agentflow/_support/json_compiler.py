@@ -1,10 +1,10 @@
-"""The engine of `agentflow._support.json_schema`: subschemas as nodes, their compilation, and one check of a value.
+"""The engine of `agentflow._support.json_schema`: subschemas as nodes, their compilation, and the check of a value.
 
 Rules:
 
 1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MOST_LEVELS`).
 2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `SchemaCheck.spend` for a check.
-3. The keywords are a table that is passed to the compiler (`agentflow._support.json_keywords`).
+3. The keywords are passed to the compiler as a table (`agentflow._support.json_keywords`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ MOST_COST: Final = 20_000
 MOST_STEPS: Final = 500_000
 """The maximum number of steps of one check: some tenths of a second."""
 MOST_LEVELS: Final = 150
-"""The maximum depth of open subschemas: each level of the value takes one, and each `$ref`, `allOf` and so on another."""
+"""The maximum number of nested subschemas: one for each level of the value, and for each `$ref`, `allOf` and so on."""
 _MOST_IN_PLACE: Final = 50
 _LONGEST_REF: Final = 1_000
 _LONGEST_SHOWN: Final = 200
 
 Marks: TypeAlias = "set[str | int] | None"
-"""The parts of a value that a keyword has evaluated, if `unevaluated...` needs them."""
+"""The parts of a value that keywords have evaluated, if `unevaluated...` needs them."""
 At: TypeAlias = "tuple[Any, str | int] | None"
 """A path: the parent path and one more step."""
 Check: TypeAlias = "Callable[[Any, At, SchemaCheck, Marks], None]"
@@ -59,7 +59,8 @@ class Keywords(NamedTuple):
     """The known keywords.
 
     Attributes:
-        make: By name: builds a keyword's check from its subschema, its name and its value; None if it checks nothing.
+        make: Functions by keyword, each of which builds the keyword's check from its subschema, its name and its value;
+            they return None if there is nothing to check.
         last: The keywords that depend on the parts that other keywords evaluated.
         new: The keywords that drafts before 2019 do not have.
     """
@@ -77,22 +78,22 @@ _BY_NAME: Final = frozenset(
 
 
 class JsonSchemaError(ValueError):
-    """A value is not a schema, or a schema passes a limit."""
+    """A value is not a schema, or a schema exceeds a limit."""
 
 
 class TooCostlyError(ValueError):
-    """A check was aborted: it needs more steps, or more levels, than one check may take."""
+    """A check was aborted because it needs too many steps or levels."""
 
 
 class Problem(NamedTuple):
-    """A part of a value that does not fit.
+    """A part of a value that does not match the schema.
 
     Attributes:
-        at: Its path, as nested pairs (see `path`).
-        keyword: The keyword that it violates; empty for the schema `false`.
+        at: The path of the part, as nested pairs (see `path`).
+        keyword: The violated keyword; empty for the schema `false`.
         rule: The keyword's value in the schema.
         value: The actual value.
-        forms: The problems of each form, for `anyOf` and `oneOf`; empty if several forms fit.
+        forms: The problems of each alternative of `anyOf` and `oneOf`; empty if several alternatives match.
     """
 
     at: At
@@ -108,7 +109,7 @@ class Problem(NamedTuple):
 
 
 class SchemaCheck:
-    """One check: the remaining steps, and the problems found."""
+    """A check of a value: the remaining steps, and the problems found so far."""
 
     __slots__ = ("depth", "found", "left")
 
@@ -127,7 +128,7 @@ class SchemaCheck:
         self.found.append(Problem(at, keyword, rule, value, forms))
 
     def problems_with(self, node: Node, value: Any, at: At, marks: Marks) -> list[Problem]:
-        """Return the problems with one of several subschemas; if there are none, the evaluated parts are marked."""
+        """Return the problems with one of several subschemas; if there are none, mark the evaluated parts."""
         self.spend(3)
         outer, self.found = self.found, []
         mine: Marks = None if marks is None else set()
@@ -149,9 +150,7 @@ class Node:
         self._checks: tuple[tuple[Check, ...], tuple[Check, ...]] = ((), ())
 
     def fill(self, checks: list[Check], last: list[Check]) -> None:
-        """Set the checks; those in `last` depend on the parts that the others, and those at the same value, have
-        evaluated.
-        """
+        """Set the checks; those in `last` depend on the parts that the other checks of the same value have evaluated."""
         self._checks = tuple(checks), tuple(last)
 
     def check(self, value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -173,7 +172,7 @@ class Node:
 
 
 class Compiler:
-    """Compiles a schema to nodes, without recursion: subschemas are put on a list."""
+    """Compiles a schema to nodes; uses a list of subschemas instead of recursion."""
 
     def __init__(self, schema: Any, keywords: Keywords) -> None:
         self.cost = 0
@@ -248,7 +247,7 @@ class Compiler:
         return base
 
     def _refuse_repeated(self, anchor: str) -> None:
-        """Refuse a second anchor of a kind that would depend on the path of references to it."""
+        """Refuse an anchor that is defined twice, so that its meaning would depend on the path of references to it."""
         if anchor in self._dynamic:
             raise JsonSchemaError(f"it has {anchor} more than once, which is not supported: they are ambiguous")
         self._dynamic.add(anchor)
@@ -293,7 +292,7 @@ class Compiler:
     # ---- nodes
 
     def node(self, raw: Any, where: At) -> Node:
-        """Return the node of a subschema; it is filled in later."""
+        """Return the node of a subschema, which is filled in later."""
         self.spend(1)
         if not isinstance(raw, dict | bool):
             raise no_schema(where, "a schema is an object, true or false", raw)
@@ -399,7 +398,7 @@ class Subschema:
 
 
 def _refuse_circles(nodes: Iterable[Node]) -> None:
-    """Refuse a schema that refers back to itself at the same value, or takes too many steps there."""
+    """Refuse a schema that refers to itself, or applies too many subschemas, without a step into the value."""
     heights: dict[Node, int] = {}
     for start in nodes:
         path: list[tuple[Node, Iterator[Node]]] = [(start, iter(start.in_place))] if start not in heights else []
@@ -448,7 +447,7 @@ TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def canonical(value: Any, spend: Callable[[int], None]) -> str:
-    """Return a text that is equal for equal values only: 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that is equal only for equal values: 1 and 1.0 are equal, 1 and true are not."""
     spend(3)
     if isinstance(value, str):
         spend(len(value) >> 6)

@@ -30,16 +30,16 @@ from agentflow._support.patterns_outside import SchemaPattern
 __all__ = ["KEYWORDS"]
 
 
-def _ref(place: Subschema, key: str, rule: Any) -> Check:
-    return place.took(place.compiler.reference(rule, place.raw, place.where(key))).check
+def _ref(schema: Subschema, key: str, rule: Any) -> Check:
+    return schema.took(schema.compiler.reference(rule, schema.raw, schema.where(key))).check
 
 
-def _type(place: Subschema, key: str, rule: Any) -> Check:
+def _type(schema: Subschema, key: str, rule: Any) -> Check:
     names: Any = [rule] if isinstance(rule, str) else rule
     if not isinstance(names, list) or not all(
         isinstance(one, str) and one in TYPES for one in cast("list[Any]", names)
     ):
-        raise no_schema(place.where(key), f"it is one or several of {', '.join(TYPES)}", rule)
+        raise no_schema(schema.where(key), f"it is one or several of {', '.join(TYPES)}", rule)
     known = [TYPES[name] for name in dict.fromkeys(cast("list[str]", names))]
     if len(known) == 1:
         [fits] = known
@@ -55,11 +55,11 @@ def _type(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _enum(place: Subschema, key: str, rule: Any) -> Check:
+def _enum(schema: Subschema, key: str, rule: Any) -> Check:
     if key == "enum" and not isinstance(rule, list):
-        raise no_schema(place.where(key), "it is a list of values", rule)
+        raise no_schema(schema.where(key), "it is a list of values", rule)
     values = cast("list[Any]", rule if key == "enum" else [rule])
-    known = frozenset([canonical(one, place.compiler.spend) for one in values])
+    known = frozenset([canonical(one, schema.compiler.spend) for one in values])
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if canonical(value, run.spend) not in known:
@@ -68,12 +68,12 @@ def _enum(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _limit(place: Subschema, key: str, rule: Any) -> Check | None:
+def _limit(schema: Subschema, key: str, rule: Any) -> Check | None:
     """Compile `minimum`, `maximum` and their exclusive forms."""
-    if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it is about the other keyword
+    if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it modifies the other keyword
         return None
-    limit = place.number(key, rule)
-    if place.raw.get(f"exclusive{key.capitalize()}") is True:
+    limit = schema.number(key, rule)
+    if schema.raw.get(f"exclusive{key.capitalize()}") is True:
         key = f"exclusive{key.capitalize()}"
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -91,10 +91,10 @@ _OF_LIMITS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _multiple_of(place: Subschema, key: str, rule: Any) -> Check:
-    divisor = place.number(key, rule)
+def _multiple_of(schema: Subschema, key: str, rule: Any) -> Check:
+    divisor = schema.number(key, rule)
     if divisor <= 0:
-        raise no_schema(place.where(key), "it is a number above 0", rule)
+        raise no_schema(schema.where(key), "it is a number above 0", rule)
     exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -111,9 +111,9 @@ def _multiple_of(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _length(place: Subschema, key: str, rule: Any) -> Check:
+def _length(schema: Subschema, key: str, rule: Any) -> Check:
     """Compile `minLength`, `maxItems` and similar."""
-    limit = place.count(key, rule)
+    limit = schema.count(key, rule)
     kind = str if key.endswith("Length") else list if key.endswith("Items") else dict
     least = key.startswith("min")
 
@@ -131,8 +131,8 @@ def _matches(pattern: SchemaPattern, text: str, run: SchemaCheck) -> bool:
     return pattern.found_in(text)
 
 
-def _pattern(place: Subschema, key: str, rule: Any) -> Check:
-    pattern = place.compiler.pattern(rule, place.where(key))
+def _pattern(schema: Subschema, key: str, rule: Any) -> Check:
+    pattern = schema.compiler.pattern(rule, schema.where(key))
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, str) and not _matches(pattern, value, run):
@@ -141,8 +141,8 @@ def _pattern(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _all_of(place: Subschema, key: str, rule: Any) -> Check:
-    nodes = place.schemas(key, rule)
+def _all_of(schema: Subschema, key: str, rule: Any) -> Check:
+    nodes = schema.schemas(key, rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         for node in nodes:
@@ -151,8 +151,8 @@ def _all_of(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _any_of(place: Subschema, key: str, rule: Any) -> Check:
-    nodes = place.schemas(key, rule)
+def _any_of(schema: Subschema, key: str, rule: Any) -> Check:
+    nodes = schema.schemas(key, rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         forms: list[list[Problem]] = []
@@ -173,8 +173,8 @@ def _any_of(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _not(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.same(rule, key)
+def _not(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.same(rule, key)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not run.problems_with(node, value, at, None):
@@ -183,9 +183,9 @@ def _not(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _if(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.same(rule, key)
-    then, otherwise = [place.same(place.raw[name], name) if name in place.raw else None for name in ("then", "else")]
+def _if(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.same(rule, key)
+    then, otherwise = [schema.same(schema.raw[name], name) if name in schema.raw else None for name in ("then", "else")]
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         branch = otherwise if run.problems_with(node, value, at, marks) else then
@@ -198,18 +198,18 @@ def _if(place: Subschema, key: str, rule: Any) -> Check:
 # ---- lists
 
 
-def _items(place: Subschema, key: str, rule: Any) -> Check:
-    """Compile `items`: for the entries after those of `prefixItems`, or of a list of schemas here."""
+def _items(schema: Subschema, key: str, rule: Any) -> Check:
+    """Compile `items`: a list of schemas as in older drafts, or a schema for the entries after those of `prefixItems`."""
     if isinstance(rule, list):
-        return _prefix_items(place, key, cast("Any", rule))
-    first = place.raw.get("prefixItems")
-    after = len(cast("list[Any]", first)) if isinstance(first, list) and not place.compiler.old else 0
-    return _entries(place.inner(rule, key), after)
+        return _prefix_items(schema, key, cast("Any", rule))
+    first = schema.raw.get("prefixItems")
+    after = len(cast("list[Any]", first)) if isinstance(first, list) and not schema.compiler.old else 0
+    return _entries(schema.inner(rule, key), after)
 
 
-def _additional_items(place: Subschema, key: str, rule: Any) -> Check | None:
-    first = place.raw.get("items")
-    return _entries(place.inner(rule, key), len(cast("list[Any]", first))) if isinstance(first, list) else None
+def _additional_items(schema: Subschema, key: str, rule: Any) -> Check | None:
+    first = schema.raw.get("items")
+    return _entries(schema.inner(rule, key), len(cast("list[Any]", first))) if isinstance(first, list) else None
 
 
 def _entries(node: Node, after: int) -> Check:
@@ -225,10 +225,10 @@ def _entries(node: Node, after: int) -> Check:
     return check
 
 
-def _prefix_items(place: Subschema, key: str, rule: Any) -> Check:
+def _prefix_items(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(rule, list):
-        raise no_schema(place.where(key), "it is a list of schemas", rule)
-    nodes = [place.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
+        raise no_schema(schema.where(key), "it is a list of schemas", rule)
+    nodes = [schema.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
@@ -240,11 +240,11 @@ def _prefix_items(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _contains(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.inner(rule, key)
-    raw = {} if place.compiler.old else place.raw
-    least = place.count("minContains", raw["minContains"]) if "minContains" in raw else 1
-    most = place.count("maxContains", raw["maxContains"]) if "maxContains" in raw else None
+def _contains(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.inner(rule, key)
+    raw = {} if schema.compiler.old else schema.raw
+    least = schema.count("minContains", raw["minContains"]) if "minContains" in raw else 1
+    most = schema.count("maxContains", raw["maxContains"]) if "maxContains" in raw else None
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not isinstance(value, list):
@@ -261,9 +261,9 @@ def _contains(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _unique_items(place: Subschema, key: str, rule: Any) -> Check | None:
+def _unique_items(schema: Subschema, key: str, rule: Any) -> Check | None:
     if not isinstance(rule, bool):
-        raise no_schema(place.where(key), "it is true or false", rule)
+        raise no_schema(schema.where(key), "it is true or false", rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
@@ -274,8 +274,8 @@ def _unique_items(place: Subschema, key: str, rule: Any) -> Check | None:
     return check if rule else None
 
 
-def _unevaluated_items(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.inner(rule, key)
+def _unevaluated_items(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.inner(rule, key)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list) and marks is not None:
@@ -292,33 +292,33 @@ def _unevaluated_items(place: Subschema, key: str, rule: Any) -> Check:
 # ---- objects
 
 
-def _properties(place: Subschema, key: str, rule: Any) -> Check:
-    nodes = {name: place.inner(one, key, name) for name, one in place.mapping(key, rule).items()}
+def _properties(schema: Subschema, key: str, rule: Any) -> Check:
+    nodes = {name: schema.inner(one, key, name) for name, one in schema.mapping(key, rule).items()}
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
-            given = cast("dict[str, Any]", value)
-            fewer, more = (nodes, given) if len(nodes) < len(given) else (given, nodes)
+            members = cast("dict[str, Any]", value)
+            fewer, more = (nodes, members) if len(nodes) < len(members) else (members, nodes)
             run.spend(len(fewer))
             for name in fewer:
                 if name in more:
-                    nodes[name].check(given[name], (at, name), run, None)
+                    nodes[name].check(members[name], (at, name), run, None)
                     if marks is not None:
                         marks.add(name)
 
     return check
 
 
-def _patterns_of(place: Subschema) -> dict[SchemaPattern, Node]:
-    rule = place.mapping("patternProperties", place.raw.get("patternProperties", {}))
+def _patterns_of(schema: Subschema) -> dict[SchemaPattern, Node]:
+    rule = schema.mapping("patternProperties", schema.raw.get("patternProperties", {}))
     return {
-        place.compiler.pattern(text, place.where("patternProperties")): place.inner(one, "patternProperties", text)
+        schema.compiler.pattern(text, schema.where("patternProperties")): schema.inner(one, "patternProperties", text)
         for text, one in rule.items()
     }
 
 
-def _pattern_properties(place: Subschema, key: str, rule: Any) -> Check:
-    nodes = _patterns_of(place)
+def _pattern_properties(schema: Subschema, key: str, rule: Any) -> Check:
+    nodes = _patterns_of(schema)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
@@ -332,49 +332,49 @@ def _pattern_properties(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _additional_properties(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.inner(rule, key)
-    known = frozenset(place.mapping("properties", place.raw.get("properties", {})))
-    patterns = list(_patterns_of(place))
+def _additional_properties(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.inner(rule, key)
+    known = frozenset(schema.mapping("properties", schema.raw.get("properties", {})))
+    patterns = list(_patterns_of(schema))
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
-            given = cast("dict[str, Any]", value)
-            run.spend(len(given))
-            for name in given:
+            members = cast("dict[str, Any]", value)
+            run.spend(len(members))
+            for name in members:
                 if name not in known and not any(_matches(pattern, name, run) for pattern in patterns):
-                    _of_name(node, key, rule, given, name, at, run)
+                    _of_name(node, key, rule, members, name, at, run)
                     if marks is not None:
                         marks.add(name)
 
     return check
 
 
-def _unevaluated_properties(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.inner(rule, key)
+def _unevaluated_properties(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.inner(rule, key)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict) and marks is not None:
-            given = cast("dict[str, Any]", value)
-            run.spend(len(given))
-            rest = [name for name in given if name not in marks]
+            members = cast("dict[str, Any]", value)
+            run.spend(len(members))
+            rest = [name for name in members if name not in marks]
             for name in rest:
-                _of_name(node, key, rule, given, name, at, run)
+                _of_name(node, key, rule, members, name, at, run)
             marks.update(rest)
 
     return check
 
 
-def _of_name(node: Node, key: str, rule: Any, given: dict[str, Any], name: str, at: At, run: SchemaCheck) -> None:
+def _of_name(node: Node, key: str, rule: Any, members: dict[str, Any], name: str, at: At, run: SchemaCheck) -> None:
     """Check a property that no other keyword covers."""
     if rule is False:
-        run.add((at, name), key, rule, given[name])
+        run.add((at, name), key, rule, members[name])
     else:
-        node.check(given[name], (at, name), run, None)
+        node.check(members[name], (at, name), run, None)
 
 
-def _property_names(place: Subschema, key: str, rule: Any) -> Check:
-    node = place.inner(rule, key)
+def _property_names(schema: Subschema, key: str, rule: Any) -> Check:
+    node = schema.inner(rule, key)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
@@ -385,10 +385,10 @@ def _property_names(place: Subschema, key: str, rule: Any) -> Check:
     return check
 
 
-def _required(place: Subschema, key: str, rule: Any) -> Check | None:
-    if isinstance(rule, bool) and place.compiler.old:
+def _required(schema: Subschema, key: str, rule: Any) -> Check | None:
+    if isinstance(rule, bool) and schema.compiler.old:
         return None
-    names = place.names(key, rule)
+    names = schema.names(key, rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
@@ -397,35 +397,35 @@ def _required(place: Subschema, key: str, rule: Any) -> Check | None:
     return check
 
 
-def _need(names: list[str], given: dict[str, Any], at: At, run: SchemaCheck) -> None:
+def _need(names: list[str], members: dict[str, Any], at: At, run: SchemaCheck) -> None:
     run.spend(len(names))
     for name in names:
-        if name not in given:
+        if name not in members:
             run.add((at, name), "required", True, None)
 
 
-def _dependencies(place: Subschema, key: str, rule: Any) -> Check | None:
-    """Compile `dependentRequired`, `dependentSchemas`, and the older keyword that was both."""
-    if key == "dependencies" and not place.compiler.old:
+def _dependencies(schema: Subschema, key: str, rule: Any) -> Check | None:
+    """Compile `dependentRequired`, `dependentSchemas`, and the older `dependencies`, which combines both."""
+    if key == "dependencies" and not schema.compiler.old:
         return None
     names: dict[str, list[str]] = {}
     nodes: dict[str, Node] = {}
-    for name, one in place.mapping(key, rule).items():
+    for name, one in schema.mapping(key, rule).items():
         if key == "dependentRequired" or (isinstance(one, list) and key == "dependencies"):
-            names[name] = place.names(key, cast("Any", one))
+            names[name] = schema.names(key, cast("Any", one))
         else:
-            nodes[name] = place.same(one, key, name)
+            nodes[name] = schema.same(one, key, name)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
-            given = cast("dict[str, Any]", value)
+            members = cast("dict[str, Any]", value)
             run.spend(len(names) + len(nodes))
             for name, needed in names.items():
-                if name in given:
-                    _need(needed, given, at, run)
+                if name in members:
+                    _need(needed, members, at, run)
             for name, node in nodes.items():
-                if name in given:
-                    node.check(given, at, run, marks)
+                if name in members:
+                    node.check(members, at, run, marks)
 
     return check
 

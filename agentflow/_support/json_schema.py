@@ -1,24 +1,24 @@
-"""JSON schemas from outside, compiled once within limits, and values checked against them within limits.
+"""Compile external JSON schemas, and check values against them, both within limits.
 
-Both the schema and the value can be hostile. A validator that interprets the schema directly can be kept busy for
-hours, or made to exhaust the stack, by either of them.
+Both the schema and the value can be hostile: either can keep a validator that interprets the schema directly busy for
+hours, or make it exhaust the stack.
 
 Rules:
 
-1. A schema is compiled to functions when it is loaded (`JsonSchema`); its JSON is not read again. A value that is not a
-   schema, refers to something outside, or refers to itself without a step into the value, is refused there.
+1. A schema is compiled to functions when it is loaded (`JsonSchema`); its JSON is not read again. Values that are not
+   schemas, external references, and references to the same subschema without a step into the value are refused.
 2. The compiled size is limited, and so are patterns (`agentflow._support.patterns_outside`). `JsonSchema.cost` is the
    size: a caller that loads many schemas should limit their sum.
-3. A check takes a limited number of steps: each keyword at each position of the value counts, and so does each entry of
-   a list or object and each match of a pattern. A check that would take more raises `TooCostlyError`: it neither passes
-   nor fails.
-4. It follows the draft of 2020-12, and supports the older spellings of drafts from 4 on: `definitions`, lists in
+3. A check has a limited number of steps: each keyword at each position of the value counts, as does each entry of a list
+   or object and each match of a pattern. A check that would take more raises `TooCostlyError`: it neither passes nor
+   fails.
+4. Schemas follow draft 2020-12; the spellings of older drafts, from 4 on, are supported: `definitions`, lists in
    `items`, `dependencies`, booleans in `exclusiveMinimum`. `format` and `content...` are annotations and check nothing.
-   A `$dynamicRef` works like a `$ref`; a schema in which that would make a difference is refused.
+   A `$dynamicRef` works like a `$ref`; a schema in which the two differ is refused.
 
-No library does this. Of the 35 hostile cases in tests/tools/hostile_schemas.py, `jsonschema` and `fastjsonschema` backtrack in
-`re` and do not end. `jsonschema-rs` matches in linear time, but counts no steps: nested `anyOf` or many required names exhaust
-memory, which aborts the whole process (as Rust does), and a `contains` in a `contains` holds the interpreter for 17 seconds.
+No library does this. In some of the 35 hostile cases in tests/tools/hostile_schemas.py, `jsonschema` and `fastjsonschema`
+backtrack in `re` and do not end. `jsonschema-rs` matches in linear time, but has no limit on steps: nested `anyOf` or many
+required names exhaust memory, which aborts the process, and nested `contains` block the interpreter for 17 seconds.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class JsonSchema:
     """A compiled schema.
 
     Args:
-        schema: The schema: JSON, as parsed. It is not changed, and must not change.
+        schema: The schema as parsed JSON, which must not be changed afterwards.
 
     Attributes:
-        cost: Its size, in the units of `MOST_COST`.
+        cost: The size of the schema, in the units of `MOST_COST`.
 
     Raises:
-        JsonSchemaError: It is not a schema, passes a limit, or has a reference that it does not contain.
+        JsonSchemaError: It is not a schema, exceeds a limit, or has a reference to something outside it.
 
     Example:
         >>> schema = JsonSchema({"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}})
@@ -69,10 +69,10 @@ class JsonSchema:
         self.cost = compiler.cost
 
     def problems(self, value: Any) -> list[Problem]:
-        """Return the problems of a value; an empty list if it fits.
+        """Return the problems of a value; an empty list if it matches the schema.
 
         Args:
-            value: JSON, as parsed.
+            value: Parsed JSON.
 
         Raises:
             TooCostlyError: The check takes too many steps, or the value is too deep.

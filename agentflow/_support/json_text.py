@@ -1,12 +1,12 @@
-"""JSON text from outside, within limits: no text can make a reader raise anything but `ValueError`.
+"""Parse external JSON text within limits: no text can cause any error but `ValueError`.
 
 Rules:
 
-1. No other module calls `json.loads` (tests/test_json_from_outside.py): its `RecursionError` is unexpected, and it
-   accepts values that are deep enough to exhaust the stack of any code that walks them.
-2. A text of more than 200 levels is refused, as by `pydantic_core`, which parses almost everything here.
-3. Half of a surrogate pair is accepted: a server sends it if it splits a text within a character, and only `json` reads
-   it.
+1. No other module calls `json.loads` (tests/test_json_from_outside.py), which raises an unexpected `RecursionError`, or
+   accepts values deep enough to exhaust the stack of code that walks them.
+2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
+3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
+   `json` can read them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
     """Parse JSON text.
 
     Args:
-        text: JSON, in UTF-8 if it is bytes.
-        constants: Whether to accept `NaN` and `Infinity`, which JSON does not know.
+        text: The JSON text, in UTF-8 if it is bytes.
+        constants: Whether to accept `NaN` and `Infinity`, which are not JSON.
 
     Raises:
-        ValueError: It is not JSON, or nested too deeply.
+        ValueError: The text is not JSON, or is nested too deeply.
 
     Example:
         >>> read_json_text('{"a": [1, 2]}')

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use (PEP 562), so that importing the package stays cheap."""
+"""Load the names of a package on first use (PEP 562), so that importing the package stays cheap."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["lazily", "no_such_name"]
 
 
 def lazily(
-    package: str, places: Mapping[str, str], extra: str | None = None
+    package: str, modules: Mapping[str, str], extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
-        package: Its name.
-        places: The module of each name, as a path below the package or, without a leading dot, an absolute one.
-        extra: The extra that brings what the modules need; named in the error if it is missing.
+        package: The package's name.
+        modules: The module of each name, relative to the package (with a leading dot) or absolute.
+        extra: The extra that provides the dependencies of the modules, for the error if one is missing.
 
     Example:
         >>> __getattr__, __dir__ = lazily("json", {"JSONDecoder": ".decoder"})
@@ -28,11 +28,11 @@ def lazily(
     """
 
     def find(name: str) -> Any:
-        place = places.get(name)
-        if place is None:
+        module = modules.get(name)
+        if module is None:
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
         try:
-            value = getattr(importlib.import_module(place, package), name)
+            value = getattr(importlib.import_module(module, package), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "agentflow").partition(".")[0]
             if extra is None or missing == "agentflow":
@@ -42,7 +42,7 @@ def lazily(
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: sorted({*vars(sys.modules[package]), *places})
+    return find, lambda: sorted({*vars(sys.modules[package]), *modules})
 
 
 def no_such_name(package: str, name: str, text: str, depth: int = 2) -> AttributeError | ImportError:
@@ -53,13 +53,13 @@ def no_such_name(package: str, name: str, text: str, depth: int = 2) -> Attribut
         name: The requested name.
         text: The message. For `from package import name` Python replaces the text of an `AttributeError`, so an
             `ImportError` is returned then.
-        depth: How many frames above this function the requesting one is.
+        depth: The number of frames between this function and the code that requests the name.
     """
-    asked = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
-    imported = opcode.opname[asked.f_code.co_code[asked.f_lasti]] == "IMPORT_FROM"
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
+    imported = opcode.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
     if (
         imported and f"{package}.{name}" not in sys.modules
-    ):  # a module that is being imported: Python finds it in sys.modules
+    ):  # otherwise Python finds the module in sys.modules, while it is being imported
         return ImportError(text, name=name)
     return AttributeError(text, name=name, obj=sys.modules[package])
 

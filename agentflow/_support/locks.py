@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The lock is handed over to the next waiter while still held, so that a newcomer cannot take it in between.
-2. A waiter that was cancelled, or belongs to a closed event loop, passes its turn on.
-3. Taking a free lock costs no future and no deque.
+1. The lock is handed to the next waiter while still held, so that a newcomer cannot take it in between.
+2. A waiter that was cancelled, or belongs to a closed event loop, is skipped.
+3. Taking a free lock creates no future and no deque.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Place: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
 class FairLine:
-    """The base of `FairLock` and of sessions: a held flag, and the line of waiters.
+    """The base class of `FairLock` and of sessions: a flag whether it is held, and the line of waiters.
 
-    A free lock is taken, and released, in one step of a plain lock. After joining the line, a waiter tries once more;
-    after releasing, the holder checks the line once more. So one of the two always sees the other.
+    A free lock is taken and released with one operation of a plain lock. After joining the line, a waiter tries again;
+    after releasing, the holder checks the line again. So one of the two always sees the other.
     """
 
     __slots__ = ("_line", "_lock")
 
     _guard = (
         threading.RLock()
-    )  # of all lines; reentrant, because a garbage collection can release a line while it is held
+    )  # shared by all lines; reentrant, because garbage collection can release a line while this is held
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
-        # Created for the first waiter: an empty deque is 600 bytes.
+        # Created for the first waiter, because an empty deque takes 600 bytes.
         self._line: deque[Place] | None = None
 
     @property
@@ -43,11 +43,11 @@ class FairLine:
         return self._lock.locked()
 
     def _take(self) -> bool:
-        """Take it if it is free and has no waiters."""
+        """Take the lock if it is free and has no waiters."""
         return not self._line and self._lock.acquire(False)
 
     def _join_line(self) -> Place | None:
-        """Take it if it is free, or return a place in the line."""
+        """Take the lock if it is free, or return a place in the line."""
         with self._guard:
             if self._take():
                 return None
@@ -56,12 +56,12 @@ class FairLine:
             if self._line is None:
                 self._line = deque()
             self._line.append(place)
-        if self._lock.acquire(False):  # released in the meantime, by a holder that did not see the line
+        if self._lock.acquire(False):  # released meanwhile by a holder that did not see the line
             self._pass_on()
         return place
 
     async def _wait(self, place: Place) -> None:
-        """Wait until it is handed over."""
+        """Wait until the lock is handed to this waiter."""
         waiter = place[1]
         try:
             await waiter
@@ -71,12 +71,12 @@ class FairLine:
                     self._line.remove(place)
             if not waiter.done():
                 waiter.cancel()  # for `_wake`, in case it is scheduled already
-            elif not waiter.cancelled():  # it was handed over already: pass it on
+            elif not waiter.cancelled():  # the lock was already handed to this waiter: pass it on
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        """Hand it to the first waiter, or release it."""
+        """Hand the lock to the first waiter, or release it."""
         while True:
             if self._line and self._passed_on():
                 return
@@ -85,7 +85,7 @@ class FairLine:
                 return
 
     def _passed_on(self) -> bool:
-        """Hand it to the first waiter that still exists; return False if there is none."""
+        """Hand the lock to the first waiter that still exists; return False if there is none."""
         with self._guard:
             while self._line:
                 loop, waiter = self._line.popleft()
@@ -118,26 +118,26 @@ class FairLock(FairLine):
 
     @property
     def locked(self) -> bool:
-        """Whether it is held."""
+        """Whether the lock is held."""
         return self._held
 
     def try_acquire(self) -> bool:
-        """Take it if it is free and has no waiters; never waits."""
+        """Take the lock without waiting if it is free and has no waiters; return whether it was taken."""
         return self._take()
 
     async def acquire(self) -> None:
-        """Wait for it, in order of arrival. If the wait is cancelled, it is not held."""
+        """Wait for the lock, in order of arrival; if the wait is cancelled, the lock is not held."""
         place = self._join_line()
         if place is not None:
             await self._wait(place)
 
     def release(self) -> None:
-        """Hand it to the waiter that has waited longest. Legal from any thread; releasing a free lock does nothing."""
+        """Hand the lock to the longest waiter. May be called from any thread; releasing a free lock does nothing."""
         if self._lock.locked():
             self._pass_on()
 
     def __deepcopy__(self, memo: object) -> FairLock:
-        return self  # copies of its owner must not run concurrently either
+        return self  # copies of the owner must not run concurrently either
 
     def __repr__(self) -> str:
         return f"FairLock(locked={self._held})"

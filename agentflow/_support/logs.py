@@ -1,15 +1,15 @@
-"""The library's log: loguru's, silent until enabled, each record bound to its run.
+"""The library's log, using loguru: silent until enabled, with each record bound to its run.
 
 Rules:
 
-1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library should not write to a program's
+1. Nothing is logged before `logger.enable("agentflow")` or `log_to_std()`: a library should not write to a program's
    standard error. There are two exceptions: `EventLog`, because attaching it is a request for its lines, and bugs in
-   tools and hooks that end no run, because they would be invisible otherwise (`agentflow._support.once`).
+   tools and hooks that do not end the run, because they would be invisible otherwise (`agentflow._support.once`).
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
    formats can use all of them.
-3. One line names the failure; the traceback is logged at level TRACE. A traceback of loguru has a hundred lines, and
-   shows the values of variables, so it should be requested (`logger.add(sys.stderr, level="TRACE")`). DEBUG would not
-   do: loguru shows it by default.
+3. One line names the failure; the traceback is logged at level TRACE, because a traceback of loguru has a hundred lines
+   and shows the values of variables, so it should be requested (`logger.add(sys.stderr, level="TRACE")`). Loguru shows
+   level DEBUG by default.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ reset_to_default()
 
 
 def ids_of(where: object) -> dict[str, str]:
-    """Return the ids to bind a record to: `logger.bind(**ids_of(event)).warning(...)`.
+    """Return the ids for binding a record to a run: `logger.bind(**ids_of(event)).warning(...)`.
 
     Args:
         where: An event, an event's frame, a context, or any object with some of these attributes.
@@ -66,8 +66,8 @@ def log_failure(
         level: The level.
         error: The cause.
         what: The failure and its consequence, in loguru's format (`"hook {} was skipped"`); the error is appended.
-        values: For the braces.
-        where: The run that it belongs to, as for `ids_of`.
+        values: The values for the braces.
+        where: The run, as for `ids_of`.
     """
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
     bound = logger.bind(**ids_of(where))

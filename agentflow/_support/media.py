@@ -1,11 +1,11 @@
-"""The media type and size of data, and reading files of limited size.
+"""Detect the media type of data, and read files of limited size.
 
 Rules:
 
-1. The content takes precedence over the name: providers check that the declared type is the real one.
-2. A container that many formats use (ZIP) is not conclusive; there the name counts.
-3. The types of names are those of the standard library, without the machine's own files, so every machine gives the
-   same result.
+1. The content takes precedence over the name: providers check that the declared type is correct.
+2. For a container that many formats use (ZIP), the name is used.
+3. The types of file extensions are those of the standard library, without the machine's configuration files, so the
+   result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 MediaKind: TypeAlias = Literal["image", "audio", "video", "text", "pdf", "file"]
-"""The kind of data, as models distinguish it."""
+"""The kind of data, as distinguished by models."""
 
 MAX_BYTES: Final = 20_000_000
-"""The default maximum of content: in base64 it still fits the 32 MB that vendors accept in one request."""
+"""The default maximum size of content; in base64 it fits into the 32 MB that vendors accept in a request."""
 
-# Signatures at the start; `at` is the position of the second part, for containers that name their format there.
+# Signatures: the first bytes; for containers, the position and the bytes of the second part, which names the format.
 _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", 0, b"", "image/png"),
     (b"\xff\xd8\xff", 0, b"", "image/jpeg"),
@@ -64,7 +64,7 @@ _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\x1aE\xdf\xa3", 0, b"", "video/webm"),
     (b"\x1f\x8b", 0, b"", "application/gzip"),
 )
-# Brands after `ftyp` in the containers of the MPEG-4 family (ISO/IEC 14496-12).
+# Brands after `ftyp` in containers of the MPEG-4 family (ISO/IEC 14496-12).
 _BRANDS: Final = (
     (b"avif", "image/avif"),
     (b"heic", "image/heic"),
@@ -75,7 +75,7 @@ _BRANDS: Final = (
     (b"qt  ", "video/quicktime"),
 )
 _NO_PATH: Final = str.maketrans("/\\\0", "___")
-"""The last part of an address can contain path separators, which would be unsafe in a file name."""
+"""Replaces path separators, which are unsafe in file names, in the last part of an address."""
 
 _HEAD: Final = 4096
 _UNITS: Final = ("bytes", "kB", "MB", "GB")
@@ -83,7 +83,7 @@ _UNKNOWN: Final = "application/octet-stream"
 
 
 def sniff(data: bytes) -> str | None:
-    """Return the media type of the first bytes, if they are conclusive.
+    """Return the media type of data if its first bytes are conclusive.
 
     Example:
         >>> sniff(b"%PDF-1.7"), sniff(b"hello")
@@ -121,7 +121,7 @@ def _types() -> MimeTypes:
 
 
 def type_of_bytes(data: bytes, name: str | None = None) -> str:
-    """Return the media type of data: by its first bytes, then by its name; else text, if it decodes as text.
+    """Return the media type of data by its first bytes or its name; otherwise text, if it decodes as text.
 
     Example:
         >>> type_of_bytes(b"a,b", "t.csv"), type_of_bytes(b"hello"), type_of_bytes(bytes(8))
@@ -136,13 +136,13 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3 or len(head) == len(data):  # the head can end within a character
+        if error.start < len(head) - 3 or len(head) == len(data):  # unless the head ends within a character
             return _UNKNOWN
     return "text/plain" if data and b"\0" not in head else _UNKNOWN
 
 
 def kind_of(media_type: str) -> MediaKind:
-    """Return the kind of data of a media type.
+    """Return the kind of a media type.
 
     Example:
         >>> kind_of("image/png"), kind_of("application/pdf"), kind_of("application/zip")
@@ -169,10 +169,10 @@ def in_bytes(size: int) -> str:
 
 
 def check_size(size: int, limit: int | None, what: str) -> None:
-    """Refuse content that is larger than the limit.
+    """Check that content is not larger than the limit.
 
     Raises:
-        UsageError: It is larger.
+        UsageError: The content is larger.
     """
     if limit is not None and size > limit:
         raise UsageError(
@@ -185,8 +185,8 @@ def read_file(path: str | os.PathLike[str], limit: int | None) -> bytes:
     """Return the content of a file.
 
     Raises:
-        UsageError: It is larger than the limit, or not a regular file.
-        OSError: It cannot be read.
+        UsageError: The file is larger than the limit, or not a regular file.
+        OSError: The file cannot be read.
     """
     shown = os.fspath(path)
     with open(path, "rb", opener=_without_waiting) as file:
@@ -194,7 +194,7 @@ def read_file(path: str | os.PathLike[str], limit: int | None) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"DataBlock.from_path({shown!r}): this is not a regular file.")
         check_size(found.st_size, limit, f"The file {shown!r}")
-        data = file.read(-1 if limit is None else limit + 1)  # it can have grown
+        data = file.read(-1 if limit is None else limit + 1)  # the file may have grown
         check_size(len(data), limit, f"The file {shown!r}")
         return data
 
@@ -204,7 +204,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def name_in(place: str) -> str | None:
-    """Return the last part of a path or of an address's path.
+    """Return the last part of a path, or of the path of an address.
 
     Example:
         >>> name_in("https://example.com/a/the%20cat.png?x=1"), name_in("docs/cat.png"), name_in("https://example.com")
@@ -222,7 +222,7 @@ def from_data_url(rest: str) -> tuple[bytes, str | None]:
     """Return the content and the media type of a data URL, given the part after `data:` (RFC 2397).
 
     Raises:
-        UsageError: It holds no content, or the content is not valid base64.
+        UsageError: The URL has no content, or the content is not valid base64.
 
     Example:
         >>> from_data_url("text/plain;base64,aGVsbG8=")

@@ -1,9 +1,9 @@
-"""Warnings of failures that would be invisible otherwise: logged by default, once for each place that raises.
+"""Warn of failures that would be invisible otherwise: by default, once for each place that raises.
 
 Rules:
 
-1. One warning for each name, exception class and line: a failure in each round does not flood the log.
-2. The traceback begins outside the library, and shows no values of variables.
+1. There is one warning for each name, exception class and line: a failure in each round does not flood the log.
+2. The traceback begins outside the library, and does not show the values of variables.
 3. The log of the warning module must be enabled by default; see `agentflow._support.logs`.
 """
 
@@ -31,10 +31,10 @@ _MACHINERY: Final = tuple(
     f"{folder}{os.sep}"
     for folder in (_PACKAGE, *(os.path.dirname(str(module.__file__)) for module in (asyncio, concurrent.futures)))
 )
-"""The directories of the frames that lead to the tool, in the loop or in a thread."""
+"""The directories of the frames that call the tool, in the loop or in a thread."""
 
 _MOST_PLACES: Final = 1_000
-"""The maximum number of remembered places: code generated at run time would have no limit."""
+"""The maximum number of remembered places, for code that is generated at run time."""
 
 _LONGEST: Final = 20_000
 
@@ -45,7 +45,7 @@ _expected: ContextVar[bool] = ContextVar("agentflow_failures_expected", default=
 
 @contextmanager
 def failures_expected() -> Generator[None]:
-    """Suppress the warnings in this context: failures are a part of a test."""
+    """Suppress the warnings in this context, for tests that cause failures."""
     token = _expected.set(True)
     try:
         yield
@@ -54,17 +54,17 @@ def failures_expected() -> Generator[None]:
 
 
 def warn_once(name: str, error: BaseException, what: str, *values: object, where: object = None) -> bool:
-    """Log a warning with the traceback of an exception, in the name of the calling module.
+    """Log a warning with the traceback of an exception, under the name of the calling module.
 
     Args:
-        name: The name of the failed object: a part of the place.
+        name: The name of the failed object, which is part of the place.
         error: The exception.
-        what: The failure and its consequence, in loguru's format; the traceback follows.
-        values: For the braces.
-        where: The run that it belongs to, as for `ids_of`.
+        what: The failure and its consequence, in loguru's format; the traceback is appended.
+        values: The values for the braces.
+        where: The run, as for `ids_of`.
 
     Returns:
-        Whether it was logged: not if the place was reported before, or failures are expected.
+        Whether it was logged; False if the place was reported before, or failures are expected.
     """
     if _expected.get():
         return False

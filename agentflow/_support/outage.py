@@ -1,4 +1,4 @@
-"""Logs an outage: once when it starts, once a minute, and once when it has ended."""
+"""Log an outage: when it starts, once a minute, and when it has ended."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentflow._support.shown import described
 __all__ = ["Outage"]
 
 EVERY = 60.0
-"""Seconds between two warnings about one outage."""
+"""Seconds between two warnings about an outage."""
 
 
 class Outage:
-    """Reports that something is unreachable, without a line for each attempt; usable from any thread.
+    """Reports that a resource is unreachable, without a line for each attempt; may be used from any thread.
 
     Args:
-        what: Its name, such as `"the database of worker w1"`.
+        what: The name of the resource, such as `"the database of worker w1"`.
         now: A monotonic clock, in seconds.
 
     Attributes:
@@ -41,7 +41,7 @@ class Outage:
         self._logged_at: float | None = None
 
     def failed(self, error: BaseException, where: object = None) -> None:
-        """Record a failure; it is logged if it is the first one, or the last line is a minute old."""
+        """Record a failure, which is logged if it is the first one, or the last line is a minute old."""
         now = self._now()
         with self._lock:
             self.failures += 1
@@ -63,7 +63,7 @@ class Outage:
             )
 
     def answered(self) -> None:
-        """Record a success; it is logged if it ends an outage."""
+        """Record a success, which is logged if it ends an outage."""
         if not self.failures:
             return
         with self._lock:
@@ -75,5 +75,5 @@ class Outage:
             )
 
     def pause(self, first: float, longest: float) -> float:
-        """Return how many seconds to wait before the next attempt: `first`, doubled with each failure, up to `longest`."""
+        """Return the seconds to wait before the next attempt: `first`, doubled with each failure, up to `longest`."""
         return min(first * 2.0 ** min(self.failures, 30), max(first, longest))

@@ -1,4 +1,4 @@
-"""Patterns of names, such as `"delete_*"`; cached, because the same few are matched again and again."""
+"""Match patterns of names, such as `"delete_*"`; cached, because the same few are matched repeatedly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["fits"]
 
 @lru_cache(maxsize=1024)
 def fits(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether one of the patterns fits a name.
+    """Whether one of the patterns matches a name.
 
     Example:
         >>> fits(("read_*", "list_*"), "read_file")

@@ -1,15 +1,15 @@
-"""Regular expressions from outside, matched without backtracking.
+"""Match external regular expressions without backtracking.
 
-Python's `re` backtracks: a pattern of ten characters can block the process for hours. These are the patterns of JSON
-schema (ECMA 262), translated to the syntax of Rust's `regex`, which is part of pydantic and matches in linear time.
+Python's `re` backtracks, so a pattern of ten characters can block the process for hours. Here, patterns of JSON schema
+(ECMA 262) are translated to the syntax of Rust's `regex`, which is part of pydantic and matches in linear time.
 
 Rules:
 
 1. A pattern that needs more than linear time (look-around, back references) is refused, and the error shows why.
-2. A pattern has a weight, roughly the states of its automaton. The time of a match is at most weight times length, so
-   limiting both limits the time (`SchemaPattern.weight`).
-3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. `\\A` and `\\Z`, which Python
-   uses, are supported too.
+2. A pattern has a weight, roughly the number of states of its automaton. The time of a match is at most weight times
+   length, so limits on both limit the time (`SchemaPattern.weight`).
+3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. Python's `\\A` and `\\Z` are
+   supported too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLAGS: Final = re.compile(r"\?[ims]{1,3}(?:-[ims]{1,3})?[:)]|\?-[ims]{1,3}[:)]"
 _HEX: Final = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 _PROPERTY: Final = re.compile(r"[pP]\{\^?[\w=:-]{1,64}\}")
 _LOOKS: Final = ("?=", "?!", "?<=", "?<!")
-_WIDE: Final = 8  # states of a class that reaches beyond ASCII, roughly
+_WIDE: Final = 8  # roughly the states of a class that contains non-ASCII characters
 _PROPERTY_WEIGHT: Final = 250
 _OUTSIDE_CLASSES: Final = {
     "d": "[0-9]",
@@ -44,7 +44,7 @@ _ANCHORS: Final = {"b": r"(?-u:\b)", "B": r"\B", "A": r"\A", "z": r"\z", "Z": r"
 
 
 class PatternError(ValueError):
-    """A pattern needs more than linear time, or is not a regular expression."""
+    """A pattern needs more than linear time, is too large, or is not a regular expression."""
 
 
 class SchemaPattern:
@@ -54,11 +54,11 @@ class SchemaPattern:
         text: The expression, in the syntax of ECMA 262.
 
     Attributes:
-        text: The given expression.
-        weight: Roughly the states of its automaton, at most 4,000: the worst-case cost of a match per character.
+        text: The expression.
+        weight: Roughly the number of states of its automaton, at most 4,000: the maximum cost of a match per character.
 
     Raises:
-        PatternError: It looks around, refers back, is too large, or is not a regular expression.
+        PatternError: The expression has look-around or back references, is too large, or is not a regular expression.
 
     Example:
         >>> SchemaPattern("^(a+)+$").found_in("a" * 10_000 + "!")
@@ -82,12 +82,12 @@ class SchemaPattern:
             raise PatternError(f"the pattern {text[:200]!r} is not a regular expression ({why})") from error
 
     def found_in(self, text: str) -> bool:
-        """Whether it matches anywhere in a text."""
+        """Whether the expression matches anywhere in a text."""
         return self._validator.isinstance_python(text)
 
 
 class _Translation:
-    """One pass over a pattern: its translation, and its weight."""
+    """Translates a pattern and computes its weight, in one pass."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -98,7 +98,7 @@ class _Translation:
         self._dot = r"[^\n\r\x{2028}\x{2029}]"
 
     def result(self) -> tuple[str, int]:
-        """The pattern for Rust, and its weight."""
+        """Translate the pattern for Rust; return it with its weight."""
         text = self._text
         if len(text) > _LONGEST:
             raise PatternError(f"a pattern of {len(text)} characters is too long; the maximum is {_LONGEST}")
@@ -114,7 +114,7 @@ class _Translation:
         return PatternError(f"the pattern {self._text[:200]!r} {why}")
 
     def _atom(self, out: str, weight: int | None, taken: int = 0) -> None:
-        """Append an atom; a quantifier can follow it if it has a weight."""
+        """Append an atom; if it has a weight, a quantifier may follow."""
         self._out.append(out)
         self._groups[-1] += self._last or 0
         self._last = weight
@@ -210,7 +210,7 @@ class _Translation:
         return (char if char in "<>" or not char.isascii() or char == "_" else f"\\{char}"), 1
 
     def _code(self, code: int) -> str:
-        """Return a character by its code; half of a surrogate pair also consumes its other half."""
+        """Return a character by its code; for half of a surrogate pair, also consume the other half."""
         if 0xD800 <= code < 0xDC00 and (
             low := re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self._text, self._at)
         ):
@@ -234,7 +234,7 @@ class _Translation:
                 self._at += 2 if one == "\\-" else 0
                 weight = max(weight, cost or 1)
             else:
-                # Escape the operators that only Rust has in a class (nesting, &&, ~~, --), but not the - of a range.
+                # Escape the operators of classes that only Rust has (nesting, &&, ~~, --), but not the - of a range.
                 escaped = char in "[&~" or (char == "-" and (not out or out[-1] == "-"))
                 one = f"\\{char}" if escaped else char
                 weight = max(weight, 1 if char.isascii() else _WIDE)

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A name belongs to one object; registering another under it is an error that names both places.
-2. Nothing registers itself: importing a module does not change a registry, unless its docs say that it does.
-3. Reading needs no lock: a change swaps one entry of a dict.
+1. A name belongs to one object; registering another object under it is an error that names both places.
+2. Nothing is registered implicitly: importing a module does not change a registry, unless this is documented.
+3. Reading needs no lock: a change replaces one entry of a dict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NamedRegistry(Generic[T]):
     _fix: ClassVar[str] = "Give one another name: register(..., name=...)."
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[T, T, str]] = {}  # the given object, the stored one, the place of registration
+        self._entries: dict[str, tuple[T, T, str]] = {}  # registered object, stored object, place of the registration
         self._guard = threading.RLock()
 
     @overload
@@ -55,37 +55,37 @@ class NamedRegistry(Generic[T]):
 
         Args:
             item: The object; without it, a decorator is returned.
-            name: The name to register it under; its own by default.
+            name: The name under which to register the object; by default its own.
 
         Raises:
-            UsageError: It is not of the registry's kind.
-            DuplicateNameError: Another object has the name; the message names both places. It is a `ValueError`.
+            UsageError: The object is not of the registry's kind.
+            DuplicateNameError: Another object has the name; a `ValueError` that names both places.
         """
         if item is None and name is not None:
             return partial(self.register, name=name)
         self._check(item)
-        given: T = cast("Any", item)
-        known = given.name if name is None else name
+        new: T = cast("Any", item)
+        known = new.name if name is None else name
         where = _caller()
         with self._guard:
-            there = self._entries.get(known)
-            if there is None:
-                self._entries[known] = (given, self._stored(given, known), where)
-            elif there[0] is not given:
+            existing = self._entries.get(known)
+            if existing is None:
+                self._entries[known] = (new, self._stored(new, known), where)
+            elif existing[0] is not new:
                 raise DuplicateNameError(
-                    self._kind, known, self._describe(there[0], there[2]), self._describe(given, where), self._fix
+                    self._kind, known, self._describe(existing[0], existing[2]), self._describe(new, where), self._fix
                 )
-        return given
+        return new
 
     def _check(self, item: object) -> None:
-        """Refuse an object that is not of the registry's kind."""
+        """Check that an object is of the registry's kind."""
 
     def _stored(self, item: T, name: str) -> T:
         """Return the object to store under a name."""
         return item
 
     def _place(self, item: T) -> str | None:
-        """Return the place of an item's definition, as `file:line`."""
+        """Return the place of an object's definition, as `file:line`."""
         return None
 
     def _describe(self, item: T, where: str) -> str:
@@ -97,7 +97,7 @@ class NamedRegistry(Generic[T]):
         """Return the object that is registered under a name.
 
         Raises:
-            NotRegisteredError: There is none; the message lists the registered names. It is a `LookupError`.
+            NotRegisteredError: There is none; a `LookupError` that lists the registered names.
         """
         entry = self._entries.get(name)
         if entry is None:

@@ -26,11 +26,11 @@ _PLACES = (
     "mcp",
     "terminal",
 )
-"""Modules with public names, in the order in which they are searched. They are above this one: each is loaded by its name."""
+"""Modules with public names, in the order of search; imported by name, since they are in layers above this one."""
 
 
 def wrong_name(name: str) -> AttributeError | ImportError:
-    """Return the error for a name that the package root does not have; it shows the right module, or a similar name.
+    """Return the error for a name that the package root does not have; it names the right module, or similar names.
 
     Args:
         name: The name in `from agentflow import …` or `agentflow.…`.
@@ -46,10 +46,10 @@ def wrong_name(name: str) -> AttributeError | ImportError:
 
 
 def _cure(name: str) -> str:
-    for place in _PLACES:
-        module = importlib.import_module(f"agentflow.{place}")
+    for module_name in _PLACES:
+        module = importlib.import_module(f"agentflow.{module_name}")
         if name in getattr(module, "__all__", ()):
-            return f"; it is in agentflow.{place}: from agentflow.{place} import {name}"
+            return f"; it is in agentflow.{module_name}: from agentflow.{module_name} import {name}"
     try:
         importlib.import_module("agentflow.hooks.event_names").event_named(name)
     except UsageError as error:

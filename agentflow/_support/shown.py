@@ -1,9 +1,9 @@
-"""Foreign text made safe to show: one filter for terminals and logs, one for secrets in addresses.
+"""Make foreign text safe to show, with a filter for terminals and logs, and one for secrets in addresses.
 
 Rules:
 
-1. Output of a model, a tool, a provider or a database is text: shown, it moves no cursor, and hides or forges nothing.
-2. Removed characters stay visible as escapes; nothing is dropped silently.
+1. When shown, output of a model, tool, provider or database cannot move the cursor, and cannot hide or forge text.
+2. Control characters stay visible as escapes; nothing is dropped silently.
 3. A database URL is shown without its password, even if it is malformed.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["controls", "described", "one_line", "printable", "printable_json", "
 
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
-# These run over foreign text of any length: each takes linear time (tests/words/test_hostile_texts.py).
+# These are applied to foreign text of any length, so each takes linear time (tests/words/test_hostile_texts.py).
 # `user:password@host` is the example in our own messages.
 _WORD = r"[^\s'\"]+"
 _IN_URL = r"(?i)\b(?!https?:|wss?:)[a-z][\w+.\-]{0,50}://[^\s:/@]*:(?!password@host)"
@@ -29,13 +29,13 @@ _SHORTEST_SECRET = 8
 
 
 _pattern = cache(re.compile)
-"""Compiled on first use, so that importing the package costs nothing."""
+"""Compile a pattern on first use, so that importing the package costs nothing."""
 
 
 @cache
 def controls() -> re.Pattern[str]:
-    """Characters that steer a terminal, break a line, reverse text or are invisible; not line feed, tab and the joiners
-    of scripts.
+    """Return the pattern of characters that control a terminal, break a line, reverse text or are invisible, except line
+    feeds, tabs and the joiners of scripts.
     """
     return re.compile(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
@@ -52,7 +52,7 @@ def printable(text: str, *, exact: bool = False) -> str:
 
     Args:
         text: Any text.
-        exact: Whether to escape every character that is not printed as itself (odd spaces, joiners).
+        exact: Whether to also escape other characters that are not printed as themselves (unusual spaces, joiners).
 
     Example:
         >>> printable("a\\x1b[31mb\\r\\n\\u202e")
@@ -66,7 +66,7 @@ def printable(text: str, *, exact: bool = False) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Return JSON text in which the control characters that JSON allows are JSON escapes.
+    """Return JSON text with the control characters that JSON allows as JSON escapes.
 
     Example:
         >>> printable_json('{"a":"\\x9b\\x7f"}')
@@ -118,7 +118,7 @@ def without_password(text: str) -> str:
 
 
 def _without_database_password(found: re.Match[str]) -> str:
-    """Hide up to the last @ of the word: a password with an unescaped @ or / makes a malformed URL."""
+    """Hide all text up to the last @ of the word, since a password may contain an unescaped @ or /."""
     word = found[0]
     last = word.rfind("@")
     login = _pattern(_IN_URL).search(word) if last > 0 and "://" in word else None
@@ -126,7 +126,7 @@ def _without_database_password(found: re.Match[str]) -> str:
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with the passwords of addresses, HTTP credentials, and the given secrets hidden.
+    """Return the text with passwords in addresses, HTTP credentials, and these secrets hidden.
 
     Args:
         text: A text, such as a provider's answer.

@@ -1,4 +1,4 @@
-"""`log_to_std`: the library's log for programs that use the standard `logging`."""
+"""`log_to_std`: send the library's log to the standard `logging`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["log_to_std"]
 
 _LEVELS = {5: "TRACE", 25: "SUCCESS"}
-"""Levels of loguru that the standard library has no name for."""
+"""Levels of loguru for which the standard library has no name."""
 
 
 class _Forwarding:
-    """The active sink: a second `log_to_std` replaces the first."""
+    """The active sink, which a second `log_to_std` replaces."""
 
     sink: int | None = None
 
@@ -31,12 +31,11 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
 
     This enables the log. The standard loggers' levels and handlers apply as usual. Each record has the attributes
     `run_id`, `call_id`, `session_id` and `source` (`"%(run_id)s"`), which are `""` if they do not apply. If loguru is
-    not configured, its default handler no longer writes agentflow's records to standard error; it still writes those of
+    not configured, its default handler no longer writes agentflow's records to standard error, but still writes those of
     other packages.
 
     Args:
-        level: The lowest level to forward. Lines of an `EventLog` below it are not even built; `"TRACE"` includes
-            tracebacks.
+        level: The lowest level to forward; lines of an `EventLog` below it are not built. `"TRACE"` includes tracebacks.
 
     Returns:
         A function that stops the forwarding and restores the previous log.
@@ -51,7 +50,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     sink = logger.add(_forward, level=level, format=lambda _: "{message}", filter="agentflow")
     _stop()
     try:
-        logger.remove(0)  # loguru's default; if it is missing, the program has configured loguru
+        logger.remove(0)  # loguru's default handler; if it is missing, the program has configured loguru
     except ValueError:
         pass
     else:
@@ -94,4 +93,4 @@ def _forward(message: Message) -> None:
 
 
 _TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
-"""Attributes that every record has, which `makeRecord` refuses."""
+"""The attributes that every record has; `makeRecord` refuses them."""

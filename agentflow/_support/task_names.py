@@ -9,9 +9,9 @@ __all__ = ["task_label"]
 
 
 def task_label(task: asyncio.Task[Any]) -> str:
-    """Return a task's name, or the function that it runs if it has none.
+    """Return a task's name, or the name of its function if it has none.
 
-    asyncio numbers tasks without a name. Such a number in an error would differ in each process, and so in each replay.
+    asyncio numbers tasks without a name. Such a number in an error would differ in each process and replay.
 
     Example:
         >>> async def fetch() -> str:

@@ -3,11 +3,12 @@
 Rules:
 
 1. Only working time counts: while other code runs (a reader, a hook), the limit is paused.
-2. When the time is used up, the task is cancelled, and the owner of the limit undoes that (`uncancel`), as
-   `asyncio.timeout` does: a cancellation from outside at the same moment has precedence.
+2. When the time is used up, the task is cancelled, and the owner of the limit undoes this (`uncancel`), as
+   `asyncio.timeout` does: an external cancellation at the same moment takes precedence.
 3. One timer serves many parts of the work: a timer that fires too early is moved, instead of being set and cancelled
-   each time. Work that never suspends costs no timer.
-4. Work that swallows its cancellation, by the limit or from outside, counts as cancelled: its later result is dropped.
+   each time. Work that never suspends needs no timer.
+4. Work that swallows its cancellation, by the limit or an external one, counts as cancelled: its later result is
+   discarded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 __all__ = ["LimitPassed", "TimeLimit", "drive"]
 
 _NOTHING_YET: Final = object()
-_SLACK: Final = 1e-9  # the loop can call a timer this much early; without it a moved timer could spin
+_SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a moved timer could spin
 
 
 class TimeLimit:
@@ -32,7 +33,7 @@ class TimeLimit:
 
     Attributes:
         seconds: The limit.
-        expired: Whether it has passed.
+        expired: Whether the limit has passed.
     """
 
     __slots__ = ("_base", "_counting", "_due", "_handle", "_held", "_left", "_task", "expired", "seconds")
@@ -43,18 +44,18 @@ class TimeLimit:
         self._due = 0.0
         self._base = 0
         self._counting = False
-        self._held = False  # paused before it was started: the work emitted something before its first await
+        self._held = False  # paused before the start, because the work emitted a value before its first await
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self.expired = False
 
     def renew(self, seconds: float) -> None:
-        """Set the limit again, for the next part of the work."""
+        """Reset the limit for the next part of the work."""
         self.seconds = self._left = seconds
         self.expired = False
 
     def start(self) -> None:
-        """Start counting against the current task, if there is a limit, and it is neither counting nor paused."""
+        """Start to limit the current task, unless there is no limit, or it is already counting or paused."""
         if self.seconds is None or self._counting or self.expired:
             return
         self._task = task = asyncio.current_task()
@@ -63,7 +64,7 @@ class TimeLimit:
             self.resume()
 
     def resume(self) -> None:
-        """Continue to count, against the task of `start`."""
+        """Continue to limit the task of `start`."""
         self._held = False
         if self._counting or self.expired or self._task is None:
             return
@@ -77,7 +78,7 @@ class TimeLimit:
             self._handle = loop.call_at(due, self._fire)
 
     def pause(self) -> bool:
-        """Stop counting, or do not start before `resume`; return whether to call that."""
+        """Stop counting, or do not start before `resume`; return whether `resume` must be called."""
         if self._counting:
             self._halt()
         elif self._task is not None or self._held:
@@ -91,7 +92,7 @@ class TimeLimit:
         self._left = self._due - asyncio.get_running_loop().time()
 
     def stop(self) -> None:
-        """Stop counting, and release the task and the timer; for `finally`."""
+        """Stop counting, and release the task and the timer; to be called in `finally`."""
         if self._counting:
             self._halt()
         self._task = None
@@ -100,7 +101,7 @@ class TimeLimit:
             self._handle = None
 
     def uncancel(self) -> bool:
-        """Undo the limit's own cancellation; return False if the task was also cancelled from outside."""
+        """Undo the limit's cancellation; return False if there was also an external one."""
         task = self._task
         return task is None or task.uncancel() <= self._base
 
@@ -121,13 +122,13 @@ class TimeLimit:
 def drive(
     coro: Coroutine[Any, Any, Any], context: Context, limit: TimeLimit, yielded: object = _NOTHING_YET
 ) -> Generator[Any, Any, Any]:
-    """Run a coroutine to its end in a context, under a limit, in the caller's task.
+    """Run a coroutine in a context and with a time limit, in the caller's task.
 
     Args:
         coro: The tool's work.
         context: The context.
         limit: The limit.
-        yielded: What its first step has yielded, if that was executed already.
+        yielded: The value that the first step of the coroutine yielded, if it was executed already.
 
     Raises:
         LimitPassed: The limit passed, and there was no other cancellation.
@@ -146,16 +147,16 @@ def drive(
         while True:
             try:
                 sent = yield yielded
-            except BaseException as error:  # the work may handle any exception, GeneratorExit included
+            except BaseException as error:  # the work may handle any exception, including GeneratorExit
                 if isinstance(error, asyncio.CancelledError):
                     cancelled = error
                 elif isinstance(error, GeneratorExit):
-                    run(coro.close)  # the garbage collector may have closed it already, and `throw` would fail then
+                    run(coro.close)  # the garbage collector may have closed it already, so that `throw` would fail
                     raise
                 yielded = run(coro.throw, error)
             else:
                 yielded = run(coro.send, sent)
-    except BaseException as error:  # every end of the work: its result, its end as a stream, or its failure
+    except BaseException as error:  # the work has ended: with a result, as a stream, or with a failure
         completed = isinstance(error, StopIteration | StopAsyncIteration)
         if limit.expired and limit.uncancel() and not isinstance(error, GeneratorExit | KeyboardInterrupt | SystemExit):
             consequence = completed or isinstance(error, asyncio.CancelledError)
@@ -167,14 +168,14 @@ def drive(
         raise
     finally:
         limit.stop()
-        task = cancelled = None  # a failing task keeps its traceback, which holds this frame
+        task = cancelled = None  # a failed task keeps its traceback, which refers to this frame
 
 
 class LimitPassed(Exception):  # noqa: N818 - a signal between this module and its caller
     """A tool passed its time limit.
 
     Args:
-        late: Whether it finished later.
+        late: Whether the tool finished later.
     """
 
     def __init__(self, late: bool = False) -> None:

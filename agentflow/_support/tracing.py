@@ -1,6 +1,6 @@
-"""Carries a trace context over processes: W3C Trace Context, using OpenTelemetry's propagators.
+"""Carry a trace context between processes: W3C Trace Context, using OpenTelemetry's propagators.
 
-If OpenTelemetry is not loaded, there is no trace, and nothing is carried: nothing here imports it first.
+If OpenTelemetry is not loaded, there is no trace, so this module does nothing; it does not import OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["carried", "within"]
 
 
 def carried() -> dict[str, str]:
-    """Return the current trace context for sending; empty if there is none."""
+    """Return the current trace context to send to another process; empty if there is none."""
     carrier: dict[str, str] = {}
     if "opentelemetry.trace" in sys.modules:
         from opentelemetry import propagate
@@ -24,7 +24,7 @@ def carried() -> dict[str, str]:
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Generator[None]:
-    """Make a carried trace context current, for a block in one task.
+    """Make a received trace context the current one, for a block in one task.
 
     Args:
         carrier: The result of `carried` in another process.

@@ -1,4 +1,4 @@
-"""Undo a step if the work after it fails."""
+"""`UndoOnFailure`: undo a step if the work after it fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["UndoOnFailure"]
 
 
 class UndoOnFailure:
-    """Calls a function if the block raises: an error, a cancellation, or an interrupt. The exception is raised on.
+    """Calls a function if the block raises an error, a cancellation or an interrupt, which then propagates.
 
     Args:
         undo: Undoes the step before the block.

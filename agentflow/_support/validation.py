@@ -1,4 +1,4 @@
-"""Pydantic's validators, loaded on first use: importing `TypeAdapter` takes 25 ms."""
+"""Pydantic's validators, imported on first use, because importing `TypeAdapter` takes 25 ms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def is_a(value: object, kind: type | UnionType) -> bool:
-    """Return whether a value from outside has its annotated type. For a type checker `isinstance` would be superfluous."""
+    """Whether an external value has its annotated type; a type checker would report `isinstance` as unnecessary."""
     return isinstance(value, kind)
 
 
@@ -69,7 +69,7 @@ class Within:
 
 
 class Refers:
-    """A reference for `Annotated` strings: validated with a `context`, it must name an existing object of the context.
+    """A reference for `Annotated` strings: it must name an existing object of the validation's `context`.
 
     Args:
         kind: The kind of object; the context's `has(kind, ref)` returns whether it exists.
@@ -98,7 +98,7 @@ class Checked:
 
 
 def fits(kind: Any) -> Checked:
-    """Return a check for data that stays data: a value of this dataclass can be made of it, by its keys."""
+    """Return a check that a dict has only keys that are fields of a dataclass; the dict is not converted."""
 
     def check(data: dict[str, Any]) -> dict[str, Any]:
         unknown = sorted(data.keys() - {one.name for one in fields(kind)})
@@ -117,7 +117,7 @@ class TaggedBy:
     """Distinguishes the members of an `Annotated` union by a tag.
 
     Args:
-        tag: Returns the tag of data or of an object; None if it has none.
+        tag: Returns the tag of data or of an object, or None.
         members: The types by tag.
     """
 
@@ -131,13 +131,13 @@ class TaggedBy:
 
 
 def closed(form: type[T]) -> type[T]:
-    """Forbid keys that a `TypedDict` does not name (like `pydantic.with_config`, without loading its models)."""
+    """Forbid unknown keys in a `TypedDict` (like `pydantic.with_config`, without importing pydantic's models)."""
     setattr(form, "__pydantic_config__", {"extra": "forbid"})  # noqa: B010 - no declared attribute
     return form
 
 
 def first_problem(error: Exception) -> str:
-    """Return the first problem of data, and its position."""
+    """Return the first problem of a validation error, with its position."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     found = error.errors(include_url=False, include_input=False)[0]

@@ -1,13 +1,13 @@
-"""Immutable values, built at the cost of mutable ones.
+"""Immutable values that cost no more to build than mutable ones.
 
-`@frozen` makes a frozen, slotted dataclass. The one of the standard library pays one `object.__setattr__` call per
-field when it is built (1.0 µs for the nine fields of a `ModelChunk` on CPython 3.12) and compiles eight methods when it
-is defined (0.45 ms). Here a class has a *draft*, a subclass of the same layout with assignable attributes: building
-fills a draft and switches its `__class__` to the real one (0.3 µs), and the methods are shared. It is a dataclass to
-`fields`, `replace`, `match`, pydantic and type checkers.
+`@frozen` makes a frozen, slotted dataclass. The decorator of the standard library costs one `object.__setattr__` call per
+field to build a value (1.0 µs for the nine fields of a `ModelChunk` on CPython 3.12), and compiles eight methods for each
+class (0.45 ms). Here a class has a *draft*, a subclass of the same layout with assignable attributes: building a value
+fills a draft and switches its `__class__` to the real one (0.3 µs), and the methods are shared. `fields`, `replace`,
+`match`, pydantic and type checkers treat the class as a dataclass.
 
 `NamedTuple` is like that of `typing`, which compiles and checks each annotation when the class is created. Here
-annotations stay text, and `typing.get_type_hints` and pydantic read them anyway (a class costs half as much).
+annotations stay text, which `typing.get_type_hints` and pydantic can read (a class costs half as much).
 
 `fast_build` and `maker` compile functions that fill drafts directly, for the loop: one frame, and no call from C into
 an `__init__` (0.1 µs up to CPython 3.12).
@@ -41,7 +41,7 @@ def frozen(cls: type[T], /) -> type[T]: ...
 def frozen(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, eq_default=True, field_specifiers=(field,))
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a frozen, slotted dataclass of a class.
+    """Turn a class into a frozen, slotted dataclass.
 
     Example:
         >>> @frozen
@@ -60,7 +60,7 @@ def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 def _frozen(cls: type[T], kw_only: bool) -> type[T]:
     own_repr = "__repr__" in cls.__dict__
     own_eq = "__eq__" in cls.__dict__
-    # A subclass of a frozen dataclass must be frozen too, which costs it the savings.
+    # A subclass of a frozen dataclass must be frozen by the standard library, without the savings.
     below_frozen = any(
         getattr(getattr(base, "__dataclass_params__", None), "frozen", False) for base in cls.__mro__[1:]
     )
@@ -94,9 +94,7 @@ def _refuse_set(self: Any, name: str, value: object) -> None:
             if hasattr(cast("object", type(self)), name)
             else f"{cls} has no field {name!r}"
         )
-        shown = (
-            "content" if "content" in known else known[0]
-        )  # the text of a message or a result comes from its content
+        shown = "content" if "content" in known else known[0]  # computed, such as the text of a message or a result
         raise FrozenInstanceError(
             f"{problem} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, "
             f"{shown}=...)"
@@ -133,7 +131,7 @@ def _hash(self: Any) -> int:
 
 
 class _InitLater:
-    """An `__init__` that is compiled on first use and then replaces itself: most are never used."""
+    """An `__init__` that is compiled and replaces itself on first use; most are never used."""
 
     __slots__ = ("_cls",)
 
@@ -150,7 +148,7 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
     plain: list[str] = []
     by_name: list[str] = []
     lines: list[str] = []
-    given: list[str] = []
+    parameter_names: list[str] = []
     for f in fields(cls):
         if not f.init:
             raise TypeError(f"{cls.__name__}.{f.name}: the fields of a frozen class are all given, or have defaults")
@@ -160,12 +158,12 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
             lines.append(f"if {f.name} is _default_{f.name}: {f.name} = _factory_{f.name}()")
         has_default = f.default is not MISSING or f.default_factory is not MISSING
         (by_name if f.kw_only else plain).append(f"{f.name}=_default_{f.name}" if has_default else f.name)
-        given.append(f.name)
+        parameter_names.append(f.name)
     parameters = ", ".join(["self", *plain, *(["*", *by_name] if by_name else [])])
     lines += [
-        f"if self.__class__ is not _real: return _fill(self, ({''.join(name + ', ' for name in given)}))",
+        f"if self.__class__ is not _real: return _fill(self, ({''.join(name + ', ' for name in parameter_names)}))",
         "_put(self, '__class__', _draft)",
-        *[f"self.{name} = {name}" for name in given],
+        *[f"self.{name} = {name}" for name in parameter_names],
         "self.__class__ = _real",
     ]
     if hasattr(cls, "__post_init__"):
@@ -177,12 +175,12 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
 
 
 class _FactoryDefault:
-    """The default in signatures of fields with a default factory."""
+    """The default of parameters for fields with a default factory."""
 
 
-def _fill(self: Any, given: tuple[object, ...]) -> None:
-    """The `__init__` of a subclass: its layout differs, so it has no draft."""
-    for f, content in zip(_fields_of_frozen(cast("type[Any]", type(self))), given, strict=True):
+def _fill(self: Any, contents: tuple[object, ...]) -> None:
+    """Set the fields of a subclass's instance; its layout differs, so it has no draft."""
+    for f, content in zip(_fields_of_frozen(cast("type[Any]", type(self))), contents, strict=True):
         _put(self, f.name, content)
     post_init = getattr(self, "__post_init__", None)
     if post_init is not None:
@@ -218,9 +216,9 @@ else:
 
 
 def draft_class(cls: type[T]) -> type[T]:
-    """Return the draft of a slotted class: same layout, same name, plain attribute writes.
+    """Return the draft of a slotted class: a class with the same layout and name, and writable attributes.
 
-    `instance.__class__ = cls` turns an instance into the real class.
+    `draft.__class__ = cls` turns its instance into one of the real class.
     """
     draft = _drafts.get(cls)
     if draft is None:
@@ -229,7 +227,7 @@ def draft_class(cls: type[T]) -> type[T]:
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
-            # Both are the C slots: the interpreter then specialises the stores as for a plain class.
+            # Both are C slots, so that the interpreter specialises assignments as for a plain class.
             "__setattr__": object.__setattr__,
             "__delattr__": object.__delattr__,
         }
@@ -272,9 +270,9 @@ def maker(
 
 
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Compile a function of fields of a slotted dataclass into one that fills its draft.
+    """Compile a function that builds a slotted dataclass from its fields into one that fills a draft.
 
-    The function's own body defines the meaning, and stays reachable as `__wrapped__`.
+    The function's body only documents the result; the function is available as `__wrapped__`.
 
     Example:
         >>> @frozen

@@ -1,16 +1,16 @@
-"""One running call of a server's tool: its progress, and the questions that the server asks meanwhile.
+"""A running call of a server's tool: its progress, and the questions that the server asks meanwhile.
 
 Rules:
 
-1. The tool's own task passes the server's progress on: a slow reader slows no other call. If progress arrives faster than it is
-   read, the oldest reports are dropped.
+1. The task of the tool passes on the server's progress, so that a slow reader delays no other call. If progress arrives
+   faster than it is read, the oldest reports are dropped.
 2. A question for a person is answered by the function `elicitation`, or by the user of the client that calls an agent as a
-   server, or suspends the call. Then it stays unanswered, and the
-   call is cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the
-   answers to the questions that it asks again. Answers are kept until the call has ended.
-3. The server gets a model's answers only if `sampling` allows it, and no more than that in one call.
-4. For servers that speak the protocol of 2026, the SDK knows which call a question belongs to; with older ones, a question that
-   may belong to calls of several runs is refused.
+   server; otherwise it suspends the call. The question then stays unanswered, and the call is cancelled at the server. When
+   the call is resumed, the tool runs again from its start, and the server gets the answers to the questions that it asks
+   again. Answers are kept until the call has ended.
+3. The server gets at most as many answers of a model in one call as `sampling` allows.
+4. For servers with the protocol of 2026, the SDK knows to which call a question belongs; for older ones, a question that may
+   belong to calls of several runs is refused.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ProgressReport:
     """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
-        done: The amount that is done; it grows.
-        total: The whole amount; None: unknown.
+        done: The amount that is done; it only increases.
+        total: The total amount; None if unknown.
         message: The server's message.
     """
 
@@ -62,10 +62,10 @@ class ProgressReport:
 
 @dataclass
 class ElicitationAnswers:
-    """The answers of people to servers, in calls that have not ended; kept with the session.
+    """The answers of people to the questions of servers, in calls that have not ended; stored with the session.
 
     Attributes:
-        answers: The action and the content, by tool use and question.
+        answers: Action and content, by tool use and question.
     """
 
     __saved_as__ = "agentflow.mcp.active:Answered"
@@ -82,7 +82,7 @@ class ActiveCall:
 
     Attributes:
         wakeup: Set when there is progress, a question, or the result.
-        reports: Progress that was not passed on yet.
+        reports: Progress reports that were not passed on yet.
         waits: The questions that suspend the call.
     """
 
@@ -117,7 +117,7 @@ class ActiveCall:
     # ---- questions to a person
 
     def _remember(self, decisions: Mapping[str, Resolution]) -> None:
-        """Store new answers beside the earlier ones."""
+        """Add new answers to the earlier ones."""
         stored = self.context.run.session_state[ElicitationAnswers].answers
         mine = stored.get(self.context.tool_use.id, {})
         for key, decision in decisions.items():
@@ -189,7 +189,7 @@ class ActiveCall:
         """Stop answering questions.
 
         Args:
-            finished: True if the call has its result; False if it will be made again.
+            finished: Whether the call has its result; if False, it will be made again.
         """
         if finished and self._answers:
             self.context.run.session_state[ElicitationAnswers].answers.pop(self.context.tool_use.id, None)
@@ -202,14 +202,14 @@ class ActiveCall:
 
 
 client_user: ContextVar[Answering | None] = ContextVar("agentflow_mcp_client_user", default=None)
-"""Asks the user of the client that calls an agent as a server, if that is possible during a call."""
+"""Asks the user of the client that calls an agent as a server, if the client supports that during a call."""
 
 current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
-"""The call that a request of the server belongs to, if the SDK knows it."""
+"""The call to which a request of the server belongs, if the SDK knows it."""
 
 
 def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
-    """Return the call that a server's question belongs to; None if it could be one of several.
+    """Return the call to which a server's question belongs; None if it could be one of several.
 
     Args:
         active: The calls that run on the connection.
@@ -222,7 +222,7 @@ def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
 
 
 def _question(params: types.ElicitRequestParams, server: str, link: Link) -> tuple[str, dict[str, Any]]:
-    """Return a question, and a key that is the same each time it is asked."""
+    """Return a key that is the same each time the question is asked, and the question as data."""
     request: dict[str, Any] = {"server": server, "message": link.clean(params.message)[:4000]}
     if isinstance(params, types.ElicitRequestURLParams):
         request["url"] = one_line(params.url)[:4000]

@@ -1,4 +1,4 @@
-"""The usual JSON file of servers: `{"mcpServers": {"name": {"command": ..., "args": [...], "env": {...}}}}`."""
+"""Read the usual JSON file of servers: `{"mcpServers": {"name": {"command": ..., "args": [...], "env": {...}}}}`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 @frozen
 class ServerEntry:
-    """One server of a file."""
+    """A server in a file."""
 
     name: str
     command: str | None
@@ -101,7 +101,7 @@ def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _filled(where: str, key: str, value: object) -> str:
-    """Fill environment variables into a text; errors do not show their values."""
+    """Replace environment variables in a text; errors do not show their values."""
     if not isinstance(value, str):
         raise UsageError(f'{where}: "{key}" must be a string, not {type(value).__name__}.')
 

@@ -1,11 +1,11 @@
-"""A connection to a server in one event loop: a task that opens and holds it, notices its end, and follows the server's tools.
+"""A connection to a server in one event loop: a task that opens and holds it, detects its end, and updates the tools.
 
 Rules:
 
-1. The SDK's client is entered and left in one task of its own, in an empty context: it inherits nothing from the first caller.
+1. The SDK's client is entered and exited in a task of its own, in an empty context: it inherits nothing from the first caller.
 2. Callers that need the connection while it is being opened wait for the same opening.
-3. It is closed when it has no users, by `close`, and when the event loop ends its tasks.
-4. A server's mistakes end in a `ToolError`; its texts are shown on one line and without our secrets.
+3. The connection is closed when it has no users, by `close`, or when the event loop cancels its tasks.
+4. A server's mistakes become a `ToolError`; its texts are shown on one line and without our secrets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINES_A_SECOND = 20
 _MOST_PAGES = 100
 _MOST_TOOLS = 1000
 _SETTLING = 5.0
-"""Seconds that a tool's result waits for the list of tools announced before it, or a cancellation for its ping."""
+"""Seconds that a tool's result waits for a list of tools announced before it, or a cancellation for its ping."""
 _BETWEEN_LISTS = 0.05
 _LONGEST_BETWEEN_LISTS = 10.0
 _CLOSING = 10.0
@@ -57,7 +57,7 @@ class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
 
     Args:
         text: What happened.
-        may_pass: Whether another attempt may help.
+        may_pass: Whether another attempt may succeed.
     """
 
     def __init__(self, text: str, may_pass: bool = True) -> None:
@@ -74,8 +74,8 @@ class Connection:
         take: Receives the server's tools and instructions each time they are listed.
 
     Attributes:
-        users: The users that have opened it.
-        active: The calls that run on it.
+        users: The users that have opened the connection.
+        active: The calls that run on the connection.
     """
 
     def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool], str | None], None]) -> None:
@@ -99,12 +99,12 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is open; a lost one counts as open until a request notices."""
+        """Whether the connection is open; a lost one counts as open until a request fails."""
         opened = self._opened
         return opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None
 
     async def client(self) -> Client:
-        """Return the SDK's client, connected.
+        """Return the SDK's client, after connecting it if necessary.
 
         Raises:
             ConnectionLost: The connection failed.
@@ -119,7 +119,7 @@ class Connection:
 
     async def _client(self) -> Client:
         while (holder := self._holder) is not None and (self._closing.is_set() or holder.done()):
-            await asyncio.wait([holder])  # it is closing: open another one afterwards
+            await asyncio.wait([holder])  # it is closing; another one is opened afterwards
             if self._holder is holder:
                 self._holder = self._opened = None
         if self._holder is None or self._opened is None:
@@ -142,7 +142,7 @@ class Connection:
             await asyncio.wait([holder], timeout=_CLOSING)
         if self._holder is holder:
             self._holder = self._opened = None
-            self._closing = asyncio.Event()  # a waited-for event stays bound to its loop
+            self._closing = asyncio.Event()  # an event stays bound to the loop in which it was awaited
 
     def lose(self, client: Client) -> None:
         """Mark the connection as lost; the next user reconnects."""
@@ -204,7 +204,7 @@ class Connection:
                 opened.exception()  # mark it as retrieved, even if no caller waits
 
     def _opening_error(self, error: BaseException) -> ConnectionLost:
-        """Explain why opening the connection failed."""
+        """Return the error for a connection that could not be opened."""
         error = _single(error)
         if isinstance(error, ConnectionLost):
             return error
@@ -229,11 +229,11 @@ class Connection:
 
     # ---- requests
     async def ask(self, purpose: str, request: Callable[[Client], Awaitable[T]]) -> T:
-        """Send the server a request.
+        """Send a request to the server.
 
         Args:
             purpose: The purpose of the request, for errors.
-            request: Sends it with the client.
+            request: Sends the request with the client.
 
         Raises:
             ConnectionLost: The server is unreachable, or the connection was lost.
@@ -280,9 +280,9 @@ class Connection:
     async def delivered(self) -> None:
         """Wait until a server in this event loop has handled a cancellation that was just sent.
 
-        Such a server starts a task for each message. The end of the event loop cancels all tasks at once, and one that has not
-        taken its first step holds a coroutine that was never awaited, about which Python warns. A ping is answered after the
-        messages before it. Servers that speak the protocol of 2026 are called directly, and start no tasks.
+        Such a server starts a task for each message. The end of the event loop cancels all tasks at once, and Python warns of
+        the coroutine of a task that has not started. A ping is answered after all earlier messages. Servers with the protocol
+        of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
         if not self._link.in_process or holder is None or opened is None or holder.cancelling() or not self.is_open:
@@ -312,11 +312,11 @@ class Connection:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
             if self._stale:
-                await asyncio.sleep(wait)  # limits the rate, however often it announces changes
+                await asyncio.sleep(wait)  # limits the rate, however often the server announces changes
                 wait = min(wait * 2, _LONGEST_BETWEEN_LISTS)
 
     async def _follow(self, client: Client, listening: asyncio.Event) -> None:
-        """Listen for changes, if the protocol's version has a stream for them."""
+        """Listen for changes if the protocol version has a stream for them."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed or client.session.discover_result is None:
             return
@@ -335,7 +335,7 @@ class Connection:
             except Exception as error:
                 log_failure("DEBUG", error, "MCP server {}: its changes cannot be followed", self._settings.name)
                 return
-            listening.set()  # a server that refuses now is usable; its tools are listed again after each attempt
+            listening.set()  # even if the server refuses, it is usable; its tools are listed again after each attempt
             await asyncio.sleep(wait)
             wait = min(wait * 2, 60.0)
             self._announced()
@@ -359,7 +359,7 @@ class Connection:
             self._write("TRACE", line)
 
     def _write(self, level: str, text: str) -> None:
-        """Log a text of the server, up to a number of lines per second."""
+        """Log a text of the server, up to a maximum rate."""
         now = time.monotonic()
         self._lines = [*[at for at in self._lines if now - at < 1.0], now]
         if len(self._lines) <= _LINES_A_SECOND:
@@ -388,7 +388,7 @@ class Connection:
 
 
 async def all_pages(request: Callable[..., Awaitable[Any]], kind: str, most: int | None = None) -> list[Any]:
-    """Collect a server's list, page by page, until it has more than `most` items."""
+    """Collect the pages of a server's list, until there are more than `most` items."""
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -401,9 +401,9 @@ async def all_pages(request: Callable[..., Awaitable[Any]], kind: str, most: int
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
-    """Replace the SDK's check of structured content, in which a server's schema and content could run for hours.
+    """Replace the SDK's check of structured content, which could take hours for a hostile schema.
 
-    `MCPServer` checks it, within limits (`agentflow._support.json_schema`).
+    `MCPServer` checks the content within limits (`agentflow._support.json_schema`).
     """
 
 
@@ -414,7 +414,7 @@ def _ambiguous() -> types.ErrorData:
 
 
 def _single(error: BaseException) -> BaseException:
-    """Return the error inside groups of one."""
+    """Return the only error inside nested groups of one."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
         if len(inner) != 1:

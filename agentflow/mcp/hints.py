@@ -1,7 +1,7 @@
 """A server's description of a tool (`Hints`), and the rule for approvals that uses it (`ApprovalPolicy`).
 
-Hints are claims of the server, and are not verified. For an untrusted server, you should use `"always"`; if you trust it
-to distinguish reading from writing, use `"writes"`.
+Hints are claims of the server, and are not verified. For an untrusted server, you should use `"always"`; if you trust the
+server to distinguish reading from writing, use `"writes"`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["ApprovalPolicy", "Hints", "needs_approval"]
 
 @frozen
 class Hints:
-    """A server's description of a tool; each hint is None if the server does not give it.
+    """A server's description of a tool; hints that the server does not send are None.
 
     Attributes:
         name: The tool's name at the server.
-        read_only: It changes nothing.
-        destructive: It may destroy something, unless it is read-only.
-        idempotent: Running it twice with the same arguments has the effect of running it once.
-        open_world: It reaches beyond the server's own data, such as to the web.
+        read_only: Whether the tool changes nothing.
+        destructive: Whether it may destroy something, unless it is read-only.
+        idempotent: Whether running it twice with the same arguments has the same effect as running it once.
+        open_world: Whether it reaches beyond the server's own data, such as to the web.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Hints:
 
 
 ApprovalPolicy: TypeAlias = Literal["destructive", "writes", "always", "never"] | Callable[[Hints], bool]
-"""The tools that need approval: those declared destructive, those not declared read-only, all, none; or a function of the
+"""The tools that need approval: those declared destructive, those not declared read-only, all, or none; or a function of the
 tool's hints."""
 
 

@@ -1,4 +1,4 @@
-"""A server at a URL: the SDK's streamable HTTP, with a size limit on answers."""
+"""Connect to a server at a URL with the SDK's streamable HTTP, with a size limit for answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ async def http_transport(
 
     Args:
         url: The server's URL.
-        headers: Headers of each request.
+        headers: The headers of each request.
         auth: The SDK's or httpx2's authentication, such as `OAuthClientProvider`.
-        connect_timeout: Seconds to get a connection.
+        connect_timeout: Seconds to wait for a connection.
         most: The maximum number of bytes of an answer that is not a stream, and of one event of a stream.
     """
-    # No read timeout: a stream may be silent while a tool works, and the tool has a time limit of its own.
+    # No read timeout: a stream may be silent while a tool works, and tools have their own time limit.
     timeout = httpx2.Timeout(connect_timeout, read=None)
 
     async def bound(response: httpx2.Response) -> None:

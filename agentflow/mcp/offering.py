@@ -1,14 +1,14 @@
-"""An agent as an MCP server, for editors, desktop applications and other agents.
+"""Serve an agent as an MCP server, for editors, desktop applications and other agents.
 
 Rules:
 
-1. A call of the agent's tool is a call of the agent: its hooks, limits and store apply. The agent's own tools, if they are
+1. A call of the agent's tool is a call of the agent: the agent's hooks, limits and store apply. The agent's own tools, if
    offered, run with its hooks.
-2. A call begins a new conversation, unless the server keeps conversations (`sessions=True`): then the client names one.
-3. A decision that a person must take is requested from the client's user, if the client supports that; otherwise nothing runs,
-   and the result says so.
+2. A call begins a new conversation, unless the server keeps conversations (`sessions=True`) and the client names one.
+3. A decision that a person must make is requested from the client's user, if the client supports that; otherwise nothing
+   runs, and the result reports this.
 4. A cancellation by the client cancels the call. A failure is reported as its type and message, without passwords.
-5. A client's log covers its own call: names, states, errors. Tools' chunks are logged at level debug.
+5. A client's log is about its own call: names, states, errors. The chunks of tools are logged at level debug.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LEVELS: tuple[types.LoggingLevel, ...] = (
 )
 _READS = ("research", "read", "memory_read")
 _MOST_WAITING = 256
-"""The maximum number of conversations that wait for a client's answer; the oldest is released."""
+"""The maximum number of conversations that wait for a client's answer; beyond it, the oldest is released."""
 _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
     "properties": {
@@ -77,20 +77,20 @@ def agent_server(
 ) -> LowLevelServer[Any]:
     """Create an MCP server of the SDK from an agent.
 
-    Its tool has the agent's name and takes a `message`. While it works, it reports its rounds and tool calls as progress. Run
-    it with the SDK: `server.run(...)`, `server.streamable_http_app()`; or from the command line, with `agentflow mcp
+    The server's tool has the agent's name and takes a `message`; it reports rounds and tool calls as progress. Run the server
+    with the SDK: `server.run(...)`, `server.streamable_http_app()`; or from the command line, with `agentflow mcp
     module:agent`. Connections of the agent's toolsets are closed by `async with agent`, or with the event loop.
 
     Args:
         agent: The agent.
-        tools: If true, its own tools are offered too; or the names of the tools to offer. They run with the agent's hooks.
-        sessions: If true, a call may name a conversation (`session`) to continue. Any client that reaches the server and knows
-            the name can do so.
+        tools: If true, the agent's own tools are offered too; or the names of the tools to offer. They run with its hooks.
+        sessions: If true, a call may name a conversation (`session`) to continue. Any client that can reach the server and
+            knows the name can do so.
         prompts: Functions as prompts: clients see the name, docstring and parameters (strings).
-        resources: Files (`pathlib.Path`) and functions, by URI. `{names}` in a URI are a function's parameters. A client can
+        resources: Files (`pathlib.Path`) and functions, by URI. `{names}` in a URI are a function's parameters. Clients can
             read nothing else.
         log: If true, clients get log messages of their calls: rounds, tool calls, failures. Clients of protocols before 2026
-            set the level (`info` until they do), those of 2026 request them with a call.
+            set the level (by default `info`), those of 2026 request messages with a call.
 
     Raises:
         UsageError: Two offers have the same name, or a prompt or resource is invalid.
@@ -106,7 +106,7 @@ def agent_server(
 
 
 class _AgentOffers:
-    """The offers of one agent."""
+    """The tools, prompts and resources that an agent offers."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _AgentOffers:
         }
 
     async def _list(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        await self._agent.open()  # toolsets know their tools once they are open
+        await self._agent.open()  # toolsets must be open to know their tools
         properties: dict[str, Any] = {"message": {"type": "string", "description": "The message to the agent."}}
         if self._sessions:
             properties["session"] = {
@@ -221,7 +221,7 @@ class _AgentOffers:
     async def _outcome(
         self, reply: Reply, session: Session, reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Return the client's result of a reply, with the decisions of its user if the call is suspended."""
+        """Return the client's result of a reply; if the call is suspended, after its user has made the decisions."""
         while reply.outcome == "suspended":
             waits = [one for one in reply.pending if one.kind != "parked"]
             if any(one.kind == "external" for one in waits) or not reporter.can_ask():
@@ -237,7 +237,7 @@ class _AgentOffers:
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _put_off(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
-        key = uuid4().hex  # not guessable: a client that has it got it from us
+        key = uuid4().hex  # not guessable, so that only this client can use it
         self._waiting[key] = session
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popitem(last=False)
@@ -268,7 +268,7 @@ class _AgentOffers:
     async def _run_tool(
         self, tool: Tool[..., Any], arguments: Mapping[str, Any], reporter: _Reporter
     ) -> types.CallToolResult:
-        """Run a tool of the agent directly, with the agent's hooks."""
+        """Run a tool of the agent, with the agent's hooks."""
         chunks: list[object] = []
 
         @on(ActingChunk)
@@ -357,10 +357,10 @@ class _Reporter:
         await self.log(level, text)
 
     async def log(self, level: types.LoggingLevel, text: str) -> None:
-        """Send a log message if the client wants it."""
+        """Send a log message, if the client requests its level."""
         if level in self._log:
-            said = types.LoggingMessageNotificationParams(level=level, data=one_line(text)[:1000], logger=self._name)
-            await self.session.send_notification(types.LoggingMessageNotification(params=said), self._request_id)
+            params = types.LoggingMessageNotificationParams(level=level, data=one_line(text)[:1000], logger=self._name)
+            await self.session.send_notification(types.LoggingMessageNotification(params=params), self._request_id)
 
     async def progress(self, text: str) -> None:
         """Report one step of progress."""
@@ -374,7 +374,7 @@ class _Reporter:
 
     async def ask(self, waits: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
-        # As a part of the client's call: without its number, the question goes to another stream, which may not be open.
+        # The question names the client's call: without it, it would go to another stream, which may not be open.
         return _decision(waits, await self.session.elicit_form(_question(waits), _form(waits), self._request_id))
 
 
@@ -388,7 +388,7 @@ def _question(waits: Pending) -> str:
 
 
 def _asked_schema(waits: Pending) -> types.ElicitRequestedSchema | None:
-    """Return the form that an MCP server of the agent requests; None if it is another question."""
+    """Return the form requested by an MCP server of the agent; None for another question."""
     return waits.request.get("schema") if waits.hook.startswith("mcp:") else None
 
 
@@ -398,7 +398,7 @@ def _form(waits: Pending) -> types.ElicitRequestedSchema:
 
 
 def _decision(waits: Pending, answer: object) -> Resolution:
-    """Return a user's decision; anything but a clear yes is a no."""
+    """Return a user's decision; any answer but a clear yes is a denial."""
     if _asked_schema(waits) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
         return Approve(input=answer.content or {})
     if (

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Nothing is offered automatically: each prompt is a function, each resource a file or a function, that was passed in.
-2. An invalid offer is refused when the server is created. A client's invalid request is an error of the protocol
-   (`INVALID_PARAMS`); a function that fails is an error with its type and message, without passwords.
+1. Nothing is offered automatically: only the passed functions (as prompts), and files and functions (as resources).
+2. An invalid offer is refused when the server is created. A client's invalid request is answered with an error of the
+   protocol (`INVALID_PARAMS`), the failure of a function with its type and message, without passwords.
 3. A client's values in a URI cannot lead out of a folder: `..` and absolute paths are refused.
 """
 
@@ -44,11 +44,11 @@ T = TypeVar("T")
 Request: TypeAlias = Any
 PromptResult: TypeAlias = str | Msg | Sequence[str | Msg]
 PromptFunction: TypeAlias = Callable[..., PromptResult | Awaitable[PromptResult]]
-"""A prompt: its name and docstring are the prompt's, its parameters (all strings) the arguments. It returns a string or
-messages, and may be async."""
+"""A function as a prompt with its name and docstring; its parameters are strings. It returns a string or messages, and may be
+async."""
 ResourceSource: TypeAlias = Path | Callable[..., Any]
-"""A file, or a function (sync or async) of the URI's `{names}`: it returns a string, bytes, a `DataBlock`, messages, or a value
-that can be written as JSON."""
+"""A file, or a function (sync or async) of the URI's `{names}` that returns a string, bytes, a `DataBlock`, messages, or a
+value with a JSON form."""
 
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_SUGGESTIONS = 100
@@ -59,10 +59,10 @@ _MOST_SUGGESTIONS = 100
 class Suggest:
     """Suggests values for an argument of a prompt or a URI: `Annotated[str, Suggest(cities)]`.
 
-    Arguments of a `Literal` type do not need it: their values are suggested.
+    For arguments of a `Literal` type, the legal values are suggested without it.
 
     Attributes:
-        values: Takes the text that the client's user has typed so far, and returns values, the best first; it may be async.
+        values: A function (sync or async) of the text that the user has typed so far; it returns values, best first.
     """
 
     values: Callable[[str], Iterable[str] | Awaitable[Iterable[str]]]
@@ -70,7 +70,7 @@ class Suggest:
 
 @frozen
 class _Argument:
-    """An argument of a prompt or a URI; `choices` are its only legal values, if there are any."""
+    """An argument of a prompt or a URI; `choices` are its legal values, if they are limited."""
 
     name: str
     description: str | None
@@ -92,7 +92,7 @@ class _Argument:
 
 @frozen
 class _OfferedFunction:
-    """A function that a client may call, with strings by name."""
+    """A function that a client may call with strings by name."""
 
     name: str
     function: Callable[..., Any]
@@ -154,7 +154,7 @@ class Prompts:
         )
 
     async def get(self, context: Request, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """Fill in one prompt."""
+        """Return a prompt with its arguments filled in."""
         function = self.functions.get(params.name)
         if function is None:
             raise _invalid(f"There is no prompt {one_line(params.name[:200])!r} here")
@@ -170,7 +170,7 @@ class Resources:
     """Files and functions by URI.
 
     Args:
-        sources: By URI: `"notes://today"`, or `"notes://{day}"` for a function of `day`.
+        sources: Files and functions by URI, such as `"notes://today"`, or `"notes://{day}"` for a function of `day`.
 
     Raises:
         UsageError: A URI or its source is invalid.
@@ -279,9 +279,9 @@ def completed(
 
 
 async def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call in a task of its own: the server's cancellation is repeated, and would interrupt the cleanup."""
+    """Run a call in a task of its own, because the server repeats a cancellation, which would interrupt the cleanup."""
     context = copy_context()
-    context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is still one of its own
+    context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is independent of it
     task = asyncio.get_running_loop().create_task(work, context=context)
     try:
         await asyncio.wait([task])

@@ -1,8 +1,8 @@
-"""Converts servers' content for models: texts and blocks.
+"""Convert the content that servers return to texts and blocks for models.
 
 Rules:
 
-1. Content stays text or data: a server's content never causes anything to be opened, fetched or run.
+1. Content stays text or data: it never causes anything to be opened, fetched or run.
 2. Text that is too long is shortened, and data that is too large is left out; a note says so.
 """
 
@@ -27,7 +27,7 @@ def blocks_of(content: Iterable[types.ContentBlock], most: int) -> list[Block]:
 
     Args:
         content: The server's content.
-        most: The maximum number of characters altogether, for data in base64.
+        most: The maximum number of characters in total (for data, of its base64 text).
     """
     blocks: list[Block] = []
     left = most
@@ -71,7 +71,7 @@ def resource_block(resource: types.TextResourceContents | types.BlobResourceCont
 
 
 def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
-    """Return a tool's result: its content, or its structured content if it has no other."""
+    """Return the content of a tool's result, or its structured content if it has no other."""
     blocks = blocks_of(result.content, most)
     if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
         if result.structured_content is None:
@@ -82,7 +82,7 @@ def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
 
 
 def text_of(blocks: str | Iterable[Block]) -> str:
-    """Return the text of blocks; data is shown by its type."""
+    """Return the text of blocks; data is shown as its type."""
     if isinstance(blocks, str):
         return blocks
     return "\n".join(block.text if isinstance(block, TextBlock) else f"({block.media_type})" for block in blocks)

@@ -1,12 +1,12 @@
-"""HTTP streams that a client can continue after its connection broke: the events of each session, in memory.
+"""HTTP streams that a client can continue after a broken connection, with the events of each session in memory.
 
 Rules:
 
 1. The SDK has one store for all sessions, names a stream by the request that it answers (each client counts from 1), and does
-   not name the session. So each session has events of its own, found through the HTTP request that is being served: a client
-   never reads another's events, whatever last event it claims to have seen.
-2. A session keeps its newest events only. They are released when the client ends the session, or else with the context of the
-   session's tasks. (The first session's may then stay until the server ends: `sse_starlette` starts a watcher in its context.)
+   not pass the session. So each session has its own events, found through the current HTTP request: a client never reads the
+   events of another, whatever last event it claims to have seen.
+2. A session keeps only its newest events. They are released when the client ends the session, or with the context of the
+   session's tasks. (Those of the first session may stay until the server ends: `sse_starlette` starts a task in its context.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SESSION = b"mcp-session-id"
 
 
 class _Events:
-    """The events that one session was sent: number, stream and message (None: the stream began)."""
+    """The events sent to a session: number, stream, and message (None: the stream began)."""
 
     __slots__ = ("__weakref__", "count", "sent")
 
@@ -44,16 +44,16 @@ class _Events:
 
 
 _served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default=None)
-"""The events of the session being served; a session's own tasks inherit it from the request that opened the session."""
+"""The events of the current session; the session's tasks inherit them from the request that opened the session."""
 
 
 class ResumableStreams(EventStore):
-    """Lets clients of protocols before 2026 continue a stream after its connection broke: the call keeps running meanwhile.
+    """Lets clients of protocols before 2026 continue a stream after a broken connection, during which the call keeps running.
 
     Pass it as the application's `event_store`, and wrap the application with `around`. Clients of 2026 call again instead.
 
     Args:
-        events: The number of events that a session keeps, over all its streams; a client that missed more does not continue.
+        events: The number of events to keep for the streams of a session; a client that missed more cannot continue.
 
     Raises:
         UsageError: `events` is not an integer above 0.
@@ -71,7 +71,7 @@ class ResumableStreams(EventStore):
         self._sessions: WeakValueDictionary[bytes, _Events] = WeakValueDictionary()
 
     def around(self, app: Application) -> Application:
-        """Wrap the application, so that each session's events are separate.
+        """Wrap the application to separate the events of sessions.
 
         Args:
             app: `server.streamable_http_app(event_store=...)` with this store.

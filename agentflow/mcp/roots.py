@@ -1,4 +1,4 @@
-"""The folders for servers to work in (MCP's roots), checked when they are passed, or returned by a function."""
+"""The folders in which servers may work (MCP's roots), checked when they are passed, or returned by a function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folders_of(folders: Folders) -> tuple[types.Root, ...]:
     """Convert roots for the protocol; a relative path is resolved against the working directory.
 
     Raises:
-        UsageError: One is neither a path nor a `file://` URI.
+        UsageError: A root is neither a path nor a `file://` URI.
 
     Example:
         >>> [(root.name, str(root.uri)) for root in folders_of(["/srv/notes", "file:///srv/code"])]

@@ -1,4 +1,4 @@
-"""The one module that loads the MCP SDK and its dependencies, with an error if they are missing."""
+"""Import the MCP SDK and its dependencies, with a clear error if they are missing; no other module imports them directly."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ __all__ = [
     "types",
 ]
 
-# The SDK logs servers' texts. Without a handler, Python would print them to the terminal, control characters included.
+# The SDK logs texts of servers. Without a handler, Python would print them to the terminal, including control characters.
 for _name in ("mcp", "client", "server"):
     logging.getLogger(_name).addHandler(logging.NullHandler())

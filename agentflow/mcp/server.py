@@ -2,11 +2,11 @@
 
 Rules:
 
-1. It is connected when an agent first needs it, per event loop, and closed with the agents that use it (`LiveToolset`).
+1. In each event loop, it is connected when an agent first needs it, and closed with the agents that use it (`LiveToolset`).
 2. A server is not trusted: its names are made legal, its texts limited, its schemas checked; an unusable tool is left out and
-   logged. Any misbehaviour while a tool runs ends in that tool's result.
-3. A lost connection is opened again, with increasing waits. A running call is repeated only if the tool is idempotent;
-   otherwise the model reads that its outcome is unknown.
+   logged. Any misbehaviour while a tool runs is reported in the tool's result.
+3. A lost connection is reopened, with increasing waits. A running call is repeated only if the tool is idempotent; otherwise
+   the result tells the model that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _ABANDONED = 6.0
 class MCPServer(LiveToolset):
     """An MCP server: `MCPServer.stdio(...)`, `.http(url)`, `.in_memory(server)`, or `.from_file(path)`.
 
-    An agent takes it as a toolset, and connects it with its first call. `async with agent` closes it.
+    Pass it to an agent as a toolset; the agent's first call connects it, and `async with agent` closes it.
 
     Attributes:
-        name: Its name in logs and errors.
-        settings: Its options.
-        instructions: The server's instructions for its use; None before the first connection, or if it has none. They are not
-            in requests unless you add them: see `with_instructions`.
+        name: The name in logs and errors.
+        settings: The options.
+        instructions: The server's instructions for its use; None before the first connection, or if it has none. They are only
+            in requests if you add them: see `with_instructions`.
 
     Example:
         >>> server = MCPServer.stdio("uvx", "mcp-server-git", prefix="git_", allow=["git_log", "git_diff"])
@@ -88,13 +88,13 @@ class MCPServer(LiveToolset):
         cwd: str | PathLike[str] | None = None,
         **options: Unpack[ServerOptions],
     ) -> Self:
-        """A server that runs as a child process, over its standard input and output.
+        """Use a server that runs as a child process, over its standard input and output.
 
         Args:
             command: The program.
-            args: Its arguments; no shell is involved.
+            args: The program's arguments; no shell is involved.
             env: Environment variables in addition to the few that it inherits (`PATH`, `HOME` and similar); never logged.
-            cwd: Its working directory.
+            cwd: The working directory.
             options: See `ServerOptions`.
 
         Raises:
@@ -122,12 +122,12 @@ class MCPServer(LiveToolset):
     def http(
         cls, url: str, *, headers: Mapping[str, str] | None = None, auth: Any = None, **options: Unpack[ServerOptions]
     ) -> Self:
-        """A server at a URL, over streamable HTTP.
+        """Use a server at a URL, over streamable HTTP.
 
         Args:
             url: The server's URL.
-            headers: Headers of each request, such as `{"Authorization": "Bearer ..."}`. Their values are never logged.
-            auth: Authentication: the SDK's OAuth providers (`mcp.client.auth`), or any of httpx2.
+            headers: The headers of each request, such as `{"Authorization": "Bearer ..."}`; their values are never logged.
+            auth: Authentication: an OAuth provider of the SDK (`mcp.client.auth`), or any of httpx2.
             options: See `ServerOptions`.
 
         Raises:
@@ -147,7 +147,7 @@ class MCPServer(LiveToolset):
 
     @classmethod
     def in_memory(cls, server: Any, **options: Unpack[ServerOptions]) -> Self:
-        """A server in this process: an `MCPServer` or `Server` of the SDK.
+        """Use a server in this process: an `MCPServer` or `Server` of the SDK.
 
         Args:
             server: The server.
@@ -158,17 +158,17 @@ class MCPServer(LiveToolset):
 
     @classmethod
     def from_file(cls, path: str | PathLike[str], **options: Unpack[ServerOptions]) -> list[Self]:
-        """The servers of a JSON file in the usual form: `{"mcpServers": {"git": {"command": "uvx", "args": [...]}}}`.
+        """Return the servers of a JSON file in the usual form: `{"mcpServers": {"git": {"command": "uvx", "args": [...]}}}`.
 
-        Each server's key is its name, and with an underscore its prefix. `${VAR}` and `${VAR:-default}` are replaced from the
-        environment.
+        The key of each server is its name and, with an underscore, its prefix. `${VAR}` and `${VAR:-default}` are replaced
+        with environment variables.
 
         Args:
             path: The file.
-            options: Options for all of them; a `prefix` here replaces theirs.
+            options: Options for all servers; a `prefix` replaces that of each server.
 
         Raises:
-            UsageError: The file is unreadable, or an entry is invalid; the error names it.
+            UsageError: The file is unreadable, or an entry is invalid; the error names the entry.
         """
         return [cls._of_entry(entry, options) for entry in read_config(path)]
 
@@ -187,12 +187,12 @@ class MCPServer(LiveToolset):
         return self._tools
 
     async def open(self, by: object) -> None:
-        """Connect in this event loop unless connected already; see `LiveToolset`.
+        """Connect in this event loop, unless already connected; see `LiveToolset`.
 
-        If a server was connected before and is unreachable now, no error is raised: its tools stay, and fail when called.
+        If a server was connected before and is now unreachable, no error is raised: its tools stay, and fail when called.
 
         Raises:
-            ToolError: It is unreachable, and is required.
+            ToolError: The server is unreachable, and is required.
         """
         connection = self._connection()
         connection.users.add(by)
@@ -206,7 +206,7 @@ class MCPServer(LiveToolset):
             logger.warning("the call continues without the MCP server {}: {}", self.name, self._link.clean(str(error)))
 
     async def close(self, by: object | None = None) -> None:
-        """Close the connection of this event loop if it has no other users; see `LiveToolset`."""
+        """Close the connection in this event loop if it has no other users; see `LiveToolset`."""
         loop = asyncio.get_running_loop()
         connection = self._connections.get(loop)
         if connection is None:
@@ -229,7 +229,7 @@ class MCPServer(LiveToolset):
             found = self._connections.get(loop)
             if found is None:
                 for other in list(self._connections):
-                    if other.is_closed():  # an open connection refers to its loop, so the entry would stay
+                    if other.is_closed():  # a connection refers to its loop, so its entry would stay
                         del self._connections[other]
                 found = self._connections[loop] = Connection(self.settings, self._link, self._take)
             return found
@@ -256,7 +256,7 @@ class MCPServer(LiveToolset):
         return await self._request("its resources", lambda client: _data_of(client, client.list_resources, "resources"))
 
     async def read(self, uri: str) -> list[TextBlock | DataBlock]:
-        """Read a resource, as blocks.
+        """Return the content of a resource as blocks.
 
         Args:
             uri: The resource, such as `"file:///notes.txt"`; the server reads it.
@@ -281,11 +281,11 @@ class MCPServer(LiveToolset):
         return await self._request("its prompts", lambda client: _data_of(client, client.list_prompts, "prompts"))
 
     async def prompt(self, name: str, /, **arguments: str) -> tuple[Msg, ...]:
-        """Fill in a prompt, as input for `agent.call`.
+        """Return a prompt with its arguments filled in, as input for `agent.call`.
 
         Args:
             name: The prompt's name.
-            arguments: Its arguments, all strings.
+            arguments: The prompt's arguments, all strings.
 
         Raises:
             ToolError: The server is unreachable, or refuses.
@@ -298,10 +298,10 @@ class MCPServer(LiveToolset):
         return await self._request("a prompt", ask)
 
     async def roots_changed(self) -> None:
-        """Notify the server that the function passed as `roots=` returns other roots now.
+        """Notify the server that the function passed as `roots=` now returns other roots.
 
-        A server that speaks the protocol of 2026 asks whenever it needs them, and one that is not connected will ask later:
-        neither is notified.
+        This does nothing for servers with the protocol of 2026, which ask whenever they need the roots, or if the server is
+        not connected.
 
         Raises:
             UsageError: `roots=` is not a function.
@@ -335,7 +335,7 @@ class MCPServer(LiveToolset):
         try:
             return await self._attempt(tool, arguments, context)
         except ConnectionLost as error:
-            if not tool.repeatable or not len(self._connection().users):  # without users, nothing would close it again
+            if not tool.repeatable or not len(self._connection().users):  # without users, it would never be closed
                 raise ToolError(
                     f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
@@ -405,12 +405,12 @@ class MCPServer(LiveToolset):
 
 
 def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext], str]:
-    """Create a system prompt that ends in servers' current instructions, for `Agent(..., system=...)`.
+    """Create a system prompt that ends with the current instructions of servers, for `Agent(..., system=...)`.
 
     Args:
         system: The beginning of the prompt.
-        servers: The servers with the instructions; a server without any adds nothing. The texts are the servers': you
-            should trust them only if you trust the servers.
+        servers: The servers with the instructions; a server without any adds nothing. You should only use this if you trust
+            the servers, which write the texts.
 
     Example:
         >>> docs = MCPServer.http("https://mcp.example.org/mcp")
@@ -427,7 +427,7 @@ def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext]
 
 
 async def _data_of(client: Client, request: Callable[..., Awaitable[Any]], kind: str) -> list[dict[str, Any]]:
-    """List a server's resources or prompts, as data; empty if it has none."""
+    """List a server's resources or prompts as data; empty if it has none."""
     if getattr(client.server_capabilities, kind) is None:
         return []
     fields = {"uri", "name", "description", "mime_type", "arguments"}

@@ -1,4 +1,4 @@
-"""The connection to a server (`Link`) and its options (`ServerOptions`), checked when it is created."""
+"""The connection to a server (`Link`) and its options (`ServerOptions`), which are checked when the server is created."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from agentflow.vocabulary.verdicts import Resolution
 __all__ = ["Answering", "Link", "ServerOptions", "Settings", "checked"]
 
 Answering: TypeAlias = Callable[[Pending], Awaitable[Resolution]]
-"""Answers a server's question at once."""
+"""A function that answers a server's question without suspending the call."""
 
 
 class ServerOptions(TypedDict, total=False):
-    """The keyword options of every transport."""
+    """The keyword options of all transports."""
 
     name: str
-    """The name in logs, errors and suspensions; by default that of the command, the URL or the server."""
+    """The name in logs, errors and suspensions; by default from the command, the URL or the server."""
     prefix: str
-    """Put before the name of each tool, so that an agent can use several servers; none by default."""
+    """A prefix for the names of the tools, so that an agent can use several servers; none by default."""
     allow: str | Iterable[str]
-    """Names of the tools to use, as the server has them; `*` and `?` are wildcards. All by default."""
+    """The server's names of the tools to use, with the wildcards `*` and `?`; all by default."""
     deny: str | Iterable[str]
-    """Names of the tools to leave out."""
+    """The server's names of tools to leave out."""
     approve: ApprovalPolicy
     """The tools that need approval: `"destructive"` (default), `"writes"`, `"always"`, `"never"`, or a function of `Hints`."""
     timeout: float | None
@@ -42,28 +42,27 @@ class ServerOptions(TypedDict, total=False):
     connect_timeout: float
     """The time limit for connecting and listing the server's tools, in seconds (20 by default)."""
     attempts: int
-    """How many times a connection is attempted, with waits in between that double (3 by default)."""
+    """The number of attempts to connect, with waits that double (3 by default)."""
     required: bool
-    """If true (default), a call is refused if the server is unreachable; if false, it continues without the server's
-    tools."""
+    """If true (default), a call fails if the server is unreachable; if false, it continues without the server's tools."""
     follow: bool
-    """If true (default), changes of the server's tools are followed while it is connected; if false, the first list stays."""
+    """If true (default), the tools are updated when the server announces changes; if false, the first list stays."""
     resources: bool
     """If true, the model gets two more tools, `list_resources` and `read_resource`; false by default."""
     sampling: int
     """How many model calls the server may request in one call of a tool, billed to the run; 0 by default."""
     elicitation: Literal["suspend", "refuse"] | Answering
-    """How a server's question for a person is handled: `"suspend"` (default) suspends the call, `"refuse"` declines,
-    and a function answers at once: it gets the `Pending` and returns a decision (`Answer`, `Approve`, `Deny`)."""
+    """How a server's question for a person is handled: `"suspend"` (default) suspends the call, `"refuse"` declines;
+    a function gets the `Pending` and returns a decision (`Answer`, `Approve`, `Deny`) without suspending the call."""
     roots: Roots | None
-    """Folders for the server to work in: paths or `file://` URIs, or a function (sync or async) that returns them whenever the
-    server asks. By default the server gets none."""
+    """Folders in which the server may work: paths or `file://` URIs, or a function (sync or async) that returns them whenever
+    the server asks; none by default."""
     protocol: str
-    """The protocol version: `"auto"` (default), `"legacy"` (the handshake before 2026), or one such as `"2026-07-28"`."""
+    """The protocol version: `"auto"` (default), `"legacy"` (the handshake before 2026), or a version such as `"2026-07-28"`."""
     log_level: Literal["debug", "info", "warning", "error"] | None
-    """The minimum level of the server's log messages to log (`"warning"` by default); None: none."""
+    """The minimum level of the server's messages that are logged (`"warning"` by default); None logs none."""
     max_size: int
-    """The maximum number of characters of a result, and of bytes of one message (4 MiB by default)."""
+    """The maximum size of a result in characters, and of a message in bytes (4 MiB by default)."""
 
 
 @frozen
@@ -73,7 +72,7 @@ class Link:
     Attributes:
         connect: Creates the target for the SDK's client: a new transport each time, or a server in this process.
         shown: A description without secrets.
-        secrets: Values that must not get into logs and errors.
+        secrets: Values that must not appear in logs and errors.
         in_process: Whether the server runs in this event loop.
     """
 
@@ -83,7 +82,7 @@ class Link:
     in_process: bool = False
 
     def clean(self, text: str) -> str:
-        """Put a text on one line, without secrets."""
+        """Return a text on one line, without secrets."""
         return without_secrets(one_line(text), self.secrets)
 
 
@@ -123,7 +122,7 @@ class Settings:
 
 
 def checked(name: str, options: ServerOptions) -> Settings:
-    """Check options, and fill in the defaults.
+    """Check options, and return them with the defaults filled in.
 
     Raises:
         UsageError: An option is unknown or invalid.

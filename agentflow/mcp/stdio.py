@@ -1,9 +1,8 @@
-"""A server as a child process, over its standard input and output.
+"""Run a server as a child process, over its standard input and output.
 
-The SDK has such a transport too. This one protects against hostile servers: a line has a maximum length (the SDK reads on until
-memory is exhausted), and invalid messages and the process's standard error are logged in printable form (the SDK passes
-standard error to the terminal unchanged). On Windows, where ending a process with its children takes more, the SDK's transport
-is used.
+Unlike the SDK's transport, this one protects against hostile servers: lines have a maximum length (the SDK reads until memory
+is exhausted), and invalid messages and the process's standard error are logged in printable form (the SDK passes standard error
+to the terminal unchanged). On Windows, where ending a process with its children needs more code, the SDK's transport is used.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from agentflow.mcp.sdk import (
 __all__ = ["stdio_transport"]
 
 _FLUSH = 0.5
-"""Seconds for written data to reach the process."""
+"""Seconds to wait until written data has reached the process."""
 _GRACE = 2.0
 """Seconds for a process to exit after its input is closed, and again after a signal."""
 _LONGEST_LOG_LINE = 4096
 _MOST_BAD_LINES = 1000
-"""Consecutive invalid lines after which the server is given up: it does not speak the protocol."""
+"""The number of consecutive invalid lines after which the connection is closed."""
 
 Streams = tuple[Any, Any]
 
@@ -43,7 +42,7 @@ Streams = tuple[Any, Any]
 def stdio_transport(
     parameters: StdioServerParameters, most: int, on_stderr: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Streams]:
-    """Start a process, and return its streams; the process ends with the block.
+    """Start a process, and return its streams; the process is stopped at the end of the block.
 
     Args:
         parameters: The command.
@@ -83,7 +82,7 @@ async def _posix(
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            await asyncio.wait([ending])  # it has a time limit; without it the process would outlive us
+            await asyncio.wait([ending])  # takes limited time; otherwise the process would outlive this one
             raise
         finally:
             for stream in (incoming, read_stream, write_stream, outgoing):
@@ -91,7 +90,7 @@ async def _posix(
 
 
 async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
-    """Read messages from the process's lines; its end, or too many invalid lines, ends the stream."""
+    """Read messages from the process's output, until it ends or has too many invalid lines."""
     assert process.stdout is not None
     bad = 0
     async with incoming:
@@ -129,7 +128,7 @@ async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: A
                 process.stdin.write(f"{text}\n".encode())
                 await process.stdin.drain()
     except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        incoming.close()  # so that waits for an answer end
+        incoming.close()  # ends the waits for an answer
 
 
 async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[str], None]) -> None:
@@ -152,7 +151,7 @@ def _shown(line: bytes) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
-    """Close the input, and make sure that the process and its children end."""
+    """Close the process's input, and kill the process and its children if they do not end."""
     reading, writing, _ = tasks
     await asyncio.wait([writing], timeout=_FLUSH)
     reading.cancel()
@@ -171,7 +170,7 @@ async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[Non
         for task in (*tasks, draining):
             task.cancel()
         await asyncio.gather(*tasks, draining, return_exceptions=True)
-        transport = getattr(process, "_transport", None)  # a child that inherited our pipe would keep it open
+        transport = getattr(process, "_transport", None)  # a child that inherited the pipe would keep it open
         if transport is not None:
             transport.close()
 

@@ -1,4 +1,4 @@
-"""Converts the tools of a server to tools of an agent."""
+"""Convert the tools of a server to tools of an agent."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _CONTROLS = re.compile(
 _LONGEST_NAME = 64
 _LONGEST_TEXT = 8_000
 _MOST_COST = 60_000
-"""The maximum cost of all schemas of one server: some tenths of a second in which nothing else runs."""
+"""The maximum cost of all schemas of one server: some tenths of a second, during which the event loop is blocked."""
 
 
 class Remote(NamedTuple):
     """A tool at a server.
 
     Attributes:
-        name: Its name there.
+        name: The server's name for it.
         repeatable: Whether it may be called again after a failure.
-        output: The schema of its structured content; None if the server has none.
+        output: The schema of the structured content, if any.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Remote(NamedTuple):
 
 
 class ToolFunctions(NamedTuple):
-    """The functions of the tools.
+    """The functions that implement the tools.
 
     Attributes:
-        tool: Runs a tool, with arguments and context.
+        tool: Runs a tool with arguments and context.
         resources: Lists resources.
         read: Reads a resource.
     """
@@ -75,7 +75,7 @@ class ToolMaker:
 
     Args:
         settings: The server's settings.
-        runs: The functions of the tools.
+        runs: The functions that implement the tools.
     """
 
     def __init__(self, settings: Settings, runs: ToolFunctions) -> None:
@@ -124,7 +124,7 @@ class ToolMaker:
 
 
 def _cost_of_refused(one: types.Tool) -> int:
-    """Estimate the cost of finding that a tool's schemas are unusable."""
+    """Estimate how much it costs to find that a tool's schemas are unusable."""
     try:
         return 100 + len(to_json([one.input_schema, one.output_schema])) // 8
     except ValueError:  # nested too deeply, which is found quickly
@@ -159,7 +159,7 @@ def _tool(
 
 
 def readable(text: str) -> str:
-    """Return a server's text for a model: without control characters, and limited in length."""
+    """Return a server's text without control characters, and limited in length, for a model."""
     return _CONTROLS.sub("", text)[:_LONGEST_TEXT]
 
 
@@ -201,7 +201,7 @@ def _resource_tools(settings: Settings, runs: ToolFunctions) -> list[Tool[..., A
 
 
 def legal_name(name: str) -> str:
-    """Return a name that every provider accepts: the same one if it is legal, otherwise one as similar as possible.
+    """Return a name that every provider accepts: the name itself if it is legal, otherwise one as similar as possible.
 
     Example:
         >>> legal_name("files/read.all"), len(legal_name("x" * 100))

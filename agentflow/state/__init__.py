@@ -1,4 +1,4 @@
-"""Stores: the protocol, and the stores that come with the library (`docs/stores.md`)."""
+"""Stores: the protocol, and the stores included in the library (`docs/stores.md`)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """A database connection: checks the URL, migrates the tables, begins transactions.
 
-SQLite runs in WAL mode, so readers and a writer do not block each other. A writing transaction takes its lock at once
-(`BEGIN IMMEDIATE`), so it never fails halfway while waiting for the lock. WAL mode needs two files beside the database: if
+SQLite runs in WAL mode, so readers and a writer do not block each other. A writing transaction takes its lock when it begins
+(`BEGIN IMMEDIATE`), so it cannot fail halfway while waiting for the lock. WAL mode needs two files next to the database: if
 they cannot be created, a database without writers is opened as immutable.
 """
 
@@ -30,15 +30,15 @@ _WRITING = "agentflow_writing"
 
 
 class Database:
-    """One database.
+    """A database.
 
     Args:
         url: The database's URL.
         timeout: Seconds to wait for a connection or a lock.
         power_safe: If true, a commit waits for the disk.
-        is_current: Returns whether the tables need no migration.
+        is_current: Returns whether the tables are up to date.
         migrate: Creates or migrates the tables.
-        text: SQLite's decoder of text.
+        text: The function with which SQLite's driver decodes text.
 
     Attributes:
         url: The parsed URL.
@@ -104,13 +104,13 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
 
     def begin(self, write: bool) -> AbstractContextManager[Connection]:
-        """Begin a transaction: committed at the end of the `with` block, rolled back if the block raises."""
+        """Begin a transaction, which is committed at the end of the `with` block, or rolled back if the block raises."""
         if not self._ready:
             self._prepare()
         return (self._writing if write else self._engine).begin()
 
     def _prepare(self) -> None:
-        """Migrate the tables if they are out of date. Never writes otherwise: the database may be read-only."""
+        """Migrate the tables if they are out of date; otherwise write nothing, since the database may be read-only."""
         try:
             with self._engine.begin() as connection:
                 current = self._is_current(connection)
@@ -127,7 +127,7 @@ class Database:
     def _open_unchanging(self) -> bool:
         """Reopen a SQLite file in a read-only folder for reading; return False if that would not help.
 
-        Each transaction opens the file again. If a writer has arrived, its file is beside the database, and SQLite refuses.
+        Each transaction opens the file again. If there is a writer by then, it has created its file, and SQLite refuses.
         """
         path = self.url.database
         if (
@@ -157,7 +157,7 @@ class Database:
         self._ready = False
 
     def forget(self) -> None:
-        """Leave the connections to the parent process after a fork."""
+        """Abandon the connections of the parent process after a fork."""
         self._engine.dispose(close=False)
 
 
@@ -185,8 +185,8 @@ def postgres_options(url: URL, timeout: float, more: str = "") -> dict[str, Any]
 
     Args:
         url: The database's URL.
-        timeout: Seconds to wait for a connection, and after which a process that froze in a transaction loses its locks.
-        more: Further settings of the server.
+        timeout: Seconds to wait for a connection, and after which a process that is frozen in a transaction loses its locks.
+        more: Additional settings of the server.
     """
     options: dict[str, Any] = {} if "application_name" in url.query else {"application_name": "agentflow"}
     if "connect_timeout" not in url.query:

@@ -1,4 +1,4 @@
-"""Turns database errors into a `StoreError` with advice, without any stored data in its text."""
+"""Convert database errors to a `StoreError` with advice and without any stored data."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def database_url(text: str, legal: str) -> URL:
         legal: The accepted forms, for the error.
 
     Raises:
-        StoreError: The text is not a URL of a database; the error does not show its password.
+        StoreError: The text is not the URL of a database; the error does not show the password.
     """
     try:
         url = make_url(text)
@@ -148,10 +148,10 @@ def database_url(text: str, legal: str) -> URL:
 def _unreadable(text: str) -> str:
     """Return an invalid URL, with any possible password masked."""
     scheme, mark, rest = text.partition("://") if "://" in text else ("", "", text)
-    user, at, place = rest.rpartition("@")
+    user, at, host = rest.rpartition("@")
     name, colon, _ = (user if at else rest).partition(":")
     if colon and (at or mark):
-        rest = f"{name}:***{at}{place if at else ''}"
+        rest = f"{name}:***{at}{host if at else ''}"
     return without_password(f"{scheme}{mark}{rest}")
 
 
@@ -164,7 +164,7 @@ def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
     """Build a `StoreError` from a database error.
 
     Args:
-        error: SQLAlchemy's error; it becomes the cause.
+        error: SQLAlchemy's error.
         where: The database's URL, without its password.
         doing: The operation that failed.
     """

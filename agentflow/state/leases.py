@@ -1,7 +1,7 @@
-"""Leases: the right to write a session until a time, by the database's clock rather than any client's.
+"""Leases: the right to write to a session until a time, by the clock of the database.
 
 A lease has an **epoch**, which increases whenever the lease passes to another owner. A writer names its owner and epoch, and
-the transaction that writes checks both: a process that was frozen for longer than its lease cannot write after it resumes.
+the transaction that writes checks both: writes of a process that was frozen for longer than its lease are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIND_LEASE = Prepared(
 
 
 def take_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> int | None:
-    """Take a session's lease, or renew a lease of `owner`. Returns its epoch, or None if another owner holds it."""
+    """Take a session's lease, or renew a lease of `owner`; return its epoch, or None if another owner holds it."""
     now = now_in(connection)
     made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
     until = now + seconds
@@ -41,7 +41,7 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
 
 
 def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int) -> bool:
-    """Check that a lease is still the owner's, and lock it until the end of the transaction."""
+    """Return whether a lease still belongs to the owner, and lock it until the end of the transaction."""
     lease = {"session_id": session_id, "owner": owner, "epoch": epoch}
     return _FIND_LEASE.execute(connection, lease).first() is not None
 
@@ -53,7 +53,7 @@ def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:
 
 
 def held_leases(connection: Connection) -> frozenset[str]:
-    """Return the sessions with a held lease."""
+    """Return the ids of sessions with a lease."""
     query = select(LEASES.c.session_id).where(LEASES.c.expires > now_in(connection))
     return frozenset(connection.execute(query).scalars())
 

@@ -1,9 +1,9 @@
-"""Creates the tables of a database, and migrates an older schema to the newest, step by step.
+"""Create the tables of a database, and migrate an older schema to the newest, step by step.
 
 Rules:
 
 1. A released migration is never edited: a change is a new migration.
-2. All steps run in one transaction, under a lock, so two processes may start at once, and a crash leaves nothing half done.
+2. All steps run in one transaction, under a lock: two processes may start at the same time, and a crash changes nothing.
 3. A schema newer than this code is refused and left unchanged.
 4. The SQL is the subset that SQLite and PostgreSQL share.
 """
@@ -22,7 +22,7 @@ _LOCK = 0x61666C6F77  # "aflow"
 
 
 def _journal(connection: Connection) -> None:
-    """Sessions and their facts."""
+    """Create the tables of sessions and facts."""
     connection.execute(
         text(
             "CREATE TABLE agentflow_sessions (id TEXT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, "
@@ -41,7 +41,7 @@ def _journal(connection: Connection) -> None:
 
 
 def _leases(connection: Connection) -> None:
-    """The owner of each session's lease, for `on_conflict="wait"`."""
+    """Create the table of leases, for `on_conflict="wait"`."""
     connection.execute(
         text(
             "CREATE TABLE agentflow_leases (session_id TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, "
@@ -51,12 +51,12 @@ def _leases(connection: Connection) -> None:
 
 
 def _epochs(connection: Connection) -> None:
-    """The number of times that a lease has passed to another owner."""
+    """Add the epochs: how often a lease has passed to another owner."""
     connection.execute(text("ALTER TABLE agentflow_leases ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"))
 
 
 def _run_logs(connection: Connection) -> None:
-    """Run logs, and their lines in the order of writing."""
+    """Create the tables of run logs, and of their lines in the order of writing."""
     connection.execute(
         text(
             "CREATE TABLE agentflow_logs (run_id TEXT NOT NULL PRIMARY KEY, began DOUBLE PRECISION NOT NULL, "
@@ -82,7 +82,7 @@ def schema_version(connection: Connection) -> int:
     """Return the version of the database's schema; 0 if it has none.
 
     Raises:
-        StoreError: The version is newer than this code, or is not one of agentflow's.
+        StoreError: The version is newer than this code, or invalid.
     """
     if not inspect(connection).has_table("agentflow_schema"):
         return 0

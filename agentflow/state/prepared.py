@@ -1,4 +1,4 @@
-"""A statement whose SQL text is built once per database: SQLAlchemy's cache of statements takes longer than SQLite itself."""
+"""Statements whose SQL text is built once per dialect: a lookup in SQLAlchemy's cache takes longer than SQLite's work."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Prepared"]
 class Prepared:
     """A statement that is executed often.
 
-    Its values go to the driver as they are, so their types must need no conversion: text and numbers do not.
+    The values are passed to the driver without conversion, so they must be texts or numbers.
 
     Args:
-        statement: The statement. Each value is a `bindparam`.
+        statement: The statement; each value is a `bindparam`.
     """
 
     __slots__ = ("_built", "_statement")
@@ -26,7 +26,7 @@ class Prepared:
         self._built: dict[str, tuple[str, list[str] | None]] = {}  # by dialect: the text, and the order of its values
 
     def execute(self, connection: Connection, *rows: dict[str, Any]) -> CursorResult[Any]:
-        """Execute the statement, for several rows as the driver's `executemany`.
+        """Execute the statement; for several rows, with the driver's `executemany`.
 
         Args:
             connection: The connection, in a transaction.

@@ -1,9 +1,9 @@
-"""The part of `SqlStore` that stores run logs: each write adds a row, in the worker's thread.
+"""The part of `SqlStore` that stores run logs: each write adds a row in the worker's thread.
 
 Rules:
 
 1. The parts of a log are numbered in the transaction that adds them, under a lock on the log's row: several processes may
-   write one log, and a reader always gets complete parts.
+   write to one log, and readers always get complete parts.
 2. A part that is sent twice (because a connection broke before the answer) is stored once.
 """
 
@@ -52,7 +52,7 @@ class KeepsLogs(ABC):
                     f"Writing the log of run {run_id!r:.80}",
                     retry=True,
                 )
-            except IntegrityError:  # an earlier attempt stored it, but its answer was lost
+            except IntegrityError:  # stored by an earlier attempt, but the answer was lost
                 return
 
         return self._ask(work).future
@@ -71,7 +71,7 @@ class KeepsLogs(ABC):
         return self._ask(work).future
 
     def logs(self) -> Future[list[KeptLog]]:
-        """List all run logs, the last written first."""
+        """List all run logs, last written first."""
         return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).future
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
@@ -96,7 +96,7 @@ def _add_part(connection: Connection, run_id: str, writer: str, number: int, lin
         made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
         made = made.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
         made = made.on_conflict_do_update(index_elements=["run_id"], set_=grown)
-    else:  # a log that was deleted meanwhile stays deleted: without its first part it could not be read
+    else:  # a log that was deleted meanwhile stays deleted: it would not be readable without its first part
         made = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
     place = connection.execute(made.returning(LOGS.c.parts)).scalar()
     if place is not None:

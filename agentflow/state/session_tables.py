@@ -1,4 +1,4 @@
-"""The tables of `SqlStore` in the newest schema; `migrations` creates them."""
+"""The tables of `SqlStore` in the newest schema, which `migrations` creates."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """`SqlStore`: sessions and run logs in SQLite or PostgreSQL, using SQLAlchemy Core.
 
-Needs `agentflow-hooks[sql]` (`agentflow-hooks[postgres]`).
+Needs `agentflow-hooks[sql]` (for PostgreSQL `agentflow-hooks[postgres]`).
 
 Rules:
 
 1. One row per fact, one transaction per append: an append is stored completely or not at all.
-2. Versions decide: an append that expects another version than the database's writes nothing. A lease
-   (`on_conflict="wait"`, durable runs) prevents conflicting writes; an append under a lost lease is refused as well.
+2. An append that expects another version than the stored one writes nothing. A lease (`on_conflict="wait"`, durable runs)
+   prevents conflicting writes; an append under a lost lease is refused as well.
 3. One thread does the work in the order of the requests; the event loop never waits for a disk.
 4. Every database error becomes a `StoreError` with advice; stored data stays readable.
 """
@@ -84,7 +84,7 @@ def _connection_lost(error: Exception) -> bool:
 
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
-"""For idempotent work: retry once, without waiting, over another connection."""
+"""Retries idempotent work once, without waiting, over another connection."""
 
 
 class _Lease(Claim):
@@ -111,13 +111,13 @@ class SqlStore(KeepsLogs, SessionStore):
     Args:
         url: `"sqlite:///agentflow.db"` (a file; three slashes for a relative path, four for an absolute one) or
             `"postgresql+psycopg://user:password@host/database"`.
-        on_conflict: The rule for two processes that write the same session. `"fail"`: the second one gets a
+        on_conflict: What happens if two processes write to the same session. `"fail"`: the second one gets a
             `SessionConflictError`; `"wait"`: calls wait for each other, using a lease.
         lease_seconds: How long a lease outlives a process that died; a live process renews its leases. It should exceed the
             longest pause of a process.
         timeout: Seconds to wait for a connection, or for another process's lock.
-        power_safe: If true, an append returns once its facts are safe from a power failure. If false, they are safe from a
-            crash of the process only, which is faster.
+        power_safe: If true, an append returns once its facts are safe from a power failure. If false, they are only safe
+            from a crash of the process, which is faster.
 
     Raises:
         StoreError: The URL is not a SQLite or PostgreSQL database, or its driver is not installed.
@@ -155,7 +155,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
     @property
     def url(self) -> str:
-        """The database, without its password."""
+        """The URL of the database, without its password."""
         return self._database.shown
 
     # ---- the journal
@@ -239,7 +239,7 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- sessions
 
     async def sessions(self, prefix: str = "") -> list[SessionInfo]:
-        """List the sessions, the last used first."""
+        """List the sessions, last used first."""
         return await self._do(partial(list_sessions, prefix=prefix), "Listing the sessions", write=False)
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
@@ -289,7 +289,7 @@ class SqlStore(KeepsLogs, SessionStore):
         statuses: Collection[SessionStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
-        """Delete the sessions that were not written for some time; see `SessionStore.prune`.
+        """Delete sessions that were not written to for some time; see `SessionStore.prune`.
 
         A session with a held lease (`on_conflict="wait"`) stays. The database file does not shrink; its space is reused.
         """
@@ -366,15 +366,15 @@ class SqlStore(KeepsLogs, SessionStore):
         return lease
 
     async def lease(self, session_id: str, owner: str, seconds: float) -> bool:
-        """Take a session's lease, or renew a lease of `owner`. It is not renewed automatically.
+        """Take a session's lease, or renew a lease of `owner`; it is not renewed automatically.
 
         Args:
-            session_id: The session; it need not exist yet.
+            session_id: The session, which need not exist yet.
             owner: The owner's id.
             seconds: How long the lease lasts, by the database's clock.
 
         Returns:
-            True if the owner holds the lease now; False if another owner does.
+            Whether the owner holds the lease now; False if another owner does.
         """
         check_id(session_id)
         epoch = await self._do(
@@ -409,7 +409,7 @@ class SqlStore(KeepsLogs, SessionStore):
         return min([lease.seconds for lease in self._leases.values()]) / 3 if self._leases else None
 
     def _renew(self) -> None:
-        """Renew the leases that are held; the worker calls this between jobs."""
+        """Renew the held leases; called by the worker between two jobs."""
         leases = list(self._leases.values())
 
         def renew(connection: Connection) -> list[_Lease]:
@@ -468,7 +468,7 @@ class SqlStore(KeepsLogs, SessionStore):
                     raise explain(error, self.url, doing) from error
 
     async def close(self) -> None:
-        """Finish the queued work, release the leases, close the connections. A closed store stays closed."""
+        """Finish the queued work, release the leases, and close the connections; the store cannot be reopened."""
         with self._starting:
             if self._closed:
                 return

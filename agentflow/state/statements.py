@@ -1,4 +1,4 @@
-"""The statements of a store, each within a transaction that the caller has begun."""
+"""The statements of a store, each executed in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ class Record(NamedTuple):
 
 
 class Stale(Exception):  # noqa: N818 - a signal within one transaction
-    """The session is not at the version that the writer expects."""
+    """The session does not have the version that the writer expects."""
 
 
 def check_id(session_id: str) -> None:
-    """Refuse an id that is not a valid key in every database."""
+    """Check that a session id is a valid key in every database."""
     if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
         raise UsageError(
             f"{session_id!r:.80} cannot be a session id in a database: use 1 to {LONGEST_ID} printable characters."
         )
 
 
-def cure(session_id: str, place: int) -> str:
+def cure(session_id: str, number: int) -> str:
     """Return advice for a session with an unreadable fact."""
-    if place == 1:
+    if number == 1:
         return "No fact before it is left: restore the session from a backup, or delete it."
-    return f"The facts before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
+    return f"The facts before it can be used: await store.fork({session_id!r}, 'new-id', at={number - 1})."
 
 
 def record_of(fact: Fact) -> Record:
@@ -82,7 +82,7 @@ def record_of(fact: Fact) -> Record:
 
 
 def column_text(text: str | None) -> str | None:
-    """Fit text into an index of any database: a provider's id may be kilobytes long, or contain control characters."""
+    """Fit text into an index of any database: a provider's id may be very long, or contain control characters."""
     if text is None or (len(text) <= 200 and text.isprintable()):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
@@ -100,7 +100,7 @@ _ADD_FACT = Prepared(insert(FACTS))
 def append_at(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None, expected: int
 ) -> None:
-    """Add facts at a version; raise `Stale` if the session is at another one."""
+    """Append facts to a session; raise `Stale` if it does not have the expected version."""
     version, now = expected + len(records), time.time()
     if expected == 0:
         if _FIND_VERSION.execute(connection, {"session_id": session_id}).first() is not None:
@@ -113,15 +113,15 @@ def append_at(
         if not advance.execute(connection, {**known, "version": version, "updated": now, "status": status}).rowcount:
             raise Stale
     if records:
-        place = {"session_id": session_id, "time": now}
-        rows = [{**place, "version": n, **record._asdict()} for n, record in enumerate(records, expected + 1)]
+        shared = {"session_id": session_id, "time": now}
+        rows = [{**shared, "version": n, **record._asdict()} for n, record in enumerate(records, expected + 1)]
         _ADD_FACT.execute(connection, *rows)
 
 
 def append_news(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None
 ) -> None:
-    """Append those facts that the session does not contain yet."""
+    """Append the facts that the session does not contain yet."""
     mine = SESSIONS.c.id == session_id
     found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
     if found is None:
@@ -141,9 +141,9 @@ def append_news(
 
 
 def check_delivered(connection: Connection, session_id: str, records: Sequence[Record], expected: int) -> None:
-    """Accept an append that found another version only if its facts are stored already, at their places."""
-    place = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
-    bodies = connection.execute(select(FACTS.c.body).where(place).order_by(FACTS.c.version)).scalars().all()
+    """Check, after an append that found another version, that its facts are already stored at their positions."""
+    mine = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
+    bodies = connection.execute(select(FACTS.c.body).where(mine).order_by(FACTS.c.version)).scalars().all()
     if list(bodies) == [record.body for record in records]:
         return
     found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
@@ -155,7 +155,7 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
 
 
 def list_sessions(connection: Connection, prefix: str = "") -> list[SessionInfo]:
-    """List the sessions, the last used first."""
+    """List the sessions, last used first."""
     columns = [SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status]
     query = select(*columns).order_by(SESSIONS.c.updated.desc(), SESSIONS.c.id)
     if prefix:  # SQLite's LIKE ignores case
@@ -166,7 +166,7 @@ def list_sessions(connection: Connection, prefix: str = "") -> list[SessionInfo]
 def prune_sessions(
     connection: Connection, before: float, statuses: Collection[SessionStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
-    """Delete sessions without a write since a time, except those with a held lease."""
+    """Delete sessions that were not written to since a time, except those with a held lease."""
     leased = held_leases(connection)
     candidates = [info for info in prunable(list_sessions(connection), before, statuses, keep) if info.id not in leased]
     deleted: set[str] = set()
@@ -213,7 +213,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
 
 
 def _status_of(kind: str, body: str) -> SessionStatus:
-    """Return the session status after the last fact that determines it."""
+    """Return a session's status from the last fact that determines it."""
     if kind != "call_closed":
         return "suspended" if kind == "round_suspended" else "unfinished"
     try:

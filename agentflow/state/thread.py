@@ -1,10 +1,10 @@
-"""One thread that runs a store's work in order: the event loop never waits for a disk, and writes keep their order.
+"""A thread that runs a store's work in order, so that the event loop never waits for a disk.
 
 Rules:
 
-1. Work may be queued anywhere, even without a running event loop, or from within a garbage collection.
-2. Cancelling a wait does not cancel the work: a requested write is done.
-3. The thread ends with `close`, or with the process; it first finishes the queued work, such as releasing a lease.
+1. Work may be queued anywhere, even without a running event loop, or during garbage collection.
+2. Cancelling a wait does not cancel the work.
+3. The thread ends with `close` or with the process, after it has finished the queued work, such as releasing a lease.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["JobThread", "Queued"]
 T = TypeVar("T")
 
 _PATIENCE = 10.0
-"""Seconds that the end of the process waits for queued work: the database may be unreachable."""
+"""Seconds to wait for queued work at the end of the process: the database may be unreachable."""
 
 
 class Queued(Awaitable[T], Generic[T]):
     """Queued work. Awaiting it returns its result; awaiting it is optional.
 
     Attributes:
-        future: The result. It counts as running from the start, so cancelling a wait for it does not cancel the work.
+        future: The result. It is marked as running from the start, so that cancelling a wait does not cancel the work.
     """
 
     __slots__ = ("future",)
@@ -53,7 +53,7 @@ class JobThread:
     Args:
         name: The thread's name.
         idle: Called every `every()` seconds, between two jobs.
-        every: Returns the current interval; None: never.
+        every: Returns the current interval, or None for never.
         leave: Called last if the process ends without `close`.
     """
 
@@ -100,7 +100,7 @@ class JobThread:
             work, queued = job
             try:
                 result = work()
-            except BaseException as error:  # of any kind: the caller gets it, and the thread continues
+            except BaseException as error:  # the caller gets every error, and the thread continues
                 queued.future.set_exception(error)
             else:
                 queued.future.set_result(result)
@@ -113,7 +113,7 @@ class JobThread:
         await in_daemon(self._thread.join)
 
     def end(self, until: float) -> None:
-        """At the end of the process, finish the queued work within the time limit, and stop."""
+        """Finish the queued work within the time limit, and stop; called at the end of the process."""
         self.ask(self._leave)
         self._over = True
         self._queue.put(None)

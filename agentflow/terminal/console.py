@@ -24,11 +24,9 @@ class Console(Generic[T_co]):
     """Shows a call in the terminal as it happens; awaiting it returns the reply.
 
     It prints the text as it streams, a line for each tool call and its result, vetoes and failures, the active work with
-    its time
-    and cost, and a summary. In a pipe the output is plain text without control characters; with `NO_COLOR` set it has no
-    colours.
-    While a question is open (`TerminalAsker`), nothing is drawn over it. The first Ctrl-C interrupts the call, so that the
-    reply's outcome is `interrupted`; the second one raises `KeyboardInterrupt`.
+    its time and cost, and a summary. In a pipe the output is plain text without control characters; if `NO_COLOR` is set,
+    it has no colours. While a question is open (`TerminalAsker`), nothing is drawn over it. The first Ctrl-C interrupts
+    the call, whose reply then has the outcome `interrupted`; the second one raises `KeyboardInterrupt`.
 
     Args:
         stream: The result of `agent.stream(...)` or `agent.resume_stream(...)`. With `children=True`, sub-agents are shown
@@ -105,7 +103,7 @@ async def follow(
         stream: The call.
         screen: The screen.
         show: Called with each event; `screen.show` by default.
-        interrupt: Interrupts the call and returns whether one was active; by default, the call of the events received.
+        interrupt: Interrupts the call, and returns whether one was active; by default, interrupts the call of the events.
 
     Raises:
         Exception: The call's error; it is not printed.

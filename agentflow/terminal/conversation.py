@@ -49,7 +49,7 @@ async def chat(
     Args:
         agent: The agent.
         lines: The user's input, including answers to questions; by default read from standard input.
-        session: The session; None means the agent's own conversation.
+        session: The session; by default the agent's own conversation.
         deps: The `deps` of each call, as in `agent.call`.
         hooks: Hooks added to each call.
         events: Whether to print a line for every event.
@@ -64,13 +64,13 @@ async def chat(
     """
     screen = Screen(make_console(file), events=events, children=children)
     source = standard_input() if lines is None else ProgramLines(lines, lambda line: screen.say(line, "bold"))
-    place = session if isinstance(session, Session) else agent.session(session)
-    await agent.history(place)  # it may still wait for an earlier decision
-    await _Chat(agent, place, screen, source, deps, hooks).talk()
+    conversation = session if isinstance(session, Session) else agent.session(session)
+    await agent.history(conversation)  # loads the session, which may wait for a decision
+    await _Chat(agent, conversation, screen, source, deps, hooks).talk()
 
 
 class _Chat:
-    """One conversation."""
+    """A conversation in the terminal."""
 
     def __init__(
         self, agent: Agent, session: Session, screen: Screen, lines: Lines, deps: object, hooks: HookSource
@@ -117,7 +117,7 @@ class _Chat:
         except (
             Exception,
             ScriptError,
-        ) as error:  # any error of a call, hook or tool leaves the conversation open
+        ) as error:  # the conversation continues after any error of a call, hook or tool
             self._screen.say(f"✗ {described(error)}", "red")
         else:
             self._screen.summary_line()

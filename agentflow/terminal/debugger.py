@@ -2,9 +2,9 @@
 
 Rules:
 
-1. It handles one pause at a time; other pauses queue up while their limits continue to run.
+1. It handles one pause at a time; other pauses wait, and their time limits continue to run.
 2. Texts from models, tools and hooks are shown with control characters escaped.
-3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, there is no decision.
+3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, no decision is made.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _HELP = """\
 
 
 class TerminalDebugger:
-    """Shows a paused run in the terminal, and executes typed commands.
+    """Shows a paused run in the terminal, and executes the commands that the user types.
 
     Args:
         lines: The commands, for programs and tests; by default the user is asked, if there is a terminal.
@@ -85,7 +85,7 @@ class TerminalDebugger:
         finally:
             questions.turn.release()
 
-    async def _read(self, pause: Pause, prompt: str, given: str = "") -> str:
+    async def _read(self, pause: Pause, prompt: str, initial: str = "") -> str:
         """Read the next line.
 
         Raises:
@@ -98,7 +98,7 @@ class TerminalDebugger:
             self._typed = prompt_session()
         shown = FormattedText([("bold", prompt)])
         return await self._typed.prompt_async(
-            shown, default=given, handle_sigint=False, completer=_completer(pause), complete_while_typing=False
+            shown, default=initial, handle_sigint=False, completer=_completer(pause), complete_while_typing=False
         )
 
     def _say(self, text: str, style: str = "") -> None:
@@ -116,7 +116,7 @@ def _legal(pause: Pause) -> list[str]:
 
 
 class _Dialogue:
-    """One pause in the terminal."""
+    """The dialogue about a pause."""
 
     def __init__(self, pause: Pause, read: Read, say: Callable[..., None]) -> None:
         self._pause = pause
@@ -133,7 +133,7 @@ class _Dialogue:
                 return
             except KeyboardInterrupt:
                 self._pause.event.context.interrupt("Ctrl-C")
-                await self._pause.over  # the call ends, and with it the pause
+                await self._pause.over  # until the call has ended
                 return
             word, _, rest = line.strip().partition(" ")
             try:
@@ -187,11 +187,11 @@ class _Dialogue:
         if path not in writable:
             raise UsageError(f"Usage: edit FIELD. Writable fields: {', '.join(writable) or 'none'}.")
         try:
-            given = await self._read(self._pause, f"{path} = ", json.dumps(self._pause.value(path), ensure_ascii=True))
+            edited = await self._read(self._pause, f"{path} = ", json.dumps(self._pause.value(path), ensure_ascii=True))
         except KeyboardInterrupt:
             self._say("  (unchanged)", "dim")
             return
-        self._edit(path, parse_value(given))
+        self._edit(path, parse_value(edited))
 
     # ---- display
 
@@ -204,8 +204,7 @@ class _Dialogue:
             f"\n‖ {type(event).__name__}  {who}{event.agent.name}{others} · event {event.seq} of {event.run_id}{left}",
             "bold yellow",
         )
-        said = pause.fields
-        for name, value in said.items():
+        for name, value in pause.fields.items():
             if name not in _WITHOUT_FIELD:
                 self._line(name, value)
         self._chain()
@@ -225,14 +224,14 @@ class _Dialogue:
         self._say(f"  {mark}{name:<20} {shorten(_abbreviate(value), 90)}")
 
     def _show(self, name: str) -> None:
-        said = self._pause.fields
+        fields = self._pause.fields
         if not name:
             self._show_event()
-        elif name in said:
-            self._say(json.dumps(said[name], indent=2, ensure_ascii=False))
+        elif name in fields:
+            self._say(json.dumps(fields[name], indent=2, ensure_ascii=False))
         else:
             raise UsageError(
-                f"{type(self._pause.event).__name__} has no field {name!r:.40}. Its fields: {', '.join(said)}."
+                f"{type(self._pause.event).__name__} has no field {name!r:.40}. Its fields: {', '.join(fields)}."
             )
 
     def _chain(self) -> None:

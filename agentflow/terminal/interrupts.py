@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The first one ends the call, not the program: its cleanup runs, its reply is kept, the history stays legal.
-2. A second one, or one without an active call, is a `KeyboardInterrupt`, as usual.
-3. It is handled only in the main thread, and only if the current handler is Python's or asyncio's.
+1. The first Ctrl-C ends the call, not the program: cleanup runs, the reply is kept, and the history stays legal.
+2. A second one, or one without an active call, raises `KeyboardInterrupt` as usual.
+3. Ctrl-C is handled only in the main thread, and only if the current handler is Python's or asyncio's.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
 
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # not available on Windows, which does not have this race
-        # Gives the loop a wake-up pipe: without one, a signal just before the loop starts to wait stays unnoticed until
-        # the loop wakes up for another reason.
+        # Gives the loop a wake-up pipe: without one, a signal just before the loop starts to wait is not noticed until the
+        # loop wakes up for another reason.
         loop.add_signal_handler(signal.SIGINT, _nothing)
     signal.signal(signal.SIGINT, pressed)
     try:
@@ -55,11 +55,11 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
 
 
 def _nothing() -> None:
-    """Do nothing: the signal's own handler has done it."""
+    """Do nothing: the signal handler has done the work."""
 
 
 def _ours_to_take(handler: object) -> bool:
-    """Whether Python or asyncio's runner handles Ctrl-C, and no other code."""
+    """Whether Ctrl-C is handled by Python or asyncio's runner, not by other code."""
     if isinstance(handler, partial):  # of `asyncio.Runner._on_sigint`
         function = cast("partial[object]", handler).func
         return isinstance(getattr(function, "__self__", None), asyncio.Runner)

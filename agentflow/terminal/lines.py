@@ -29,7 +29,7 @@ _PIECE = 65_536
 
 
 class Lines(Protocol):
-    """A source of lines."""
+    """A source of input lines."""
 
     person: bool
     """Whether a person types the lines in a terminal."""
@@ -38,7 +38,7 @@ class Lines(Protocol):
         """Read the next line, without its line ending.
 
         Args:
-            prompt: The text shown before it.
+            prompt: The text to show before the line.
 
         Raises:
             EOFError: There are no more lines.
@@ -47,11 +47,11 @@ class Lines(Protocol):
 
 
 def prompt_session() -> PromptSession[str]:
-    """Create an editor for lines that a person types, with a history of its own."""
+    """Create an editor for typed lines, with its own history."""
     # If standard output is a pipe, the user sees standard error.
     output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
     if isinstance(output, Vt100_Output):
-        output.enable_cpr = False  # the cursor position is not needed, and not every terminal reports it
+        output.enable_cpr = False  # not needed, and not every terminal reports the cursor position
     return PromptSession(output=output)
 
 
@@ -65,7 +65,7 @@ class TerminalLines:
         self._asked = prompt_session()
 
     async def read(self, prompt: str) -> str:
-        """See `Lines`; only messages to the agent are kept in the history, not answers to questions."""
+        """Read a line; see `Lines`. The history contains messages to the agent, but not answers to questions."""
         asking = self._talk if prompt == SAY else self._asked
         shown = FormattedText([("bold", printable(prompt))])
         try:
@@ -102,9 +102,9 @@ class PipedLines:
                 return ""
             try:
                 number = file.fileno()
-            except (OSError, ValueError):  # not a system file but a text in memory
+            except (OSError, ValueError):  # not a system file, but text in memory
                 return file.readline()
-            # Bypass the file's own buffer: a thread that waits in it would keep Python from exiting.
+            # Bypass the file's buffer: Python cannot exit while a thread waits in it.
             while b"\n" not in self._buffer and (piece := os.read(number, _PIECE)):
                 self._buffer += piece
             line, end, self._buffer = self._buffer.partition(b"\n")
@@ -141,7 +141,7 @@ SAY = "you> "
 
 def standard_input() -> Lines:
     """Return standard input, as a terminal or as a pipe."""
-    given = cast("TextIO | None", sys.stdin)  # None without a console
-    if given is None or given.closed or not given.isatty():
-        return PipedLines(None if given is None or given.closed else given)
+    file = cast("TextIO | None", sys.stdin)  # None without a console
+    if file is None or file.closed or not file.isatty():
+        return PipedLines(None if file is None or file.closed else file)
     return TerminalLines()

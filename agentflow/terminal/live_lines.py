@@ -1,6 +1,6 @@
-"""`LiveLines`: lines at the bottom of a terminal that are redrawn, and the output above them.
+"""`LiveLines`: redrawn lines at the bottom of a terminal, and the output above them.
 
-Only one thread writes at a time, and output waits while a question is open.
+Only one thread writes at a time. While a question is open, output waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LiveLines:
     """Lines at the bottom of a terminal.
 
     Args:
-        console: The terminal, or a file; then only `write` is used.
+        console: The terminal, or a file, for which only `write` is used.
         lines: Returns the current lines.
     """
 
@@ -38,14 +38,14 @@ class LiveLines:
         self._unwatch: Callable[[], object] | None = None
 
     def write(self, put: Callable[[], None]) -> None:
-        """Write after all earlier output, once no question is open."""
+        """Write after all earlier output, and after the end of an open question."""
         with questions.terminal:
             self._waiting.append(put)
             if not questions.pending:
                 self.write_waiting()
 
     def write_waiting(self) -> None:
-        """Write the output that waits, also if a question is open."""
+        """Write the waiting output, even if a question is open."""
         with questions.terminal:
             waiting, self._waiting = self._waiting, []
             for put in waiting:
@@ -59,7 +59,7 @@ class LiveLines:
             self.write_waiting()
             if self._live is not None:
                 return
-            # Not redrawn by rich's own thread: it erases lines that another thread prints at the same time.
+            # Rich's own thread is not used for redrawing: it erases lines that another thread prints at the same time.
             self._live = Live(console=self._console, get_renderable=self._lines, auto_refresh=False, transient=True)
             self._unwatch = questions.watch(self.remove)
             self._removed = Event()

@@ -3,7 +3,7 @@
 Rules:
 
 1. Printed output is final: a block (a paragraph, a list, a table, a code block) is rendered once it is complete; until
-   then its last lines are shown below as plain text.
+   then its last lines are shown at the bottom as plain text.
 2. The text is untrusted: HTML is shown and not interpreted, a link shows its address, and control characters are escaped,
    even those written as references such as `&#x202e;`.
 3. The cost of a chunk does not depend on the length of the reply.
@@ -29,13 +29,13 @@ __all__ = ["Blocks", "lines_of", "render_block"]
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _LONGEST: Final = 50_000
-"""Size limit of a rendered block in characters; a longer one is shown as plain text."""
+"""The maximum number of characters of a rendered block; a longer one is shown as plain text."""
 
 _DEEPEST: Final = 15
-"""Nesting limit of lists and quotations."""
+"""The maximum nesting of lists and quotations."""
 
 _PREVIEW: Final = 4_000
-"""Number of characters of the last line that are examined."""
+"""The number of characters of the last line that are examined."""
 
 
 class Blocks:
@@ -82,7 +82,7 @@ class Blocks:
         self._lines.append(line)
 
     def _continues(self, line: str) -> bool:
-        """Whether a line after a blank one continues the block: it is indented, or the next item of a list."""
+        """Whether a line after a blank one continues the block, because it is indented or the next item of a list."""
         return line[0] in " \t" or (_ITEM.match(self._lines[0]) is not None and _ITEM.match(line) is not None)
 
     def _truncate(self) -> str:
@@ -90,7 +90,7 @@ class Blocks:
         return block
 
     def rest(self) -> list[str]:
-        """Return the remaining blocks at the end of the text."""
+        """Return the remaining blocks; called at the end of the text."""
         last = "".join(self._tail)
         blocks = [*self._take(last)] if last else []
         self._tail, self._fence = [], ""
@@ -103,7 +103,7 @@ class Blocks:
 
 
 class _Heading(Heading):
-    """A heading aligned left instead of centred."""
+    """A heading that is aligned left instead of centred."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -140,7 +140,7 @@ def render_block(block: str) -> RenderableType:
 
 
 def lines_of(shown: RenderableType, console: Console, indent: int) -> Segments:
-    """Return a renderable's lines on a console, without rich's trailing blanks.
+    """Render to lines for a console, without rich's trailing blanks.
 
     Args:
         shown: The renderable, such as the result of `render_block`.

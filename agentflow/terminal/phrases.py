@@ -35,7 +35,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def ends_of(text: str, room: int) -> str:
-    """Return a text on one line: its start and, if it is too long, its last line, which is usually the most informative.
+    """Return a text on one line. If it is too long: its start and its last line, which is usually the most informative.
 
     Example:
         >>> ends_of("one two three\\nfour\\n[exit code 1]", 30)
@@ -90,7 +90,7 @@ def duration_text(seconds: float, *, whole: bool = False) -> str:
 
 
 def tokens_text(usage: Usage) -> str:
-    """Format token counts; thinking and cached tokens are included in the totals.
+    """Format token counts; the totals include thinking and cached tokens.
 
     Example:
         >>> tokens_text(Usage(input_tokens=1200, output_tokens=80))
@@ -105,7 +105,7 @@ def tokens_text(usage: Usage) -> str:
 
 
 def cost_text(usage: Usage) -> str:
-    """Format a cost, or `unknown` if there is no price.
+    """Format a cost; `unknown` if the price is not known.
 
     Example:
         >>> cost_text(Usage(cost=0.00046)), cost_text(Usage())

@@ -3,8 +3,8 @@ with a countdown, and the cost so far.
 
 Rules:
 
-1. They are computed from events alone; a line exists from the event that starts the work to the one that ends it.
-2. A line fits the width of the terminal, and all of them fit its height; lines without room are only counted.
+1. The lines are computed only from events: a line exists from the event that starts the work to the one that ends it.
+2. Each line fits the width of the terminal, and all lines its height; lines without room are only counted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["ProgressLines"]
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_ASCII: Final = "|/-\\"
 _TAIL: Final = 400
-"""Number of characters kept of a stream, to show the last of them."""
+"""The number of characters kept of a stream, the last of which are shown."""
 
 
 class _WorkLine:
-    """Active work with its line."""
+    """The line of active work."""
 
     def __init__(self, what: str, now: float) -> None:
         self.what = what
@@ -106,13 +106,13 @@ class ProgressLines:
     def _enter(self, event: HookEvent) -> _CallLines:
         """Register a new call, below the tool that started it."""
         call = self._calls[event.call_id] = _CallLines(event.source, event.session_id, self._now())
-        place = self._top
+        siblings = self._top
         if event.source:
-            place = self._below(event.source.rpartition("/")[0], event.session_id)
+            siblings = self._below(event.source.rpartition("/")[0], event.session_id)
         else:
             self._context = event.context
-        self._holder[event.call_id] = place
-        place[event.call_id] = call
+        self._holder[event.call_id] = siblings
+        siblings[event.call_id] = call
         return call
 
     def _below(self, above: str, session_id: str) -> dict[str, _CallLines]:
@@ -140,12 +140,12 @@ class ProgressLines:
         if words:
             line.what = f"{event.agent.name} {'writes' if piece.text else 'thinks'}"
             line.last = (line.last + words)[-_TAIL:]
-        for asked in piece.tool_uses:
-            if asked.name:
-                line.what, line.last = f"the model is writing a call of {asked.name}", ""
+        for use in piece.tool_uses:
+            if use.name:
+                line.what, line.last = f"the model is writing a call of {use.name}", ""
 
     def wait(self, wait: Wait) -> Callable[[], None]:
-        """Start a wait; the returned function ends it."""
+        """Show a wait; the returned function ends it."""
         entry = (wait, self._now())
         self._waits.append(entry)
 
@@ -170,9 +170,7 @@ class ProgressLines:
         return bool(self._waits) or any(call.model or call.tools for call in tuple(self._calls.values()))
 
     def lines(self, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
-        """Return the lines that fit the terminal.
-
-        It may be called from another thread than `process`.
+        """Return the lines that fit the terminal. May be called from another thread than `process`.
 
         Args:
             width: The number of columns of the terminal.
@@ -209,9 +207,9 @@ class ProgressLines:
         what = shorten(line.what, room if not line.last else max(8, room // 2))
         row = Text.assemble("  ", (branch, "dim"), (frame, "cyan"), " ", (what, ""), "  ", (took, "dim"))
         if line.last:
-            left = width - row.cell_len - 3
-            if left > 8:
-                row.append(f"  {_last(line.last, left)}", "dim italic")
+            room = width - row.cell_len - 3
+            if room > 8:
+                row.append(f"  {_last(line.last, room)}", "dim italic")
         return _truncate(row, width)
 
     def _spent(self, now: float) -> str:
@@ -261,5 +259,4 @@ def _last(text: str, room: int) -> str:
 
 
 def _text(chunk: object) -> str:
-    kept = text_of(chunk).rstrip("\n").rpartition("\n")[2]
-    return kept[-_TAIL:]
+    return text_of(chunk).rstrip("\n").rpartition("\n")[2][-_TAIL:]

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. On a terminal: colours, and lines for active work at the bottom. In a pipe: the same text, without anything else.
-2. With `events=True` every event has a line (the chunks of a reply share one), starting with its number and type.
+1. On a terminal, there are colours, and lines for active work at the bottom. In a pipe, there is only the text.
+2. With `events=True` every event has a line, which starts with its number and type; the chunks of a reply share one line.
 3. If a hook changes text that has been streamed, the change is shown, so that the output agrees with the history.
-4. A fatal error is not printed here: it is raised, and the code that catches it should print it.
+4. A fatal error is not printed; the code that catches it should print it.
 5. On a terminal the model's text is rendered as Markdown, each block once it is complete (`terminal/markdown.py`).
 """
 
@@ -56,7 +56,7 @@ _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160
 _SHOWN_WAIT_MS = 500
-"""Waits shorter than this are not shown for tool calls, because most hooks take some time."""
+"""Shorter waits of tool calls are not shown, because most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
     {
         "success": ("✓", "green"),
@@ -132,10 +132,10 @@ class Screen:
         self._held: list[Callable[[], None]] | None = [] if hold else None
         self._live = LiveLines(console, self._lines)
         self._note = ""  # a wait that no event reports
-        self._unsaid: list[str] = []  # lines of new waits
+        self._new_waits: list[str] = []  # their lines, not printed yet
         self._open = ""  # kind (text or thinking) and source of the line in progress
         self._fresh = True  # the cursor is at the start of a line
-        self._said = ""  # the text of the current or last reply
+        self._reply_text = ""  # the text of the current or last reply
         self._compacted: dict[str, Compaction] = {}  # the last compaction shown, by call
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided
         encoding = (
@@ -151,7 +151,7 @@ class Screen:
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """Show waits in this context while the block runs, and leave the terminal tidy however it ends."""
+        """Show waits in this context while the block runs, and restore the terminal at its end."""
         token = on_wait.set(self.wait)
         try:
             yield
@@ -169,14 +169,14 @@ class Screen:
         self._draw()
 
     def wait(self, wait: Wait) -> Callable[[], None]:
-        """Print that the call waits, with a countdown if possible; the returned function ends the wait."""
+        """Report a wait, with a countdown if possible; the returned function ends it."""
         if wait.attempt or wait.seconds >= 1 or self.events:  # a retry always has a line
             who, long = shorten(wait.who, 60), duration_text(wait.seconds)
             if wait.attempt:
-                said = f"attempt {wait.attempt} failed; {who} retries in {long}: {wait.why}"
+                report = f"attempt {wait.attempt} failed; {who} retries in {long}: {wait.why}"
             else:
-                said = f"{who} waits {long}: {wait.why}"
-            self._unsaid.append(f"  ↻ {shorten(said, self._room)}")
+                report = f"{who} waits {long}: {wait.why}"
+            self._new_waits.append(f"  ↻ {shorten(report, self._room)}")
         ended = self._progress.wait(wait)
         self._draw()
         try:  # earlier events have not reached the reader yet
@@ -191,10 +191,10 @@ class Screen:
         return over
 
     def _say_waits(self) -> None:
-        said, self._unsaid = self._unsaid, []
-        for text in said:
+        reports, self._new_waits = self._new_waits, []
+        for text in reports:
             self._line(None, text, "yellow")
-        if said:
+        if reports:
             self._draw()
 
     def _show(self, event: HookEvent) -> None:
@@ -219,27 +219,27 @@ class Screen:
             case MessagesAdded(messages=messages, origin=origin):
                 words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
                 self._line(event, f"  + {_ADDED[origin]}: {words}", "dim")
-            case _:  # not part of a conversation: same text as in the log
+            case _:  # not part of a conversation; the text is the same as in the log
                 if isinstance(event, CallEnded):
                     self._compacted.pop(event.call_id, None)
-                said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
-                self._event(event, shorten(", ".join(said), self._room))
+                fields = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
+                self._event(event, shorten(", ".join(fields), self._room))
 
     def _pre_reasoning(self, event: PreReasoning) -> None:
         if not event.source:
-            self._said = ""
+            self._reply_text = ""
         if not self.quiet:
             room = self.console.width if self.console.is_terminal else 60
             title = f"── {f'{event.source}: ' if event.source else ''}round {event.iteration} · {event.model} "
             self._line(None, title + "─" * max(0, min(room, 80) - len(title)), "dim", bare=True)
         self._compaction(event)
-        told = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
-        self._event(event, f"{told}{', for a summary' if event.purpose == 'summary' else ''}")
+        sizes = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
+        self._event(event, f"{sizes}{', for a summary' if event.purpose == 'summary' else ''}")
 
     def _chunk(self, event: ReasoningChunk) -> None:
         piece = event.incremental_chunk
         if event.restart or piece.restart:
-            self._said = ""
+            self._reply_text = ""
             self._line(event, "the reply was interrupted and restarts", "yellow")
         blocks = piece.blocks
         thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
@@ -249,13 +249,13 @@ class Screen:
         if thought and not self.quiet:
             self._stream(event, "thinking", thought, "dim italic")
         if words:
-            self._said += "" if event.source else words
+            self._reply_text += "" if event.source else words
             self._stream(event, "text", words, "")
         if any(call.name for call in piece.tool_uses):
             self._end_line()
 
     def _compaction(self, event: PreReasoning | PostReasoning) -> None:
-        """Report a compaction of the conversation by hooks, before the request or when it was too long."""
+        """Report a compaction by hooks, before a request or after one that was too long."""
         done = event.context.compaction
         if done is not None and done.iteration == event.iteration and self._compacted.get(event.call_id) is not done:
             self._compacted[event.call_id] = done
@@ -265,9 +265,9 @@ class Screen:
         self._compaction(event)
         reply = event.reasoning_result
         asks = plural(len(reply.tool_uses), "tool call") if reply.tool_uses else "an answer"
-        if not event.source and reply.shown != self._said:
+        if not event.source and reply.shown != self._reply_text:
             self._line(event, f"  a hook changed the reply: {shorten(reply.shown, self._room)}", "yellow")
-            self._said = reply.shown
+            self._reply_text = reply.shown
         self._event(event, f"{asks}; {tokens_text(event.usage)}; {duration_text(event.duration_ms / 1000)}")
 
     def _pre_acting(self, event: PreActing) -> None:
@@ -291,15 +291,15 @@ class Screen:
         took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
         if event.waited_ms >= _SHOWN_WAIT_MS:
             took += f"  (waited {duration_text(event.waited_ms / 1000)})"
-        said = result.shown.removeprefix("Denied: ") if result.state == "denied" else result.shown
-        text = ends_of(said, max(30, self._room - len(result.name) - len(how) - len(took)))
+        shown = result.shown.removeprefix("Denied: ") if result.state == "denied" else result.shown
+        text = ends_of(shown, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)
 
     def _post_call(self, event: PostCall) -> None:
         final = event.final_message.shown
-        if not event.source and final and final != self._said:
+        if not event.source and final and final != self._reply_text:
             self._stream(event, "text", final, "")
-            self._said = final
+            self._reply_text = final
         self._event(event, event.outcome)
 
     def _error(self, event: Error) -> None:
@@ -320,7 +320,7 @@ class Screen:
         return max(40, self.console.width - (_LABEL_WIDTH if self.events else 0) - 8)
 
     def _event(self, event: HookEvent, text: str) -> None:
-        """Print a line that is shown only with `events=True`, or if a hook decided."""
+        """Print a line if `events` is true or a hook returned a verdict."""
         verdict = self._verdict(event)
         if self.events:
             self._line(event, text, "", verdict)
@@ -410,7 +410,7 @@ class Screen:
         self._open, self._fresh = "", True
 
     def _row(self, text: str) -> str:
-        """Return the text on one line, because a name from a model may contain line breaks."""
+        """Return the text on one line; a name from a model may contain line breaks."""
         return self._fit(text).replace("\n", "\\n")
 
     def _fit(self, text: str) -> str:
@@ -424,7 +424,7 @@ class Screen:
         def put() -> None:
             if self.console.is_terminal or self.console.color_system is not None:
                 self.console.print(text, soft_wrap=True, end=text.end)
-            else:  # no layout needed, and a tool may print thousands of lines
+            else:  # no layout is needed, and a tool may print thousands of lines
                 self.console.file.write(text.plain + text.end)
                 self.console.file.flush()
 
@@ -454,7 +454,7 @@ class Screen:
         return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
 
     def waiting(self, what: str) -> None:
-        """Show a wait on a terminal; the next event removes it."""
+        """Show a wait on a terminal until the next event."""
         self._note = what
         self._draw()
 
@@ -467,7 +467,7 @@ class Screen:
 
     @property
     def _below(self) -> bool:
-        """Whether there is anything to show below the text."""
+        """Whether there are lines to show below the text."""
         return bool(self._note or self._progress or self._blocks is not None)
 
     def _lines(self) -> Group:
@@ -511,7 +511,7 @@ class Screen:
         """Reset the counters for another call."""
         self.tally = Tally()
         self._deciders.clear()
-        self._said = ""
+        self._reply_text = ""
 
 
 def _approval_text(approval: Resolution) -> str:

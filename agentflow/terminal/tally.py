@@ -13,7 +13,7 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """Counts the events of one call; sub-agents' events count only in its usage.
+    """Counts the events of a call; the events of sub-agents only count in its usage.
 
     Attributes:
         rounds: The number of model calls.
@@ -31,7 +31,7 @@ class Tally:
         self._last = 0.0
 
     def count(self, event: Event) -> None:
-        """Count one event."""
+        """Count an event."""
         if self._first is None:
             self._first = event.time
         self._last = event.time
@@ -49,12 +49,12 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long the call took."""
         return 0.0 if self._first is None else self._last - self._first
 
     @property
     def tools_text(self) -> str:
-        """The tool calls by how they ended."""
+        """The number of tool calls by state."""
         if not self.tools:
             return "none"
         words = {"success": "succeeded", "error": "failed", "not_found": "not found", "timeout": "timed out"}

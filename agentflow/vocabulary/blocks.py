@@ -53,11 +53,11 @@ class Citation:
     """The source of a statement in the model's text, as the provider annotated it.
 
     Attributes:
-        url: The address of the source, if it has one.
+        url: The address of the source, if any.
         title: The title of the source, or its file name.
-        text: The passage that is cited.
+        text: The cited passage.
         raw: The provider's annotation, unchanged; sent back with the text.
-        model: The name of the model that cited it; `None` if it is unknown.
+        model: The name of the model that cited the source; `None` if unknown.
 
     Example:
         >>> Citation.of({"type": "char_location", "document_title": "Contract", "cited_text": "30 days"}).title
@@ -75,7 +75,7 @@ class Citation:
 
     @staticmethod
     def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:
-        """Read the annotation of any provider."""
+        """Build a citation from the annotation of any provider."""
         inner = raw.get("url_citation")
         annotation = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
         first = {
@@ -121,7 +121,7 @@ class ThinkingBlock:
         text: The thinking. It can be empty: some models sign thinking that they hide.
         signature: The provider's signature of the thinking.
         redacted: Encrypted thinking that only the provider can read; `text` is then empty.
-        model: The name of the model that produced it; `None` if it is unknown.
+        model: The name of the model that produced it; `None` if unknown.
     """
 
     text: str
@@ -133,14 +133,14 @@ class ThinkingBlock:
 
 @frozen
 class DataBlock:
-    """An image, a sound, a video or a file: its content, or its address.
+    """An image, sound, video or file: its content or its address.
 
     `str(block)` shows the type and the size (`[image/png, 34 kB]`), never the content.
 
     Attributes:
         media_type: MIME type, such as `"image/png"`.
         data: The content in base64; exactly one of `data` and `url` is set.
-        url: The address of the content. The provider fetches it, or refuses to.
+        url: The address of the content, for the provider to fetch.
         name: A file name to show.
 
     Example:
@@ -197,12 +197,12 @@ class DataBlock:
         name: str | None = None,
         max_bytes: int | None = MAX_BYTES,
     ) -> DataBlock:
-        """Build a block from a file. The file is read at once.
+        """Build a block from a file, which is read immediately.
 
         Args:
             path: The file.
             media_type: The MIME type; by default detected from the first bytes, then from the file's name.
-            name: A file name to show; the file's own by default.
+            name: The file name to show; by default the name of the file.
             max_bytes: The maximum size; None means no limit.
 
         Raises:
@@ -214,9 +214,9 @@ class DataBlock:
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None, *, name: str | None = None) -> DataBlock:
-        """Build a block from an address that the provider should fetch; nothing is fetched here.
+        """Build a block from the address of content that the provider fetches.
 
-        Use `agentflow.models.fetch` to fetch the content yourself. A data URL (`data:...`) is decoded into content.
+        To fetch the content yourself, use `agentflow.models.fetch`. A data URL (`data:...`) is decoded into content.
 
         Args:
             url: The address: `https://`, or another scheme that the provider knows (`gs://`, `s3://`).
@@ -224,7 +224,7 @@ class DataBlock:
             name: A file name to show.
 
         Raises:
-            UsageError: `url` is not an address, or its type cannot be detected.
+            UsageError: `url` is not an address, or the media type cannot be detected.
         """
         scheme, separator, rest = url.partition(":")
         if scheme.lower() == "data" and separator:
@@ -245,7 +245,7 @@ class DataBlock:
 
     @property
     def kind(self) -> MediaKind:
-        """The kind of media, as models distinguish it."""
+        """The kind of media that models distinguish."""
         return kind_of(self.media_type)
 
     @property
@@ -286,7 +286,7 @@ class DataBlock:
 
 @frozen
 class ToolResultBlock:
-    """The result of one tool call.
+    """The result of a tool call.
 
     Attributes:
         tool_use_id: The id of the call.
@@ -311,13 +311,13 @@ class ToolResultBlock:
 
     @property
     def shown(self) -> str:
-        """The text, with each data block as its type and size: the form for people."""
+        """The text to display: data blocks are shown as type and size."""
         content = self.content
         return content if isinstance(content, str) else shown(content)
 
     @property
     def is_error(self) -> bool:
-        """Whether the call did not succeed."""
+        """Whether the call failed."""
         return self.state != "success"
 
 
@@ -331,15 +331,15 @@ def tool_result(
 
 @frozen
 class ServerToolBlock:
-    """The work of a tool that the provider ran (`ServerTool`): its call and its result.
+    """The call and the result of a tool that the provider ran (`ServerTool`).
 
-    Sent back unchanged, and only to the same model.
+    The block is sent back unchanged, and only to the same model.
 
     Attributes:
-        id: The provider's id of the call.
-        name: The provider's name of the tool, such as `"web_search"`.
+        id: The provider's id for the call.
+        name: The provider's name for the tool, such as `"web_search"`.
         raw: The provider's call and result, unchanged.
-        model: The name of the model that called it; `None` if it is unknown.
+        model: The name of the model that called the tool; `None` if unknown.
 
     Example:
         >>> call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rx"}}
@@ -358,12 +358,12 @@ class ServerToolBlock:
 
     @property
     def json(self) -> str:
-        """The call and the result as JSON text, such as to count its tokens."""
+        """The call and the result as JSON text, for example to count tokens."""
         return json.dumps(self.raw, default=dict, ensure_ascii=False)
 
     @property
     def input(self) -> Mapping[str, Any]:
-        """The arguments of the call: a query, code, an address."""
+        """The arguments of the call, such as a query, code or an address."""
         for item in self.raw:
             for key in ("input", "action", "arguments"):
                 if isinstance(value := item.get(key), Mapping):
@@ -375,7 +375,7 @@ class ServerToolBlock:
 
     @property
     def error(self) -> str | None:
-        """The provider's error, if the work failed."""
+        """The provider's error, if the tool failed."""
         for item in self.raw:
             content = item.get("content")
             if isinstance(content, Mapping) and "error_code" in content:
@@ -386,7 +386,7 @@ class ServerToolBlock:
 
     @property
     def sources(self) -> tuple[Citation, ...]:
-        """The pages and files that were found."""
+        """The pages and files that the tool found."""
         return tuple([Citation.of(found, self.model) for item in self.raw for found in _found_in(item)])
 
     def __str__(self) -> str:
@@ -395,7 +395,7 @@ class ServerToolBlock:
 
 
 def _found_in(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Yield the results of the provider's search that have an address or a file name."""
+    """Yield the search results that have an address or a file name."""
     for holder in (item, item.get("action")):
         for key in ("content", "results", "sources"):
             found = cast("Mapping[str, Any]", holder).get(key) if isinstance(holder, Mapping) else None
@@ -411,7 +411,7 @@ ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultB
 
 
 def shown(blocks: Iterable[ContentBlock]) -> str:
-    """Return the text of blocks, with each data block as its type and size, and each server tool as its name and query.
+    """Return the text of blocks; data blocks are shown as type and size, server tools as name and query.
 
     Example:
         >>> shown([TextBlock("Look: "), DataBlock("image/png", data="aGVsbG8=")])
@@ -448,4 +448,4 @@ WireBlock = Annotated[
         },
     ),
 ]
-"""A block from outside, validated by its `type`."""
+"""A block from external data, validated by its `type`."""

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Tool-call fragments belong together by `index`, never by arrival: providers interleave parallel calls.
-2. Usage is cumulative: the last report counts.
-3. A chunk with `restart=True` discards everything before it: the fold starts over.
-4. Tool-use ids that are empty, illegal on a wire, or already used in the conversation are replaced.
+1. Fragments of tool calls are grouped by `index`, not by arrival: providers interleave parallel calls.
+2. Usage is cumulative: the last report is used.
+3. A chunk with `restart=True` discards everything before it.
+4. Tool-use ids are replaced if they are empty, illegal on a wire, or already used in the conversation.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 
 @frozen
 class ToolUseDelta:
-    """A fragment of one tool call.
+    """A fragment of a tool call.
 
     Attributes:
         index: The position of the call in the reply, from 0.
         id: The call's id, in its first fragment.
         name: The tool's name, in its first fragment.
-        arguments: The next part of the arguments' JSON text.
+        arguments: The next part of the JSON text of the arguments.
     """
 
     index: int
@@ -58,14 +58,14 @@ class ModelChunk:
     Attributes:
         text: The next text.
         thinking: The next part of the thinking.
-        signature: The signature of the thinking that this chunk completes.
+        signature: The signature of the thinking, in the chunk that completes it.
         tool_uses: Fragments of tool calls.
-        blocks: Whole blocks (images, redacted thinking, complete calls).
+        blocks: Complete blocks (images, redacted thinking, tool calls).
         usage: The usage of the reply so far.
         finish_reason: Why the reply ended, in its last chunks.
-        restart: The reply starts over with this chunk.
-        model: The model that thinks, so that thinking goes back only to it.
-        citations: The sources of the text so far; text after them begins a new block.
+        restart: Whether the reply starts over with this chunk.
+        model: The model that produced the thinking, which is sent back only to this model.
+        citations: The sources of the text so far; later text begins a new block.
 
     Example:
         >>> fold([ModelChunk("Hel"), ModelChunk("lo")]).text
@@ -85,7 +85,7 @@ class ModelChunk:
 
     @staticmethod
     def of(msg: Msg) -> ModelChunk:
-        """Return the whole message as one chunk."""
+        """Return a complete message as one chunk."""
         return ModelChunk(blocks=msg.content, usage=msg.usage, finish_reason=msg.finish_reason)
 
 
@@ -152,7 +152,7 @@ class _Folding:
 
     def add_call(self, delta: ToolUseDelta) -> None:
         call = self.calls.get(delta.index)
-        # Some servers number every call 0: another id with a name means another call.
+        # Some servers number every call 0; a different id together with a name then means a new call.
         if call is None or (delta.id and call[0] and delta.id != call[0] and delta.name):
             if self.current:
                 self.switch("")
@@ -182,7 +182,7 @@ def fold(
         new_id: The source of ids.
 
     Returns:
-        The message: blocks in order of arrival, tool calls whole.
+        The message: blocks in order of arrival, tool calls complete.
     """
     msg_id = new_id("msg_") if id is None else id
     if isinstance(chunks, list) and len(chunks) == 1 and (chunk := chunks[0]).tool_uses:
@@ -194,7 +194,7 @@ def fold(
     usage: Usage | None = None
     finish_reason: str | None = None
     add = texts.append
-    for chunk in rest:  # the fast path: most replies are thousands of chunks of text alone
+    for chunk in rest:  # the fast path: most replies are thousands of chunks with text only
         if (
             chunk.tool_uses
             or chunk.thinking
@@ -227,7 +227,7 @@ def _fold_rest(
     used_ids: Collection[str],
     new_id: Callable[[str], str],
 ) -> tuple[ContentBlock, ...]:
-    """Fold the rest of a reply from the first chunk that is not text alone."""
+    """Fold the rest of a reply, from the first chunk that is not only text."""
     chunk: ModelChunk | None = first
     while chunk is not None:
         if chunk.restart:
@@ -250,7 +250,7 @@ def _fold_rest(
 
 
 def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
-    """Return the content of a reply that is one whole call in one chunk, as many servers send it; else an empty tuple."""
+    """Return the content of a reply that is one complete call in one chunk, as many servers send it; otherwise `()`."""
     deltas = chunk.tool_uses
     if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
         return ()

@@ -1,7 +1,7 @@
 """`RunContext`, the interface of hooks and tools to the call they run in, and `AgentView`, their read-only view of the
 agent.
 
-The context belongs to one call. It acts on the run through `CallPort`, which the loop implements.
+A context belongs to one call. It acts on the run through `CallPort`, which the loop implements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_OPTIONS: Final = ModelOptions()
 
 
 class Reads(Protocol[T_co]):
-    """Parses an answer's text into a value, such as an `Output`."""
+    """Parses the text of an answer into a value; implemented by `Output`."""
 
     def read(self, text: str) -> T_co:
         """Parse a text."""
@@ -65,12 +65,12 @@ class AgentView(Protocol):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The specs of its tools, as a model sees them."""
+        """The specs of the agent's tools, as a model sees them."""
         ...
 
     @property
     def model_name(self) -> str:
-        """The name of its model."""
+        """The name of the agent's model."""
         ...
 
 
@@ -104,7 +104,7 @@ class CallPort(Protocol):
         ...
 
     def approved(self, tool_use_id: str) -> bool:
-        """Whether a hook has marked a tool call so."""
+        """Whether a hook has marked a tool call as approved."""
         ...
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
@@ -114,11 +114,11 @@ class CallPort(Protocol):
     async def complete_typed(
         self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
     ) -> Reply[Any]:
-        """Make side model calls until the answer fits a form."""
+        """Make side model calls until the answer is valid for `output`."""
         ...
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
-        """Replace the start of later requests."""
+        """Replace the first messages of later requests."""
         ...
 
     def window(self) -> ContextWindow:
@@ -130,7 +130,7 @@ class CallPort(Protocol):
         ...
 
     def searches_tools(self, model: str) -> bool:
-        """Whether the provider of a model searches hidden tools itself."""
+        """Whether a model's provider has its own search for hidden tools."""
         ...
 
     def interrupt(self, reason: str) -> None:
@@ -138,7 +138,7 @@ class CallPort(Protocol):
         ...
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """Return the reply with tool-use ids that are unique in the conversation; applied to replies that hooks assign."""
+        """Return a reply that a hook assigned with tool-use ids that are unique in the conversation."""
         ...
 
 
@@ -146,10 +146,10 @@ class ContextWindow(NamedTuple):
     """How much of a model's context window a request takes.
 
     Attributes:
-        used: Tokens.
-        limit: The maximum, including the answer if the vendor counts it; None if it is unknown.
-        how: The source of `used`: `"provider"` (its own counter), `"reported"` (the usage of the last reply),
-            `"tokenizer"` (the model's own), or `"estimate"`.
+        used: The tokens of the request.
+        limit: The maximum, including the answer if the vendor counts it; None if unknown.
+        how: The source of `used`: `"provider"` (the provider's counter), `"reported"` (the usage of the last reply),
+            `"tokenizer"` (the model's tokenizer), or `"estimate"`.
     """
 
     used: int
@@ -168,15 +168,15 @@ class ContextWindow(NamedTuple):
 
 
 class Compaction(NamedTuple):
-    """A replacement of the start of a session's later requests, made by a hook.
+    """A hook's replacement of the first messages of a session's later requests.
 
     Attributes:
-        iteration: The first round that used it in its request.
-        messages: How many messages were replaced.
-        tokens: Their estimated tokens.
-        into: How many messages replace them.
-        into_tokens: The estimated tokens of these.
-        by: The name of the hook, if it passed one.
+        iteration: The first round with a request that used the replacement.
+        messages: The number of replaced messages.
+        tokens: The estimated tokens of the replaced messages.
+        into: The number of messages that replace them.
+        into_tokens: The estimated tokens of the replacement.
+        by: The name that the hook passed, if any.
 
     Example:
         >>> str(Compaction(7, 12, 9_000, 2, 400, "SummaryCompaction"))
@@ -198,7 +198,7 @@ class Compaction(NamedTuple):
 
 
 class Shadow(NamedTuple):
-    """The changes and the verdict of a hook with `shadow=True`, which were not applied."""
+    """The changes and the verdict of a hook with `shadow=True`, neither of which was applied."""
 
     hook: str
     event: str
@@ -208,12 +208,11 @@ class Shadow(NamedTuple):
 
 
 class Trace:
-    """The run so far, read from its facts. In a Post hook it includes the work that just ended, with its current
-    result.
+    """The run so far, read from its facts. In a Post hook this includes the work that just ended, with its current result.
 
     Attributes:
-        turns: The tool calls that ended: name, arguments, status, result, duration in milliseconds.
-        model_calls: The model calls that ended: iteration, usage, duration in milliseconds, the model that answered.
+        turns: The finished tool calls: name, arguments, status, result, duration in milliseconds.
+        model_calls: The finished model calls: iteration, usage, duration in milliseconds, the model that answered.
     """
 
     __slots__ = ("_facts",)
@@ -223,19 +222,17 @@ class Trace:
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
-        """The finished tool calls, in the order in which they ended; in `after_each_tool` the last one is the hook's
-        own.
-        """
+        """The tool calls in the order in which they finished; in `after_each_tool` the last one is the call of the event."""
         return turns_of(self._facts())
 
     @property
     def model_calls(self) -> tuple[ModelRecord, ...]:
-        """The finished model calls; in `after_llm` the last one is the hook's own."""
+        """The finished model calls; in `after_llm` the last one is the call of the event."""
         return model_calls_of(self._facts())
 
 
 _NO_OBJECTS: Final[dict[tuple[int, object], Any]] = {}
-"""The objects of a call without any, shared by all of these; never added to."""
+"""The objects of a call that has none, shared by all such calls; never changed."""
 
 
 class RunContext:
@@ -245,7 +242,7 @@ class RunContext:
         run_id: The run (a call and its resumes).
         call_id: The call.
         session_id: The session.
-        source: The path of sub-agent names; empty at the top.
+        source: The path of sub-agent names; empty for the top-level agent.
         agent: A read-only view of the agent.
         clock: The run's clock; virtual in tests.
         new_id: The run's source of ids; repeatable in replays.
@@ -302,7 +299,7 @@ class RunContext:
 
     @property
     def usage(self) -> Usage:
-        """The call's usage so far, sub-agents and side calls included."""
+        """The usage of the call so far, including sub-agents and side calls."""
         return self._port.usage
 
     @property
@@ -330,16 +327,16 @@ class RunContext:
         return find_dep(self._deps, kind, name)
 
     def has_dep(self, kind: type[object], name: str = "") -> bool:
-        """Whether `deps` would find an object."""
+        """Whether `deps` would return an object."""
         return dep_in(self._deps, kind, name) is not None
 
     def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
         """Add messages to the conversation, at the next legal position.
 
         Args:
-            messages: User messages (a plain text is one) or assistant messages without tool calls.
-            keep: Whether to store them; if False, they are part of the next request only.
-            source: Noted on each message as `metadata["synthetic"]`.
+            messages: User messages (or their text), or assistant messages without tool calls.
+            keep: Whether to store the messages; if False, they are only part of the next request.
+            source: The origin, stored on each message as `metadata["synthetic"]`.
         """
         self._port.inject(as_messages(messages, self.new_id), keep, source)
 
@@ -363,20 +360,19 @@ class RunContext:
 
     @property
     def history(self) -> Sequence[Msg]:
-        """The stored conversation as of now; read-only. The cost does not depend on its length."""
+        """The stored conversation at this moment; read-only. The cost does not depend on its length."""
         return self._port.history
 
     @property
     def window(self) -> ContextWindow:
-        """How much of the model's context window the next request takes, as of now: `used`, `limit`, `share`, and `how`
-        it is known.
+        """How much of the model's context window the next request would take.
 
-        No request is made: it is the usage of the last reply and an estimate of the messages after it.
+        The value comes from the usage of the last reply and an estimate of later messages; no request is made.
         """
         return self._port.window()
 
     async def measure(self, messages: Sequence[Msg] | None = None) -> ContextWindow:
-        """Count how much of the context window a request would take: with the provider's counter (one request) or a
+        """Count how much of the context window a request would take, with the provider's counter (one request) or a
         tokenizer.
 
         Args:
@@ -388,7 +384,7 @@ class RunContext:
         return await self._port.measure(messages)
 
     def searches_tools(self, model: str) -> bool:
-        """Whether the provider of a model, such as `event.model`, searches hidden tools itself (`ServerTool.tool_search`)."""
+        """Whether a model's provider has its own search for hidden tools (`ServerTool.tool_search`)."""
         return self._port.searches_tools(model)
 
     @overload
@@ -420,18 +416,18 @@ class RunContext:
         options: ModelOptions = NO_OPTIONS,
         output: Any = None,
     ) -> Msg:
-        """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
+        """Make a side model call: without tools or events, and not stored. Its cost is added to this run.
 
         Args:
             messages: The question.
-            model: A model or its name; the agent's own by default.
-            source: The purpose of the call; noted on the returned message (`name`, and `metadata["side"]`).
+            model: A model or its name; by default the agent's model.
+            source: The purpose of the call; stored on the returned message (`name`, and `metadata["side"]`).
             options: The options of this call; the agent's options do not apply.
-            output: The form of the answer, a type or an `Output`. The returned message is then a `Reply` with the value
-                as its `output`. The model is asked through its JSON-schema mode, or in the prompt if it has none.
+            output: The type of the answer, or an `Output`. The returned message is then a `Reply` with the value as its
+                `output`. The schema is sent through the model's JSON-schema mode, or in the prompt if it has none.
 
         Raises:
-            ModelError: The model failed, or (as an `OutputError`) gave no answer of that form.
+            ModelError: The model failed, or (as an `OutputError`) returned no valid answer.
         """
         if output is not None:
             port, question = self._port, as_messages(messages, self.new_id)
@@ -439,7 +435,7 @@ class RunContext:
         return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg], *, by: str = "") -> None:
-        """Let later requests start with `messages` instead of the first `until` messages; history keeps the originals.
+        """Replace the first `until` messages of later requests with `messages`; the history keeps the originals.
 
         Args:
             until: How many messages of the history to replace. It must not separate calls from their results.
@@ -453,7 +449,7 @@ class RunContext:
         self.compaction = done._replace(by=by) if by else done
 
     def interrupt(self, reason: str = "interrupted") -> None:
-        """End this call at once: running work is cancelled, open calls are answered, and the reply's outcome is
+        """End this call immediately: cancel running work, answer open tool calls, and return a reply with the outcome
         `interrupted`.
         """
         self._port.interrupt(reason)
@@ -463,14 +459,14 @@ class RunContext:
 
 
 def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return a hook's own object in a call, created on first use; it is not stored.
+    """Return the object that a hook keeps for a call, created on first use; it is not stored.
 
     Args:
-        context: The call.
+        context: The call's context.
         hook: The hook.
         make: The object's class.
         args: The arguments of the class.
-        kwargs: Its keyword arguments.
+        kwargs: The keyword arguments of the class.
     """
     try:
         return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - see `port_of`
@@ -487,24 +483,24 @@ called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", d
 
 
 def note_caller(context: RunContext) -> None:
-    """Set the call of the hook that runs in a copied context."""
+    """Set the call in the copied context of a hook."""
     called_from.set(port_of(context))
 
 
 port_of: Callable[[RunContext], CallPort] = attrgetter("_port")
-"""Return a context's port to the loop, for the package's own use. There is no subclass with it, as other facades have, because
-a context is made for each call."""
+"""Return a context's port to the loop, for internal use. Other facades have a subclass for this; contexts do not, because one
+is created for each call."""
 
 
 def context_for(context: RunContext, port: CallPort) -> RunContext:
-    """Return a copy of a context with another port. Both share the typed state and the objects of plugins."""
+    """Return a copy of a context with another port; the copies share typed state and the objects of plugins."""
     other = copy(context)
     other._port = port  # pyright: ignore[reportPrivateUsage] - this module's own
     return other
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
-    """Return a tuple of messages from a text (a user's), a message, or several of either.
+    """Return a tuple of messages from the text of a user message, a message, or several of either.
 
     Raises:
         UsageError: An item is neither a text nor a message.

@@ -1,4 +1,4 @@
-"""Finds a dependency in the value of `deps=`, by its type or the parameter's name."""
+"""Find a dependency in the value of `deps=` by its type or the parameter's name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 
 def find_dep(deps: object, kind: type[T], name: str = "") -> T:
-    """Return the object of a type in `deps=`: the value itself, an item of a sequence, or a value of a mapping by type
-    or name.
+    """Return the object of a type in `deps=`: the value, an item of a sequence, or a value of a mapping by type or name.
 
     Args:
         deps: The value of `deps=`.
@@ -22,7 +21,7 @@ def find_dep(deps: object, kind: type[T], name: str = "") -> T:
         name: The name of the parameter; an entry of a mapping with this name is preferred.
 
     Raises:
-        UsageError: There is none, or there are several and the name selects none of them.
+        UsageError: There is no such object, or several and the name selects none of them.
     """
     found = dep_in(deps, kind, name)
     if found is not None:
@@ -53,7 +52,7 @@ def dep_in(deps: object, kind: type[T], name: str) -> T | None:
 
 
 def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
-    """Return the only object of a type; of several, the one that is exactly of that type."""
+    """Return the only object of a type; if there are several, the only one of exactly that type."""
     if len(found) > 1:
         found = [item for item in found if type(item) is kind] or found
     if len(found) > 1:

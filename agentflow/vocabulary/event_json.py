@@ -36,12 +36,12 @@ def event_to_dict(event: Event) -> dict[str, Json]:
     """Convert a sealed event to JSON-safe data.
 
     Args:
-        event: An event of a run. If it was built by hand, the ids of the run are missing.
+        event: An event of a run. If it was built by hand, the ids of the run are left out.
 
     Returns:
         `type`, `seq`, `iteration`, `time`, the ids of run, call and session, `source`, the event's own fields by name,
-            and `decision` if a hook decided something. Messages are in the form of `Msg.to_dict`, an error is `{"type",
-            "message"}`, a verdict `{"type", ...its fields}`.
+            and `decision` if a hook returned a verdict. Messages have the form of `Msg.to_dict`, errors are `{"type",
+            "message"}`, verdicts `{"type", ...its fields}`.
 
     Example:
         >>> event_to_dict(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))["tool_use"]
@@ -73,7 +73,7 @@ def json_line(data: Mapping[str, object]) -> str:
 def _safe(value: object) -> Json:
     try:
         return _json(value)
-    except Exception:  # any: values of tools and hooks can contain themselves, or raise when read
+    except Exception:  # values of tools and hooks can contain themselves, or raise when read
         return object.__repr__(value)
 
 
@@ -121,8 +121,8 @@ def _tool_use(block: ToolUseBlock) -> dict[str, Json]:
 
 
 def _foreign(value: object) -> Json:
-    """Convert a value of another library: numbers that JSON lacks, dates, pydantic models, anything."""
+    """Convert any other value, such as a date, a pydantic model, or a number that JSON cannot represent."""
     try:
         return cast("Json", to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=repr))
-    except Exception:  # any: an object can raise while pydantic reads it
+    except Exception:  # an object can raise while pydantic reads it
         return object.__repr__(value)

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A fact is an output or a decision. It repeats no input of an earlier fact, and is never a single token.
-2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of hooks and
-   tools are numbered within their call. So a fact that is delivered twice is recognised.
+1. A fact is an output or a decision. It does not repeat data of earlier facts, and is never a single token.
+2. Facts have natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of
+   hooks and tools are numbered within their call. So a fact that is delivered twice is recognised.
 3. A committed decision is never made again: a resume continues at the first missing fact.
 """
 
@@ -44,9 +44,7 @@ class _NewFact(Protocol):
 
 
 new_fact = cast("_NewFact", cast("Any", tuple).__new__)
-"""Builds a fact from all its fields, in order, at half the cost: `new_fact(ToolStarted, (run_id, use_id, attempt,
-call_id))`.
-"""
+"""Build a fact from all its fields, in order, at half the cost: `new_fact(ToolStarted, (run_id, use_id, attempt, call_id))`."""
 
 
 class SessionBegan(NamedTuple):
@@ -56,7 +54,7 @@ class SessionBegan(NamedTuple):
 
 
 class CallOpened(NamedTuple):
-    """A call's input was accepted (after the `PreCall` chain). `answer` is set if the chain already gave the reply."""
+    """A call's input was accepted (after the `PreCall` chain). `answer` is set if the chain supplied the reply."""
 
     run_id: str
     call_id: str
@@ -66,9 +64,7 @@ class CallOpened(NamedTuple):
 
 
 class CallResumed(NamedTuple):
-    """A run that was suspended, or interrupted by a crash, continues in a new call; `decisions` holds the decisions on
-    its pending entries, by their keys.
-    """
+    """A suspended or crashed run continues in a new call; `decisions` has the decisions on its pending entries, by key."""
 
     run_id: str
     call_id: str
@@ -78,9 +74,9 @@ class CallResumed(NamedTuple):
 class Reasoned(NamedTuple):
     """A model's reply was accepted (after the `PostReasoning` chain).
 
-    `accepted=False`: the chain returned `Again`; `follow_up` holds its messages. `stop`: the call ends with this
-    reason; `summary`: it is the tool-less reply at the limit. `model`: the model that answered, which can be a
-    fallback; empty if a hook did.
+    `accepted=False`: the chain returned `Again`, and `follow_up` has its messages. `stop`: the call ends with this
+    reason. `summary`: this is the reply without tools at the limit. `model`: the model that answered, which can be a
+    fallback; empty if a hook supplied the reply.
     """
 
     run_id: str
@@ -96,7 +92,7 @@ class Reasoned(NamedTuple):
 
 
 class ToolDecided(NamedTuple):
-    """The `PreActing` chain's decision on a call; once in each call of the run that evaluates it."""
+    """The `PreActing` chain's decision on a tool call; once in each agent call that evaluates it."""
 
     run_id: str
     tool_use_id: str
@@ -115,7 +111,7 @@ class ToolStarted(NamedTuple):
 
 
 class ToolFinished(NamedTuple):
-    """A tool call has its result (after the `PostActing` chain); the durations are those of that event."""
+    """A tool call has its result (after the `PostActing` chain); the durations are those of this event."""
 
     run_id: str
     tool_use_id: str
@@ -136,8 +132,8 @@ class RoundClosed(NamedTuple):
 
 
 class RoundSuspended(NamedTuple):
-    """The run waits for a decision from outside. Finished results are kept and the round stays open. The resume
-    evaluates unfinished calls again.
+    """The run waits for an external decision. The round stays open with its finished results; the resume evaluates the
+    unfinished calls again.
     """
 
     run_id: str
@@ -146,9 +142,9 @@ class RoundSuspended(NamedTuple):
 
 
 class Injected(NamedTuple):
-    """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
+    """Messages were added to the conversation; while a round is open they wait for its end, ordered by call index.
 
-    `key`: the position in the run, if the hooks that added them can run again after a crash: the second time they are
+    `key`: the position in the run if the hooks that added them can run again after a crash, so that the repetition is
     recognised. `number`: counts the additions by hooks and tools in this call, from 1.
     """
 
@@ -200,11 +196,11 @@ Fact: TypeAlias = (
     | StateKept
     | CallClosed
 )
-"""A fact: an entry of the list that a store keeps for a session, in order."""
+"""An entry of a session's list of facts in a store."""
 
 
 class TurnRecord(NamedTuple):
-    """One tool call in a run's trace; the durations are those of `PostActing`."""
+    """A tool call in a run's trace; the durations are those of `PostActing`."""
 
     tool_use_id: str
     name: str
@@ -216,7 +212,7 @@ class TurnRecord(NamedTuple):
 
 
 class ModelRecord(NamedTuple):
-    """One model call in a run's trace; `model` is empty if a hook gave the reply."""
+    """A model call in a run's trace; `model` is empty if a hook supplied the reply."""
 
     iteration: int
     usage: Usage
@@ -225,7 +221,7 @@ class ModelRecord(NamedTuple):
 
 
 def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
-    """Return the finished tool calls, in the order in which they ended."""
+    """Return the tool calls, in the order in which they finished."""
     return tuple(
         TurnRecord(
             f.tool_use_id,

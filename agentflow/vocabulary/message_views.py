@@ -1,5 +1,4 @@
-"""Read-only views of a conversation's messages, from which requests are built at a cost that does not grow with the
-history.
+"""Read-only views of a conversation's messages; the cost of a request built from them does not grow with the history.
 
 Messages are only ever appended, so a view of the first n messages stays valid.
 """
@@ -25,11 +24,11 @@ _CHANGED_BY = {
         f"{_READ_ONLY}; assign others: event.input_messages = [msg for msg in event.input_messages if ...]",
     ),
 }
-"""The fix to show for each method of a list."""
+"""The error text for each list method that changes a list."""
 
 
 class MessageTuple(tuple[Msg, ...]):
-    """The messages that a call begins with: a tuple with errors that show the fix for each method of a list."""
+    """The first messages of a call: a tuple whose errors show how to replace each list method."""
 
     __slots__ = ()
 
@@ -41,8 +40,8 @@ class MessageTuple(tuple[Msg, ...]):
 
 
 class Replacements:
-    """Messages that replace others in the requests of one conversation. Entries are only ever added, so building a
-    request does not cost more with many of them.
+    """Messages that replace others in the requests of one conversation. Entries are only added, so that the cost of a
+    request does not grow with their number.
 
     Example:
         >>> view, replacements = MessageView([Msg.user("a"), Msg.assistant("b")], 2), Replacements()
@@ -64,10 +63,10 @@ class Replacements:
         Args:
             view: A request without replacements.
             index: The position of the message in the view.
-            instead: The replacement: of the same role, with the same calls or results.
+            instead: The replacement, which must have the same role and the same calls or results.
 
         Returns:
-            Whether it was added. A message that has a replacement keeps it.
+            Whether it was added; a message that has a replacement already keeps it.
         """
         place = view.place(index)
         if place is None or place in self.by_place or _shape(view[index]) != _shape(instead):
@@ -85,9 +84,9 @@ def _shape(msg: Msg) -> tuple[object, ...]:
 
 
 class MessageView(Sequence[Msg]):
-    """A read-only view of a growing list: an optional head, then the first `stop` messages, then an optional tail.
+    """A read-only view of a growing list: an optional head, the first `stop` messages, and an optional tail.
 
-    Building it is O(1), and so is adding messages before or after it (`with_head`, `with_tail`).
+    Building a view is O(1), as is adding messages before or after it (`with_head`, `with_tail`).
 
     Example:
         >>> [m.text for m in MessageView([Msg.user("a"), Msg.user("b")], 1, head=(Msg.system("s"),))]
@@ -123,7 +122,7 @@ class MessageView(Sequence[Msg]):
 
     @property
     def head(self) -> tuple[Msg, ...]:
-        """The messages before the stored ones: the system prompt, a summary."""
+        """The messages before the stored ones, such as the system prompt or a summary."""
         return self._head
 
     @property
@@ -133,11 +132,11 @@ class MessageView(Sequence[Msg]):
 
     @property
     def replacements(self) -> Replacements | None:
-        """The messages that take the place of stored ones; None: there are none."""
+        """The messages that replace stored ones, or None."""
         return None if self._replaced is None else self._replaced[0]
 
     def with_ends(self, head: tuple[Msg, ...], tail: tuple[Msg, ...]) -> MessageView:
-        """Return the same stored messages between another head and another tail."""
+        """Return the same stored messages with another head and tail."""
         return MessageView(self._messages, self._stop, head, self._start, tail, self._replaced)
 
     def with_head(self, head: tuple[Msg, ...]) -> MessageView:
@@ -160,7 +159,7 @@ class MessageView(Sequence[Msg]):
         return at if self._start <= at < self._stop else None
 
     def shared(self, earlier: Sequence[Msg]) -> int:
-        """Return how many messages from the start are certainly the same as in an earlier view, without comparing them."""
+        """Return how many of the first messages are known to be those of an earlier view, without comparing them."""
         if (
             not isinstance(earlier, MessageView)
             or earlier._messages is not self._messages
@@ -182,7 +181,7 @@ class MessageView(Sequence[Msg]):
         return min([stop, *order[min(now, then) : max(now, then)]])
 
     def since(self, index: int) -> list[Msg]:
-        """Return the stored messages from an index on, at a cost that depends on their number only.
+        """Return the stored messages from an index on; the cost depends only on their number.
 
         Args:
             index: At least the length of the head.
@@ -193,7 +192,7 @@ class MessageView(Sequence[Msg]):
         return list(map(self._stored, range(begin, self._stop)))
 
     def lays_over(self, base: MessageView) -> bool:
-        """Whether this is the other view with only system messages before it and only the user's text after it."""
+        """Whether this is `base` with only system messages before it and only user text after it."""
         if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
             return False
         if self._head is not base._head:
@@ -226,7 +225,7 @@ class MessageView(Sequence[Msg]):
         return self._tail[at] if at < len(self._tail) else _no_such_message()
 
     def _part(self, first: int, last: int) -> tuple[Msg, ...]:
-        """Return a slice; the cost depends on its length only, not on that of the history."""
+        """Return a slice; the cost depends only on its length, not on that of the history."""
         if self._replaced is not None:
             return tuple([self[index] for index in range(first, last)])
         head, start, stop = len(self._head), self._start, self._stop
@@ -276,7 +275,7 @@ def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
 
 
 def _plain(msg: Msg) -> bool:
-    """Whether a message is only text of the user: legal after any message except in an open round."""
+    """Whether a message is only user text, which is legal after any message except in an open round."""
     if msg.role != "user" or not msg.content:
         return False
     for block in msg.content:  # noqa: SIM110 - `all` takes three times as long
@@ -286,14 +285,12 @@ def _plain(msg: Msg) -> bool:
 
 
 def with_first(messages: Sequence[Msg], first: Msg, *, instead: bool) -> Sequence[Msg]:
-    """Return the messages with another first one, or one more. The cost is that of `with_appended`."""
+    """Return the messages with `first` in front, instead of the first one or before it. The cost is that of `with_appended`."""
     if isinstance(messages, MessageView) and (messages.head or not instead):
         return messages.with_head((first, *messages.head[instead:]))
     return (first, *messages[instead:])
 
 
 def with_appended(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
-    """Return the messages with more appended. If they are a view of the history, the cost does not depend on its
-    length.
-    """
+    """Return the messages with others appended; the cost for a view of the history does not depend on its length."""
     return messages.with_tail(*added) if isinstance(messages, MessageView) else (*messages, *added)

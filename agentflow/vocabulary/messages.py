@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Every value here is frozen; `dataclasses.replace` makes changed copies.
-2. Plain dataclasses when built; pydantic validates only data from outside (`Msg.from_dict`, `Msg.from_json`).
+1. Every value is frozen; `dataclasses.replace` makes changed copies.
+2. Constructors do not validate; pydantic validates only external data (`Msg.from_dict`, `Msg.from_json`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 T_co = TypeVar("T_co", default=Any, covariant=True)
-"""The type of a reply's output. A bare `Reply` is a reply with any output."""
+"""The type of a reply's output; a bare `Reply` may have any output."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 """The author of a message."""
@@ -72,7 +72,7 @@ Content: TypeAlias = str | ContentBlock | Iterable[ContentBlock | str]
 
 
 class MsgFields(TypedDict, total=False):
-    """The fields of a `Msg` besides its role and content."""
+    """The fields of a `Msg` other than its role and content."""
 
     name: str | None
     id: str
@@ -103,12 +103,11 @@ class Msg:
         role: The author; `"tool"` holds all results of one round, in call order.
         content: The blocks, in order.
         name: The author's name, if several share a role.
-        id: Unique.
-        metadata: JSON-like notes. `synthetic` marks a message that neither the user nor the model wrote; its value is
-            the origin.
+        id: A unique id.
+        metadata: JSON-like notes. `synthetic` marks a message that neither the user nor the model wrote, and names its
+            origin.
         usage: The usage of the model call that produced the message.
-        finish_reason: The provider's reason for the end of the reply (`stop`, `tool_calls`, `length`, `content_filter`,
-            ...).
+        finish_reason: Why the reply ended, as the provider reports it (`stop`, `tool_calls`, `length`, ...).
 
     Example:
         >>> Msg.user("hi").text
@@ -152,7 +151,7 @@ class Msg:
 
     @property
     def text(self) -> str:
-        """The text: all text blocks (and, in a tool message, all results), joined."""
+        """The joined text of all text blocks (in a tool message, of all results)."""
         content = self.content
         if len(content) == 1 and type(content[0]) is TextBlock:
             return content[0].text
@@ -160,13 +159,13 @@ class Msg:
 
     @property
     def shown(self) -> str:
-        """The text, with each data block as its type and size (`[image/png, 34 kB]`): the form for people."""
+        """The text to display: data blocks are shown as type and size (`[image/png, 34 kB]`)."""
         content = self.content
         return content[0].text if len(content) == 1 and type(content[0]) is TextBlock else shown(content)
 
     @property
     def data(self) -> tuple[DataBlock, ...]:
-        """The images, sounds and files of the message itself, in order."""
+        """The images, sounds and files of the message (not of its tool results), in order."""
         return tuple([b for b in self.content if type(b) is DataBlock])
 
     @property
@@ -176,7 +175,7 @@ class Msg:
 
     @property
     def thinking(self) -> str:
-        """The thinking, joined."""
+        """The joined text of all thinking blocks."""
         return "".join(b.text for b in self.content if isinstance(b, ThinkingBlock))
 
     @property
@@ -239,14 +238,14 @@ class Pending:
     """A decision that a suspended call waits for.
 
     Attributes:
-        id: The key under which `agent.resume` takes the decision: the tool-use id, or `"call"` if no tool call is open.
+        id: The key of the decision for `agent.resume`: the tool-use id, or `"call"` if no tool call is open.
         kind: `"approval"` (may the tool run?), `"external"` (the tool runs elsewhere), `"parked"` (no tool call is
             open).
         request: The value of the hook's `Suspend(request)`.
-        tool_use: The call that waits, with its effective arguments.
+        tool_use: The waiting tool call, with its effective arguments.
         hook: The hook that suspended it.
-        within: The call of this conversation whose sub-agent waits; None if this conversation itself waits.
-        source: The path of that sub-agent's name.
+        within: The tool call of this conversation in which a sub-agent waits; None if this conversation waits.
+        source: The path of the sub-agent's name.
     """
 
     id: str
@@ -258,7 +257,7 @@ class Pending:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-compatible data; values in `request` that JSON does not know become text.
+        """Return JSON-compatible data; values in `request` that have no JSON form become text.
 
         Example:
             >>> Pending("t1", tool_use=ToolUseBlock("t1", "pay", {"euros": 40})).to_dict()["tool_use"]["name"]
@@ -289,7 +288,7 @@ class Reply(Msg, Generic[T_co]):
         run_id: The run (a call and its resumes).
         pending: The decisions that a suspended call waits for.
         session_id: The session, for `agent.resume`.
-        usage: The usage of the whole call, sub-agents and side calls included.
+        usage: The usage of the whole call, including sub-agents and side calls.
         value: The value of `output`.
         typed: Whether the call has a typed output.
     """
@@ -305,10 +304,10 @@ class Reply(Msg, Generic[T_co]):
 
     @property
     def output(self) -> T_co:
-        """The typed output that `output=` of the agent or the call asked for.
+        """The typed output that was requested with `output=` of the agent or the call.
 
         Raises:
-            MissingOutputError: The call asked for no output, ended before there was one, or a hook replaced the answer.
+            MissingOutputError: No output was requested, the call ended before it, or a hook replaced the answer.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']))
@@ -324,7 +323,7 @@ class Reply(Msg, Generic[T_co]):
         return cast("T_co", self.value)
 
     def to_message(self) -> Msg:
-        """Return the plain message, as the history keeps it (without the fields about the call)."""
+        """Return the message as stored in the history, without the fields about the call."""
         return Msg(self.role, self.content, self.name, self.id, self.metadata, self.usage, self.finish_reason)
 
     def __str__(self) -> str:
@@ -347,7 +346,7 @@ class Reply(Msg, Generic[T_co]):
     def of(
         msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...], session_id: str = ""
     ) -> Reply:
-        """Build the reply of a call, for the loop."""
+        """Build the reply of a call (used by the loop)."""
         return _reply(
             msg.role,
             msg.content,

@@ -20,15 +20,15 @@ _NAMES: Final[tuple[str, ...]] = get_args(ServerToolName)
 
 @frozen
 class ServerTool:
-    """A tool that the provider runs within a model call. Hooks see its work as a `ServerToolBlock` of the reply, not as a
-    tool call: no `PreActing` is fired, and nothing is approved. The provider bills it.
+    """A tool that the provider runs within a model call, and bills. Hooks see its work as a `ServerToolBlock` of the
+    reply, not as a tool call: no `PreActing` is fired, and nothing is approved.
 
-    Use the class methods; each lists the providers that have the tool. A model without it refuses the request before it
-    is sent.
+    Use the class methods; each lists the providers that have the tool. For other models, the request is refused before
+    it is sent.
 
     Attributes:
-        name: The tool.
-        settings: Its settings, in agentflow's terms.
+        name: The name of the tool.
+        settings: The settings of the tool, in agentflow's terms.
 
     Example:
         >>> from agentflow import ModelOptions
@@ -59,13 +59,13 @@ class ServerTool:
         city: str | None = None,
         timezone: str | None = None,
     ) -> ServerTool:
-        """Search the web: Anthropic, OpenAI, and models of LiteLLM that have it.
+        """Search the web (Anthropic, OpenAI, and models of LiteLLM that have it).
 
         Args:
-            max_uses: The most searches in one model call; only Anthropic.
-            allowed_domains: Only results of these domains; not LiteLLM.
-            blocked_domains: No results of these domains; only Anthropic, and not beside `allowed_domains`.
-            country: The user's country as two letters.
+            max_uses: The maximum number of searches in one model call; only Anthropic.
+            allowed_domains: Search only these domains; not LiteLLM.
+            blocked_domains: Do not search these domains; only Anthropic, and not with `allowed_domains`.
+            country: The two-letter code of the user's country.
             city: The user's city.
             timezone: The user's time zone, such as `"Europe/Berlin"`.
         """
@@ -82,28 +82,28 @@ class ServerTool:
         blocked_domains: Iterable[str] = (),
         max_tokens: int | None = None,
     ) -> ServerTool:
-        """Read pages whose addresses are in the conversation: Anthropic.
+        """Read pages that the conversation links to (Anthropic).
 
         Args:
-            max_uses: The most pages in one model call.
-            allowed_domains: Only pages of these domains.
-            blocked_domains: No pages of these domains; not beside `allowed_domains`.
-            max_tokens: The most tokens of one page.
+            max_uses: The maximum number of pages in one model call.
+            allowed_domains: Read only pages of these domains.
+            blocked_domains: Do not read pages of these domains; not with `allowed_domains`.
+            max_tokens: The maximum number of tokens of one page.
         """
         return cls("web_fetch", _set({**_web(max_uses, allowed_domains, blocked_domains), "max_tokens": max_tokens}))
 
     @classmethod
     def code_execution(cls) -> ServerTool:
-        """Run code in the provider's sandbox: Anthropic, OpenAI."""
+        """Run code in the provider's sandbox (Anthropic, OpenAI)."""
         return cls("code_execution", {})
 
     @classmethod
     def file_search(cls, *stores: str, max_results: int | None = None) -> ServerTool:
-        """Search the files of vector stores that exist at the provider: OpenAI.
+        """Search the files in the provider's vector stores (OpenAI).
 
         Args:
             stores: The ids of the vector stores.
-            max_results: The most passages of one search.
+            max_results: The maximum number of passages of one search.
         """
         if not stores:
             raise UsageError(
@@ -113,7 +113,7 @@ class ServerTool:
 
     @classmethod
     def image_generation(cls, *, size: str | None = None, quality: str | None = None) -> ServerTool:
-        """Draw images, which are `DataBlock`s of the reply: OpenAI.
+        """Draw images, which become `DataBlock`s of the reply (OpenAI).
 
         Args:
             size: The size in pixels, such as `"1024x1024"`.
@@ -123,9 +123,9 @@ class ServerTool:
 
     @classmethod
     def mcp(cls, label: str, url: str, *, tools: Iterable[str] = ()) -> ServerTool:
-        """Call tools of a public MCP server from the provider's side: OpenAI.
+        """Let the provider call the tools of a public MCP server (OpenAI).
 
-        These calls are never put up for approval. For approvals, or for a server with credentials, use `agentflow.mcp`.
+        No approval is requested for these calls. For approvals, or for a server with credentials, use `agentflow.mcp`.
 
         Args:
             label: A name for the server.
@@ -138,10 +138,9 @@ class ServerTool:
 
     @classmethod
     def tool_search(cls, *tools: str) -> ServerTool:
-        """Search the agent's own tools, of which these are hidden until they are found: Anthropic, OpenAI `/responses`.
-        Models without such a search see all tools.
+        """Hide some of the agent's tools until the model finds them by search (Anthropic, OpenAI `/responses`).
 
-        `ToolSearch` adds it to requests to Anthropic.
+        Models without such a search see all tools. `ToolSearch` adds this tool to requests to Anthropic.
 
         Args:
             tools: The names of the hidden tools.
@@ -154,7 +153,7 @@ class ServerTool:
 
 
 def _set(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings that are set."""
+    """Return the settings without those that are None or empty."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -167,10 +166,10 @@ def _web(uses: int | None, allowed: Iterable[str], blocked: Iterable[str]) -> di
     return _set({"max_uses": uses, "allowed_domains": only or None, "blocked_domains": without or None})
 
 
-def _domains(name: str, given: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise UsageError(f"ServerTool({name}={given!r}) is one text. Write {name}=[{given!r}].")
-    domains = tuple(given)
+def _domains(name: str, value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise UsageError(f"ServerTool({name}={value!r}) is one text. Write {name}=[{value!r}].")
+    domains = tuple(value)
     for domain in domains:
         if "://" in domain or not domain.strip():
             raise UsageError(f"ServerTool({name}=[{domain!r}]): write the domain alone, such as 'python.org'.")

@@ -32,9 +32,7 @@ __all__ = [
 ToolType: TypeAlias = Literal[
     "research", "read", "write", "reasoning", "action", "memory_read", "memory_write", "completion_check"
 ]
-"""The kind of work of a tool. It decides when a round runs the tool (`TOOL_ORDER`), and the contract that the tool must
-keep.
-"""
+"""The kind of work of a tool, which determines when a round runs the tool (`TOOL_ORDER`), and the tool's contract."""
 
 _WRITES: Final = 2
 
@@ -48,10 +46,10 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
     "memory_write": _WRITES,
     "completion_check": _WRITES,
 }
-"""The order in a round: research first, then readers, both in parallel; then writers, one by one."""
+"""The order in a round: first research, then readers, each in parallel; then writers, one by one."""
 
 WORKFLOW: Final = "workflow"
-"""The model name of an agent without a model: code decides instead."""
+"""The model name of an agent without a model, in which code decides instead."""
 
 WORKFLOW_STEP: Final = "workflow_step"
 """The name of the tool that runs the functions of a workflow's steps. No list of tools contains it."""
@@ -72,13 +70,13 @@ class Usage:
     """The usage of model calls. Token counts are as the provider reports them; `cost` is in US dollars.
 
     Attributes:
-        input_tokens: Prompt tokens, cached ones included.
-        output_tokens: Completion tokens, reasoning included.
+        input_tokens: Prompt tokens, including cached ones.
+        output_tokens: Completion tokens, including reasoning.
         cache_read_tokens: The part of the input that was read from a prompt cache.
         cache_write_tokens: The part of the input that was written to a prompt cache.
         reasoning_tokens: The part of the output that was reasoning.
         cost: Dollars; `None` if the price is unknown.
-        model_calls: How many model calls these figures sum up.
+        model_calls: The number of model calls in these figures.
 
     Example:
         >>> (Usage(input_tokens=3, model_calls=1) + Usage(input_tokens=4, model_calls=1)).input_tokens
@@ -128,7 +126,7 @@ _ONE_CALL = Usage(model_calls=1)
 
 
 def one_call(usage: Usage | None) -> Usage:
-    """Return the usage of one model call, whatever the model reported."""
+    """Return the usage that a model reported, if any, as that of exactly one call."""
     if usage is None:
         return _ONE_CALL
     if usage.model_calls:
@@ -149,18 +147,19 @@ class ToolSpec:
 
     Args:
         name: The tool's name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
-        description: The description for the model. A function is called on first reading.
-        parameters: JSON schema of an object. A function is called on first reading (building a schema costs 50 µs).
-        type: The kind of work, which decides when a round runs the tool.
-        tags: Free labels.
+        description: The description for the model, or a function that returns it, called on first access.
+        parameters: The JSON schema of an object, or a function that returns it, called on first access (building a schema
+            takes 50 µs).
+        type: The kind of work, which determines when a round runs the tool.
+        tags: Labels of your choice.
         requires_approval: Whether a call waits for a person.
-        streaming: Whether it yields values while it works.
-        native: The entries of providers that have this tool themselves, by the model's family: models that are trained on it
-            get the entry instead of description and schema.
-        native_only: Whether other models must not get it.
+        streaming: Whether the tool yields values while it works.
+        native: The requests' entries for providers that define this tool, by the model's family; models that are trained on
+            it get the entry instead of description and schema.
+        native_only: Whether other models do not get the tool.
 
     Attributes:
-        writes: Whether it can change something; a round then runs it alone.
+        writes: Whether the tool can change something; a round then runs it alone.
     """
 
     __slots__ = (
@@ -238,26 +237,26 @@ class AnyTool(Protocol):
 
 @frozen(kw_only=True)
 class ModelOptions:
-    """Options of a model call; `None` is unset, and the nearer one wins (agent, then call, then hook).
+    """Options of a model call. `None` is unset; options of a hook override those of the call, and these the agent's.
 
     Attributes:
         temperature: Sampling temperature.
-        max_tokens: Most tokens of one answer.
+        max_tokens: The maximum number of tokens of one answer.
         top_p: Nucleus sampling.
         stop: Texts that end the answer.
-        seed: For providers that sample repeatably.
+        seed: The seed, for providers with repeatable sampling.
         tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
-        thinking: `True`, `False`, an effort or a budget in tokens. Every model takes the efforts `"low"`, `"medium"`
-            and `"high"`; OpenAI's take `"minimal"` and `"xhigh"` too, Claude `"xhigh"` and `"max"`.
-        answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
-        cache: Whether to ask the provider's prompt cache to keep the common start of requests, if it has to be asked;
+        thinking: `True`, `False`, an effort or a budget in tokens. Every model accepts the efforts `"low"`, `"medium"`
+            and `"high"`; models of OpenAI also accept `"minimal"` and `"xhigh"`, Claude `"xhigh"` and `"max"`.
+        answer_schema: The JSON schema of an object that the answer must match, for models that have such a mode.
+        cache: Whether to request that the provider caches the common start of requests, if it does so only on request;
             `"1h"` for longer than the usual five minutes.
         server_tools: Tools that the provider runs; `()` for none.
         extra: Options that the provider's adapter passes on unchanged.
 
     Raises:
-        UsageError: A value is NaN or infinite, which JSON cannot hold, or `thinking` or `server_tools` is none of the
-            values above.
+        UsageError: A number is NaN or infinite, which JSON cannot represent, or `thinking` or `server_tools` has a value
+            not listed above.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -292,7 +291,7 @@ class ModelOptions:
             object.__setattr__(self, "server_tools", _checked_server_tools(self.server_tools))
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
-        """Return these options overridden by those that `nearer` sets; `extra` is merged key by key."""
+        """Return these options, overridden by those that `nearer` sets; `extra` is merged key by key."""
         if nearer is None or checked_options(nearer) == _UNSET:
             return self
         if self == _UNSET:
@@ -332,7 +331,7 @@ def checked_options(value: object) -> ModelOptions:
     """Return the value if it is a `ModelOptions`.
 
     Raises:
-        UsageError: It is something else; the error shows the options to write.
+        UsageError: The value is not a `ModelOptions`; the error shows the options to write.
 
     Example:
         >>> checked_options({"temperature": 0.3})
@@ -366,7 +365,7 @@ _UNSET = ModelOptions()
 
 @runtime_checkable
 class Clock(Protocol):
-    """The source of time: replaced by virtual time and by replays."""
+    """The source of time; replaced in tests (virtual time) and replays."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

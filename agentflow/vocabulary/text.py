@@ -1,4 +1,4 @@
-"""Texts for people: the same on a terminal, in a log and on a page."""
+"""Readable texts of messages, events and errors: the same in the terminal, in logs and on web pages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def message_text(msg: Msg, separator: str = "\n") -> str:
 
 
 def fields_of(event: HookEvent) -> Fields:
-    """Return an event's fields by name, the same in JSON and in readable lines.
+    """Return an event's fields by name, for JSON and readable log lines.
 
     Example:
         >>> fields_of(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))
@@ -136,9 +136,9 @@ def _texts(messages: Iterable[Msg]) -> str:
 
 def rounded_ms(duration: float) -> float:
     """Round a duration for display."""
-    return round(duration * 10) / 10  # `round(duration, 1)` formats a text, and takes ten times as long
+    return round(duration * 10) / 10  # `round(duration, 1)` takes ten times as long, because it formats a text
 
 
 def error_text(error: BaseException | None) -> str | None:
-    """Return the class and the text of an exception."""
+    """Return the class and the text of an exception; None for None."""
     return None if error is None else f"{type(error).__name__}: {text_of(error)}"

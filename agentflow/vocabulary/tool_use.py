@@ -1,6 +1,6 @@
-"""`ToolUseBlock`: a tool call that the model asks for.
+"""`ToolUseBlock`: a tool call that the model requests.
 
-Reading never raises: if the call's JSON is malformed, its `input` is empty and `input_error` has the reason.
+Reading never raises: if the JSON of the call is malformed, `input` is empty and `input_error` has the reason.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _set = object.__setattr__
 
 
 class ToolUseBlock:
-    """A tool call that the model asks for.
+    """A tool call that the model requests.
 
     The model's JSON text is kept unchanged (`raw`), and parsed when `input` is first read. `input` never raises: if the
     text is not a JSON object, it is an empty mapping, and `input_error` has the reason; such a call never runs. NaN and
-    the infinities are not JSON, whether they come from a model or from a program.
+    the infinities are not valid, neither from a model nor from a program.
 
     Args:
-        id: The id that the result refers to.
+        id: The id to which the result refers.
         name: The tool's name as the model wrote it.
         input: The arguments, by name.
 
@@ -104,7 +104,7 @@ class ToolUseBlock:
         raw = self.raw
         if self._raw is None:
             try:
-                check_numbers(raw)  # `all_finite` sees the input's own values only, not those inside objects
+                check_numbers(raw)  # `all_finite` does not check values inside objects
             except NotFiniteError:
                 return "{}"
             return raw
@@ -118,7 +118,7 @@ class ToolUseBlock:
             try:
                 value: object = from_json(text)
                 check_numbers(text)
-            except (ValueError, TypeError) as problem:  # TypeError: text that is no UTF-8, such as a lone surrogate
+            except (ValueError, TypeError) as problem:  # TypeError: text that is not UTF-8, such as a lone surrogate
                 error = f"the arguments are not valid JSON: {problem}"
             else:
                 if isinstance(value, dict):
@@ -196,7 +196,7 @@ class ToolUseBlock:
 
 
 class _ToolUseDraft(ToolUseBlock):
-    """A block that can be written to, until its class is changed."""
+    """A writable block, until its class is changed to `ToolUseBlock`."""
 
     __slots__ = ()
     if not TYPE_CHECKING:

@@ -1,15 +1,14 @@
-"""The transcript: a conversation that is always in an order that strict providers accept.
+"""The transcript: a conversation whose order every provider accepts.
 
-Rules (the union of the orders that OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
+Rules (OpenAI, Anthropic, Gemini, Mistral or Bedrock refuses a conversation that breaks one):
 
-1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call
-   order.
-2. Nothing can be stored between a call and its results: other messages wait and are stored after the results.
+1. All tool calls of an assistant message are answered exactly once, in call order, by one tool message directly after it.
+2. Nothing is stored between calls and their results: other messages wait until the results are stored.
 3. Tool-use ids are unique in the whole conversation.
 4. No system message is stored: the system prompt is added to the front of each request.
-5. A request starts with a user message and never ends with an assistant's (`legalise`).
+5. A request starts with a user message and never ends with an assistant message (`legalise`).
 
-Messages are only ever appended, so a view of the first n messages stays valid.
+Messages are only appended, so a view of the first n messages stays valid.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _new = object.__new__
 
 
 _NO_CALLS: tuple[ToolUseBlock, ...] = ()
-_NO_IDS: set[str] = {""}  # no call can have the empty id: results and decisions name calls by it
-"""The ids of a conversation without calls, shared by all of these; never added to."""
+_NO_IDS: set[str] = {""}  # an empty id is illegal: results and decisions refer to calls by id
+"""The ids of a conversation without calls, shared by all such conversations; never changed."""
 
 
 class Transcript:
@@ -49,13 +48,13 @@ class Transcript:
         messages: The first messages of the conversation.
 
     Attributes:
-        stored: The messages; only ever appended to. A fold may append messages directly that are certainly legal (the
-            text of a call that just opened or closed); everything else goes through the methods.
+        stored: The messages, only appended to. A fold may append messages that are known to be legal (the text of a call
+            that just opened or closed) directly; all others must be added with the methods.
         open_round: The calls of the last assistant message that wait for results.
-        used_ids: The tool-use ids of all its calls, and the empty one.
+        used_ids: The tool-use ids of all calls, and the empty id.
 
     Raises:
-        TranscriptError: The given messages break a rule; the error names the message and the rule.
+        TranscriptError: The messages break a rule; the error names the message and the rule.
     """
 
     __slots__ = ("_waiting", "open_round", "stored", "used_ids")
@@ -64,7 +63,7 @@ class Transcript:
         self.stored: list[Msg] = []
         self.open_round = _NO_CALLS
         self._waiting: tuple[tuple[int, Msg], ...] = ()
-        self.used_ids = _NO_IDS  # replaced by an own set with the first call
+        self.used_ids = _NO_IDS  # replaced by a new set at the first call
         for msg in messages:
             if msg.role == "tool":
                 self.close_round(msg.tool_results, id=msg.id)
@@ -78,11 +77,11 @@ class Transcript:
 
     @property
     def messages(self) -> MessageView:
-        """All stored messages as of now; the view does not change when more arrive."""
+        """All messages stored so far; the view does not change when others are added."""
         return self.view()
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
-        """Return a view of the messages stored now, with `head` in front and without the first `start` messages."""
+        """Return a view of the messages stored so far, with `head` in front and without the first `start` messages."""
         view: Any = _new(MessageView)  # a call from C into `__init__` costs as much as all of this
         view._messages = messages = self.stored
         view._stop = len(messages)
@@ -106,10 +105,10 @@ class Transcript:
         return bool(messages) and messages[-1].role != "assistant" and messages[0].role == "user"
 
     def append(self, msg: Msg) -> bool:
-        """Store a user's or the assistant's message.
+        """Store a user or assistant message.
 
         Returns:
-            Whether it was stored at once; False if a round is open, and the message waits for its end.
+            Whether it was stored; False if a round is open, so that the message waits for its end.
 
         Raises:
             TranscriptError: The message cannot be part of a conversation (role, repeated tool-use id).
@@ -133,13 +132,13 @@ class Transcript:
         return True
 
     def ask(self, msg: Msg) -> tuple[ToolUseBlock, ...]:
-        """Store an assistant's message that asks for tools.
+        """Store an assistant message with tool calls, which opens a round.
 
         Returns:
-            The calls of the round that this opens.
+            The calls of the round.
 
         Raises:
-            TranscriptError: A round is open, or an id is empty or used already.
+            TranscriptError: A round is open already, or an id is empty or already used.
         """
         if self.open_round:
             raise TranscriptError(
@@ -167,7 +166,7 @@ class Transcript:
         """Check that tool calls can be stored.
 
         Raises:
-            TranscriptError: An id is empty, or used already.
+            TranscriptError: An id is empty or already used.
         """
         ids = {use.id for use in uses}
         if "" in ids:
@@ -184,11 +183,11 @@ class Transcript:
         """Store a message at the first legal position.
 
         Args:
-            msg: A user's or an assistant's message without tool calls.
+            msg: A user message, or an assistant message without tool calls.
             at: The index of the call during which it was injected; waiting messages are ordered by it.
 
         Returns:
-            Whether it was stored at once.
+            Whether it was stored; False if it waits for the end of the open round.
         """
         check_injected(msg)
         if self.open_round:
@@ -204,11 +203,11 @@ class Transcript:
         """Store the results of the open round as one tool message, then the messages that waited for it.
 
         Args:
-            results: One result for each open call; any order.
+            results: One result for each open call, in any order.
             id: The tool message's id; a fresh one by default.
 
         Returns:
-            The tool message, and the messages that had waited.
+            The tool message, and the stored messages that had waited.
 
         Raises:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
@@ -248,7 +247,7 @@ class Transcript:
 
     @property
     def waiting(self) -> tuple[Msg, ...]:
-        """Messages that wait for the end of the open round, in the order in which they will be stored."""
+        """The messages that wait for the end of the open round, in the order in which they will be stored."""
         return tuple(msg for _, msg in sorted(self._waiting, key=_call_index))
 
     def fork(self) -> Transcript:
@@ -265,7 +264,7 @@ def check_injected(msg: Msg) -> None:
     """Check that a message can be injected into a conversation.
 
     Raises:
-        TranscriptError: It asks for tools, answers them, or is an instruction.
+        TranscriptError: The message has tool calls or results, or is a system message.
     """
     if msg.role not in ("user", "assistant") or msg.tool_uses:
         raise TranscriptError(
@@ -279,25 +278,25 @@ def _call_index(entry: tuple[int, Msg]) -> int:
 
 
 NOTE = "[{source}] {text}"
-"""The form in which a user message shows a message whose own role is not legal there."""
+"""The text of a user message that replaces a message whose role is not legal at its position."""
 
 CONTINUED = "(the conversation goes on)"
 """The user message that is inserted if a request would otherwise start or end without one."""
 
 
 def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
-    """Put any messages into an order that every provider accepts, changing as little as possible.
+    """Put messages into an order that every provider accepts, with as few changes as possible.
 
-    Requests that hooks edited go through here before they are sent; the history is legal by construction. Results move
-    directly after their calls. Calls without a result are answered "(no result)"; results without a call and repeated
-    results are removed. Late system messages and trailing assistant messages become marked notes of the user.
+    This is applied to requests that hooks edited, before they are sent; the history is legal by construction. Results
+    are moved directly after their calls. Calls without a result are answered with "(no result)"; results without a call
+    and repeated results are removed. Late system messages and trailing assistant messages become user messages (`NOTE`).
 
     Args:
         messages: Any messages in any order.
         new_id: The source of ids for new messages.
 
     Returns:
-        The legal conversation; messages that need no change, apart from results, are the same objects.
+        The legal conversation; messages that need no change, except tool messages, are the same objects.
     """
     original = tuple(messages)
     if _is_legal(original):
@@ -335,7 +334,7 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
 
 
 def _is_legal(messages: tuple[Msg, ...]) -> bool:
-    """Whether nothing has to be changed. Most requests pass, at a quarter of the cost of rebuilding them."""
+    """Whether no change is needed. This is so for most requests, and costs a quarter of rebuilding them."""
     used: set[str] = set()
     calls: list[str] = []  # of the previous message, which the next one must answer
     before = "system"
@@ -363,7 +362,7 @@ def _is_legal(messages: tuple[Msg, ...]) -> bool:
 
 
 def note(msg: Msg, source: str) -> Msg:
-    """Return the message as a marked note of the user, for a position at which its own role is not legal."""
+    """Return a message as a user message (`NOTE`), for a position at which its role is not legal."""
     text = msg.text.strip()
     marked = Msg.user(NOTE.format(source=source, text=text), id=msg.id) if text else Msg.user(CONTINUED, id=msg.id)
     return with_metadata(marked, synthetic=source)
@@ -390,7 +389,7 @@ def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
 
 
 def _unique_calls(msg: Msg, used: set[str]) -> Msg:
-    """Remove calls whose id was used before: a copied message must not ask twice."""
+    """Remove calls with an id that was used before, such as those of a copied message."""
     content: list[ContentBlock] = []
     for block in msg.content:
         if isinstance(block, ToolUseBlock):

@@ -15,14 +15,14 @@ __all__ = ["StateMap", "state_name"]
 
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
-"""The objects of all states that are unused; it stays empty."""
+"""The objects of all unused states; always empty."""
 
 
 class StateMap:
     """Typed state: one object per class, created on first use.
 
-    The state of a session is stored when a call opens, a round ends and a call closes. If a class has an attribute
-    `unsaved`, its object is also stored with the next fact of any kind once the attribute is true.
+    The state of a session is stored when a call opens, a round ends or a call closes. If a class has an attribute
+    `unsaved`, an object for which it is true is also stored with the next fact of any kind.
 
     Example:
         >>> class Counter:
@@ -104,7 +104,7 @@ class StateMap:
 
         Args:
             values: JSON data by `"module:qualname"`.
-            replace: Whether to forget the existing objects; if False, they take precedence.
+            replace: Whether to discard the existing objects; if False, they take precedence.
         """
         if replace:
             self._objects = _NOTHING
@@ -140,6 +140,6 @@ class StateMap:
 def state_name(kind: type) -> str:
     """Return the name under which the state of a class is saved.
 
-    Set the attribute `__saved_as__` to the old name when a class is moved or renamed, so that stored sessions still match.
+    If a class is moved or renamed, its attribute `__saved_as__` should be set to the old name, so that stored sessions match.
     """
     return vars(kind).get("__saved_as__") or f"{kind.__module__}:{kind.__qualname__}"

@@ -2,15 +2,16 @@
 
 | Verdict | On | Effect |
 |---|---|---|
-| `Deny(reason)` | every Pre event | the work does not happen; the reason replaces it |
-| `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work does not happen; the value replaces it |
-| `Again(messages)` | `PostReasoning` | the reply is not accepted; the model is asked again |
+| `Deny(reason)` | every Pre event | the work is not done; the reason is its result |
+| `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work is not done; the value is its result |
+| `Again(messages)` | `PostReasoning` | the reply is not accepted; the model is called again |
 | `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends at the next legal place |
 | `Suspend(request)` | `PostReasoning`, rounds, `PreActing` | the call ends and waits to be resumed |
 | `Recover(value)` | fatal `Error` | the value replaces the failed work |
 
-A verdict has one field, its value. Code that stores, shows or redacts verdicts uses that field and the class attributes
-only. So a new verdict is a class here, a member of the union, the events that name it, and the stage that acts on it.
+A verdict has one field, its value. Code that stores, shows or redacts verdicts uses only this field and the class
+attributes. So a new verdict needs a class here, a member of the union, the events that name it, and the stage that acts
+on it.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ __all__ = [
 
 @frozen
 class Deny:
-    """The work of the event must not happen.
+    """Prevents the work of the event.
 
     Args:
-        reason: The reason, for the model (on `PreCall` for the caller).
+        reason: The reason, for the model (for the caller if on `PreCall`).
     """
 
     reason: str = "denied"
@@ -54,7 +55,7 @@ class Deny:
 
 @frozen
 class Answer:
-    """The work of the event need not happen: this value is its result.
+    """Supplies the result of the event's work, which is then not done.
 
     Args:
         value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or the tool's
@@ -70,7 +71,7 @@ class Answer:
 
 @frozen
 class Again:
-    """The model's reply is not accepted: it is asked again, with these messages after the rejected reply.
+    """Rejects the model's reply: the model is called again, with these messages after the rejected reply.
 
     Args:
         messages: A text, a message, or several messages, for the model.
@@ -85,7 +86,7 @@ class Again:
 
 @frozen
 class Stop:
-    """The call ends at the next legal place, with this reason as its answer.
+    """Ends the call at the next legal place, with this reason as its answer.
 
     Args:
         reason: The text of the final message.
@@ -100,7 +101,7 @@ class Stop:
 
 @frozen
 class Suspend:
-    """The call ends and waits for a decision from outside; `agent.resume` continues it.
+    """Ends the call until an external decision is made, with which `agent.resume` continues it.
 
     Args:
         request: JSON-like data for the person who decides.
@@ -115,7 +116,7 @@ class Suspend:
 
 @frozen
 class Recover:
-    """The run recovers from a fatal error.
+    """Lets the run recover from a fatal error.
 
     Args:
         value: A `Msg` (or text) if a call or the model failed, a result if a tool failed; ignored if a hook failed (the
@@ -131,18 +132,18 @@ class Recover:
 
 @frozen
 class Approve:
-    """A person allows a suspended tool call.
+    """Approves a suspended tool call, as a person's decision.
 
     Args:
-        input: Edited arguments; None keeps the model's. They are validated and evaluated by the whole chain again.
+        input: Edited arguments, which are validated and pass through the whole chain again; None keeps the model's.
     """
 
     input: Mapping[str, Any] | None = None
 
 
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
-"""A value that a hook may return besides the event. Class attributes: `label`, one word for people; `by_guards`, whether
-guards may return it; `strength`, which decides if several are returned on a Post event (the strongest counts).
+"""A value that a hook may return to steer the run. Class attributes: `label`, a readable name; `by_guards`, whether guards may
+return it; `strength`, by which one is selected (the strongest) if several are returned on a Post event.
 """
 
 AnyVerdict: TypeAlias = Verdict | Approve
@@ -153,7 +154,7 @@ Resolution: TypeAlias = Approve | Deny | Answer
 
 
 def verdict_value(verdict: AnyVerdict) -> Any:
-    """Return the value of a verdict's one field.
+    """Return the value of a verdict.
 
     Example:
         >>> verdict_value(Deny("not today"))
@@ -164,7 +165,7 @@ def verdict_value(verdict: AnyVerdict) -> Any:
 
 @frozen
 class Decided:
-    """The decision of an event's chain, readable on the sealed event.
+    """The decision of an event's chain, as shown on the sealed event.
 
     Attributes:
         verdict: The verdict; None if the chain failed.

@@ -62,8 +62,8 @@ def backtest(
     """
     make = partial(_variant, agent, hooks, without, system, output, model)
     try:
-        given = [open_named(name)[0] if is_store(name) else name for name in runs]
-        report = run_backtest(given, make, workers=workers, limit=limit, results=results)
+        logs = [open_named(name)[0] if is_store(name) else name for name in runs]
+        report = run_backtest(logs, make, workers=workers, limit=limit, results=results)
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     say(json_line(report.as_dict()) if as_json else str(report))
@@ -73,7 +73,7 @@ def backtest(
 def _variant(
     agent: str, hooks: Sequence[str], without: Sequence[str], system: str | None, output: str | None, model: str | None
 ) -> Variant:
-    """Import the variant: once in this process, and once in each worker process."""
+    """Import the variant; called once in this process, and once in each worker process."""
     options: ReplayOptions = {"hooks": [load_hook(name) for name in hooks], "without": without, "model": model}
     if system is not None:
         options["system"] = system

@@ -1,4 +1,4 @@
-"""The event loop of a command: all its calls share one loop, so that agents can keep connections open."""
+"""The event loop of a command, shared by all its calls so that agents can keep connections open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["call_loop"]
 
 @contextmanager
 def call_loop() -> Generator[asyncio.Runner]:
-    """Provide one event loop for all calls; models' connections are closed when it ends."""
+    """Provide the event loop for all calls; the connections of models are closed when it ends."""
     with asyncio.Runner() as runner:
         try:
             yield runner

@@ -30,12 +30,12 @@ _MOST_FILES = 500
 
 
 def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the agents of the current folder with this prefix of `module:agent`."""
+    """Return the agents of the current folder, as `module:agent`, that start with `begun`."""
     return [CompletionItem(name) for name in sorted(set(_agents(Path()))) if name.startswith(begun)]
 
 
 def _agents(folder: Path) -> Iterator[str]:
-    """Yield `module:name` for each variable assigned an `Agent(...)` in the folder, and in packages one level below."""
+    """Yield `module:name` for each `name = Agent(...)` in the folder, and in packages one level below it."""
     files = [*folder.glob("*.py"), *folder.glob("*/*.py")]
     for file in files[:_MOST_FILES]:
         parts = file.relative_to(folder).with_suffix("").parts
@@ -146,14 +146,14 @@ def _uninstall(shell: Shell) -> None:
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the lines of a user's file, including bytes that are not valid text."""
+    """Return the lines of a user's file, which may contain bytes that are not valid text."""
     if not file.exists():
         return []
     return file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
 
 
 def _put(file: Path, text: str) -> None:
-    """Write in place, so that links and permissions are kept."""
+    """Write a file in place, so that links and permissions are kept."""
     with file.open("w", encoding="utf-8", errors="surrogateescape", newline="") as written:
         written.write(text)
 

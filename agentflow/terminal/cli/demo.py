@@ -1,8 +1,8 @@
 """`agentflow demo`: run the agent of `demo_agent.py` on real files, over real HTTP, and show each event.
 
 Without `--model`, the model is a wire server in this process (`demo_model.py`); with `--real`, a small local model
-(`demo_real.py`). Everything else is as with a provider: a socket, HTTP, streamed chunks. The command checks the outcome: the
-sum was reported, and the files still exist.
+(`demo_real.py`). Everything else is as with a provider: a socket, HTTP, streamed chunks. At the end, the command checks that
+the sum was reported, and that the files still exist.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> in
     """
     if model is not None and real:
         raise click.UsageError("--model and --real exclude each other. Use one of them.")
-    # With a provider, show nothing before its first reply, so that a missing key is a single line of output.
+    # With a provider, show nothing before its first reply, so that the error for a missing key is the only line of output.
     screen = Screen(make_console(), events=True, hold=model is not None)
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-") as name, call_loop() as runner:
         folder = Folder(Path(name))
@@ -132,7 +132,7 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool
             await library()
         yield make_agent(made)
         return
-    # Bypass any proxy, because it does not reach the loopback interface.
+    # Bypass any proxy, because proxies do not reach the loopback interface.
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1"]))
     if real:

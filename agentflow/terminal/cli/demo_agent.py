@@ -92,7 +92,7 @@ async def delete_file(name: str, folder: Dep[Folder]) -> str:
 class NoDeletes(Hook):
     """Deny every deletion, even if the model or another hook changed the call."""
 
-    guard = True  # runs after all editing hooks, on the sealed event, so no hook can change the call afterwards
+    guard = True  # runs after all editing hooks, on the sealed event: no hook can change the call afterwards
 
     def on_event(self, event: HookEvent) -> HookResult:
         """Deny calls of `delete_file`."""

@@ -1,7 +1,7 @@
 """The model of `agentflow demo`: a wire server on the loopback interface, and the function that produces its replies.
 
-The replies depend on the conversation: the function requests data that it does not have yet, and reports data that it has.
-The sum that it reports depends on the files in the folder.
+The replies depend on the conversation: the function requests the data that it does not have yet, and then reports the sum of
+the invoices in the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EmbeddedWire:
 
     Attributes:
         name: The wire's name.
-        model: The name of the simulated model; a real one, so that its price is known.
+        model: The name of the simulated model; the name of a real model, so that its price is known.
         options: The agent's model options for it.
     """
 

@@ -1,7 +1,7 @@
 """The model of `agentflow demo --real`: Gemma 3 270M, with constrained tool calls.
 
 A model this small cannot choose among tools. A hook offers it one tool per round, and the server's grammar enforces the
-tool's schema; the arguments are the model's own.
+tool's schema; the model chooses the arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OneToolAtATime(Hook):
     events = (PreReasoning,)
 
     def on_event(self, event: HookEvent) -> None:
-        """Restrict the tools of one request."""
+        """Restrict the tools of a request."""
         assert isinstance(event, PreReasoning)
         if event.iteration <= len(_ORDER):
             event.tools = (_ORDER[event.iteration - 1].spec,)

@@ -47,7 +47,7 @@ class CommandError(click.ClickException):
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code for an exception from a call."""
+    """Return the exit code for an exception that a call raised."""
     return UNUSABLE if isinstance(error, ModelError | UsageError) else FAILED
 
 

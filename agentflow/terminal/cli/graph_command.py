@@ -43,9 +43,9 @@ def graph(target: str, mermaid: bool, run_id: str | None) -> int:
         raise CommandError(str(error)) from error
     if mermaid:
         say(drawn.mermaid())
-        for place, flow in enumerate(flows):
-            say(f'  subgraph f{place}["{escaped(flow.name)}"]')
-            say("\n".join(f"  {line}" for line in flow.mermaid_lines(f"f{place}_")))
+        for number, flow in enumerate(flows):
+            say(f'  subgraph f{number}["{escaped(flow.name)}"]')
+            say("\n".join(f"  {line}" for line in flow.mermaid_lines(f"f{number}_")))
             say("  end")
     else:
         say("\n\n".join(map(str, [drawn, *flows])))

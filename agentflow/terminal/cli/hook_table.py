@@ -24,7 +24,7 @@ class HookRow(NamedTuple):
         event: The event's name.
         role: `edit`, `guard`, `observe`, or `around` (wraps the work of the event).
         priority: The priority; ascending within a role.
-        hook: Its name.
+        hook: The hook's name.
         options: The options that differ from the defaults.
     """
 

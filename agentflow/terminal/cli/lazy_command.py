@@ -17,7 +17,7 @@ class LazyCommand(click.Command):
     Args:
         name: The command's name.
         module: The module that defines it under that name.
-        short_help: Its description in the list of commands.
+        short_help: The description in the list of commands.
         needs: The extra that provides the module's dependencies, if any.
     """
 

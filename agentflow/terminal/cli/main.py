@@ -86,7 +86,7 @@ def run(
     """Call an agent once and show the call. With "-", the prompt is read from standard input."""
     loaded = load_agent(agent)
     message = sys.stdin.read() if prompt == "-" else prompt
-    place = loaded.session(session)
+    conversation = loaded.session(session)
     screen = Screen(make_console(), events=events, quiet=quiet or as_json, children=children)
 
     def as_line(event: HookEvent) -> None:
@@ -95,12 +95,12 @@ def run(
 
     stream = loaded.stream(
         message,
-        session=place,
+        session=conversation,
         timeout=timeout,
         children=children or not as_json,
         buffer=0,  # show all earlier events before a hook asks a question
     )
-    interrupt = partial(loaded.interrupt, place, "Ctrl-C")
+    interrupt = partial(loaded.interrupt, conversation, "Ctrl-C")
     try:
         with call_loop() as runner:
             runner.run(follow(stream, screen, show=as_line if as_json else None, interrupt=interrupt))
@@ -110,7 +110,7 @@ def run(
     ) as error:  # hooks and tools may raise anything; print it as one line
         raise CommandError(_format_error(error), code_of(error)) from error
     screen.summary_line()
-    _say_pending(loaded, place)
+    _say_pending(loaded, conversation)
     return EXIT_CODES[screen.tally.outcome or "failed"]
 
 
@@ -165,7 +165,7 @@ for _name, _module, *_about in (
 
 
 def _format_error(error: BaseException) -> str:
-    """Format an error on one line, with the failed component."""
+    """Format an error on one line, with its notes, which name the failed component."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     name = "" if code_of(error) == 2 else f"{type(error).__name__}: "
     return f"{name}{error}{f' ({notes})' if notes else ''}"

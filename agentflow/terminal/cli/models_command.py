@@ -26,7 +26,7 @@ _FORMS: Final = ("openai/gpt-5", "anthropic/claude-sonnet-4-5", "openai+http://1
 
 
 class _Row(NamedTuple):
-    """The output for one name."""
+    """The output for a name."""
 
     name: str
     adapter: str

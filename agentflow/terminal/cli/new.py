@@ -3,8 +3,8 @@
 Rules:
 
 1. Nothing is overwritten, not even an empty folder.
-2. The project runs offline and passes its test and the strict type checker; our own test does all three.
-3. If writing fails, everything written is removed.
+2. The project runs offline, and passes its own test and the strict type checker.
+3. If writing fails, everything written so far is removed.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def package_of(name: str) -> str:
     return package
 
 
-def write_project(name: str, place: Path) -> Path:
+def write_project(name: str, parent: Path) -> Path:
     """Write a project.
 
     Args:
         name: The project's name.
-        place: The parent folder.
+        parent: The parent folder.
 
     Returns:
         The project's folder.
@@ -98,7 +98,7 @@ def write_project(name: str, place: Path) -> Path:
         CommandError: The name is invalid or exists already, or writing a file fails.
     """
     package = package_of(name)
-    folder = place / name
+    folder = parent / name
     try:
         folder.mkdir()
     except FileExistsError:

@@ -154,8 +154,8 @@ def _where(each: Any) -> str:
 def _print_diff(found: RunDiff) -> None:
     if found.parts is None:
         say("the runs are equal")
-    for place, each in enumerate(found.differences):
-        say(("they differ first at " if place == 0 else "") + _where(each))
+    for number, each in enumerate(found.differences):
+        say(("they differ first at " if number == 0 else "") + _where(each))
         say(f"  - {_short(each.one)}")
         say(f"  + {_short(each.other)}")
         if each.hooks:

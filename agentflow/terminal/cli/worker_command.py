@@ -65,7 +65,7 @@ async def _work(
 
 
 def _exit_at_latest(seconds: float) -> None:
-    """Exit the process after some seconds whatever is pending; as after a crash, other workers continue."""
+    """Exit the process after some seconds, even if work is pending, which other workers then continue as after a crash."""
 
     def end() -> None:
         say(f"agentflow: shutdown did not finish within {seconds:g} s; exiting", err=True)
@@ -77,7 +77,7 @@ def _exit_at_latest(seconds: float) -> None:
 
 
 def _exit_if_threads_are_left() -> None:
-    """Exit now if the interpreter would wait for threads, such as DBOS's or tools' threads that wait for a database."""
+    """Exit now if the interpreter would wait for threads, such as those of DBOS or tools that wait for a database."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         _exit(0)
 

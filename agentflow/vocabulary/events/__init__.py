@@ -2,12 +2,12 @@
 
 Rules:
 
-1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all other
-   fields are read-only. After its chain an event is sealed: no field can be assigned.
+1. An event is valid once built. *Writable* fields may be assigned while the event's chain of hooks runs, and each
+   assignment is checked; all other fields are read-only. After the chain the event is sealed: all fields are read-only.
 2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
    `RunContext`.
 3. Values that all events of a call share are stored once, in a `Frame`, and read through the event.
-4. The run waits for the hooks of a decision, which may steer it. The hooks of a notification do not steer it.
+4. The run waits for the hooks of a decision, which may steer the run. The hooks of a notification cannot steer it.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class ErrorPhase(StrEnum):
 
 
 class Decision(Event):
-    """Events that may steer the run, which waits for their hooks."""
+    """Events on which hooks may steer the run; the run waits for these hooks."""
 
     __slots__ = ()
 
 
 class Notification(Event):
-    """Events that do not steer the run."""
+    """Events on which hooks cannot steer the run."""
 
     __slots__ = ()
 
@@ -138,7 +138,7 @@ class PreReasoning(ReasoningEvent, Decision):
         tools: The tools that the model may call (writable, for this call only).
         model: The model's name (writable).
         options: The effective options (an assignment is merged over them).
-        purpose: `"reason"`, or `"summary"` for the single call at the iteration limit, in which `options.tool_choice`
+        purpose: `"reason"`, or `"summary"` for the single call at the iteration limit, for which `options.tool_choice`
             is always "none".
     """
 
@@ -174,8 +174,8 @@ class ReasoningChunk(ReasoningEvent, Notification):
 
     Attributes:
         incremental_chunk: The chunk.
-        attempt: The attempt at this reply to which it belongs, from 1.
-        restart: If True, all chunks before this one should be discarded.
+        attempt: The attempt at this reply, from 1.
+        restart: Whether all earlier chunks should be discarded.
     """
 
     incremental_chunk: Final[ModelChunk] = ModelChunk()
@@ -186,7 +186,7 @@ class ReasoningChunk(ReasoningEvent, Notification):
 
     @property
     def accumulated_message(self) -> Msg:
-        """The reply so far, folded on each access, in time proportional to its length."""
+        """The reply so far. Each access folds the chunks again, in time proportional to their number."""
         return fold(self._chunks[: self._stop] or (self.incremental_chunk,), id="")
 
 
@@ -220,7 +220,7 @@ class PostReasoning(ReasoningEvent, Decision):
 
 @event_class
 class PreToolRound(ActingEvent, Decision):
-    """The model called tools; fires once for all of them.
+    """The model called tools; fired once for all calls of the reply.
 
     Attributes:
         tool_uses: The calls, in the model's order.
@@ -233,7 +233,7 @@ class PreToolRound(ActingEvent, Decision):
 
 @event_class
 class PreActing(ActingEvent, Decision):
-    """A tool is about to run; fires for each call, unknown tools included.
+    """A tool is about to run; fired for each call, including calls of unknown tools.
 
     Attributes:
         tool_use: The call (writable: name and input; validated again).
@@ -252,7 +252,7 @@ class PreActing(ActingEvent, Decision):
 
 
 OnACall: TypeAlias = Deny | Answer | Suspend
-"""The verdicts on `PreActing` that are kept with the call."""
+"""The verdicts on `PreActing` that are stored with the call."""
 
 
 @event_class
@@ -270,16 +270,16 @@ class ActingChunk(ActingEvent, Notification):
 
 @event_class
 class PostActing(ActingEvent, Decision):
-    """A tool call has finished, with any result.
+    """A tool call has finished, whatever its result.
 
     Attributes:
         tool_use: The call as it was run.
         original_tool_use: The call as the model made it.
-        tool_result: The result (writable: history, model and stream all use this one).
-        duration_ms: How long the tool worked, including its retries and the hooks that wrap it, but no waiting.
+        tool_result: The result (writable; used by history, model and stream).
+        duration_ms: How long the tool worked, including retries and the hooks that wrap it, but not the waits.
         waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
-            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks; and the time for which all
-            calls of agents that it made, such as those of a sub-agent, waited for any of these or for a breakpoint.
+            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks; and the time during which
+            all agent calls that it made, such as those of a sub-agent, waited for any of these or for a breakpoint.
     """
 
     tool_use: Final[ToolUseBlock]
@@ -319,7 +319,7 @@ class PostCall(CallEvent, Decision):
         final_message: The reply (writable: returned and stored; its tool calls cannot change).
         outcome: How the call ended.
         usage: The usage of the whole call.
-        duration_ms: How long the call took, including hooks and the people they wait for.
+        duration_ms: How long the call took, including hooks and the persons that they wait for.
     """
 
     final_message: Msg = Msg("assistant", id="")
@@ -342,16 +342,16 @@ class TurnView:
         id: The turn's id, also the id of the `tool_use` of its Acting events.
         tool_use: The tool's name and the bound arguments.
         timeout: The time limit in seconds.
-        stop_reason: How it ended (`StopReason`); None until then.
-        tags: Its labels.
-        sender: The agent that sent it; empty if there is none.
-        sender_run: The run from which it was sent, if there was one.
-        output: The tool's return value, or the last value of a stream; None until it has ended.
-        start_time: Start time, in seconds since the epoch; None until it has started.
-        end_time: End time; None until it has ended.
-        duration_ms: Time from start to end, including hooks and a stream's reader (`PostActing` has the tool's own
-            time); None until it has ended.
-        metadata: A copy of its metadata at the time this view was created.
+        stop_reason: How the turn ended (`StopReason`); None until then.
+        tags: The turn's labels.
+        sender: The agent that sent the turn; empty if none did.
+        sender_run: The run that sent the turn, if any.
+        output: The tool's return value, or the last value of a stream; None until the turn has ended.
+        start_time: Start time, in seconds since the epoch; None until the turn has started.
+        end_time: End time; None until the turn has ended.
+        duration_ms: Time from start to end, including hooks and a stream's reader (`PostActing` has the time of the
+            tool alone); None until the turn has ended.
+        metadata: A copy of the turn's metadata at the time this view was created.
     """
 
     id: str
@@ -375,11 +375,11 @@ class Error(CallEvent, Notification):
     Attributes:
         error: The exception.
         phase: The phase in which it was raised.
-        fatal: Whether it ends the call (if so, `Recover` is legal).
-        hook: The hook that failed, if it was one.
-        tool_use: The tool call that failed, if it was one.
-        purpose: If a model call failed, its purpose, as in `PreReasoning`; otherwise None.
-        turn: If a turn in a queue or run directly failed, the turn; otherwise None.
+        fatal: Whether the error ends the call (if so, `Recover` is legal).
+        hook: The hook that failed, if any.
+        tool_use: The tool call that failed, if any.
+        purpose: The purpose of the model call that failed, as in `PreReasoning`; otherwise None.
+        turn: The turn that failed, in a queue or run directly; otherwise None.
     """
 
     error: Final[BaseException]
@@ -398,8 +398,8 @@ class CallEnded(CallEvent, Notification):
     """The last event of every call.
 
     Attributes:
-        outcome: How it ended.
-        error: The exception, if it failed.
+        outcome: How the call ended.
+        error: The exception, if the call failed.
         usage: The usage of the whole call.
     """
 
@@ -410,11 +410,11 @@ class CallEnded(CallEvent, Notification):
 
 @event_class
 class MessagesAdded(CallEvent, Notification):
-    """Messages were stored that are not part of any other event.
+    """Messages that are not part of any other event were stored.
 
     Attributes:
         messages: The messages, as stored.
-        origin: The reason why they were added.
+        origin: Why they were added.
     """
 
     messages: Final[tuple[Msg, ...]] = ()
@@ -454,7 +454,7 @@ class TurnValue(TurnEvent, Notification):
 
 @event_class
 class PostTurn(TurnEvent, Decision):
-    """A turn of the queue has finished, as `turn.stop_reason` describes."""
+    """A turn of the queue has finished; see `turn.stop_reason`."""
 
     turn: Final[TurnView]
     error: Final[BaseException | None] = None
@@ -462,7 +462,7 @@ class PostTurn(TurnEvent, Decision):
 
 @event_class
 class Paused(TurnEvent, Notification):
-    """The queue stopped between two turns."""
+    """The queue was paused between two turns."""
 
 
 @event_class
@@ -492,7 +492,7 @@ HookEvent: TypeAlias = (
     | Paused
     | Resumed
 )
-"""All events; a `match` over this union can end in `assert_never`."""
+"""Any event; a `match` over this union can end in `assert_never`."""
 
 EVENT_TYPES: tuple[type[Event], ...] = get_args(HookEvent)
 """The members of `HookEvent`, in the order in which they occur in a run."""

@@ -1,8 +1,8 @@
-"""The base of all events: a shared frame, three forms, and writable fields.
+"""The base class of all events: a shared frame, three forms, and writable fields.
 
-An event has three classes of one layout: the *draft* that the loop fills, the *open* form for editing hooks, and the
-class itself, which is the sealed form. All three are instances of the class, so `match` and `isinstance` treat them
-alike. Switching the class costs 0.03 µs; a frozen copy would cost 1 µs per event.
+An event has three classes with the same layout: the *draft* that the loop fills, the *open* form for editing hooks, and
+the event class, which is the sealed form. `match` and `isinstance` treat all three alike, since draft and open form are
+subclasses. Switching the class costs 0.03 µs; a frozen copy would cost 1 µs per event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Check: TypeAlias = "Callable[[Any, object], object]"
 
 
 class _WithVerdicts(Protocol[_V]):
-    """An event, typed by its verdicts."""
+    """An event with the type of its verdicts."""
 
     verdicts: ClassVar[tuple[type[_V], ...]]  # pyright: ignore[reportGeneralTypeIssues] - each event class has its own
 
@@ -58,12 +58,11 @@ class Event:
     """The base of all events.
 
     Attributes:
-        iteration: The round of reasoning to which the event belongs, from 1; 0 before the first one.
-        seq: Its number in the run. Every emission point is counted, even if the event is not built. The number is
-            assigned when the event is built: if hooks or the store wait in a parallel round, a reader may receive a
-            higher number first.
+        iteration: The round to which the event belongs, from 1; 0 before the first round.
+        seq: The event's number in the run, assigned when it is built; events that are not built are counted too. If
+            hooks or the store wait in a parallel round, a reader may receive a higher number first.
         time: Seconds since the epoch, by the run's clock.
-        decision: After the chain, the verdict and the name of its hook, or None.
+        decision: After the chain, the verdict and the name of the hook that returned it, or None.
     """
 
     _frame: Final[Frame | None] = None
@@ -79,7 +78,7 @@ class Event:
     make: ClassVar[Callable[..., Any]]
     """Builds a sealed event from frame, iteration, seq, time, and a tuple of its own fields. Used by the loop."""
     make_open: ClassVar[Callable[..., Any]]
-    """Builds an event that editing hooks may write to."""
+    """Builds an event in its open form, from the same values."""
     open_form: ClassVar[type[Event]]
     sealed_form: ClassVar[type[Event]]
 
@@ -125,7 +124,7 @@ class Event:
 
     @property
     def verdict(self: _WithVerdicts[_V]) -> _V | None:
-        """The verdict of its chain, if there is one."""
+        """The verdict of the event's chain, if any."""
         return None if self.decision is None else cast("_V | None", self.decision.verdict)
 
     @property
@@ -134,10 +133,9 @@ class Event:
         return type(self) is not self.open_form
 
     def within(self, context: RunContext) -> Self:
-        """Return a copy that belongs to a call, with the `context`, `agent`, `session_id` and so on of the given
-        context.
+        """Return a copy that belongs to the call of a context, for events that are built by hand.
 
-        Should be used for events that are built by hand; `agentflow.testing.run_context` makes a context.
+        `agentflow.testing.run_context` makes a context.
 
         Example:
             >>> PreActing(tool_use=ToolUseBlock("1", "add", {})).within(run_context(deps=["db"])).context.deps(list)
@@ -155,7 +153,7 @@ class Event:
     else:
 
         def replace(self, **changes):
-            """Return a copy with some writable fields changed, which a hook may return.
+            """Return a copy with some writable fields changed; hooks may return it.
 
             Raises:
                 AttributeError: A field is not writable.
@@ -247,7 +245,7 @@ def _init_by_hand(self: Event, **values: object) -> None:
 
 
 def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[..., Any]:
-    """Return a builder that is compiled on its first call and then replaces itself, since most are never called."""
+    """Return a builder that is compiled and replaces itself on its first call; most builders are never called."""
 
     def first(*values: Any) -> Any:
         names = tuple(name for name in _field_names(cls) if name != "decision")

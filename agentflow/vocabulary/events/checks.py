@@ -1,5 +1,5 @@
-"""Checks of the writable fields of events: each returns the value to store, or raises an error that names the expected
-type."""
+"""Checks of assignments to the fields of events: each returns the value to store, or raises an error that names the
+expected type."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _wrong(event: Event, field: str, expected: str, value: object) -> TypeError:
 
 
 def of_messages(field: str) -> Check:
-    """Check for messages, as a tuple or a view."""
+    """Return a check that the value is a sequence of messages, stored as a tuple or a view."""
 
     def check(event: Event, value: object) -> object:
         if type(value) is MessageView:
@@ -50,7 +50,7 @@ def of_messages(field: str) -> Check:
 
 
 def input_messages(event: Event, value: object) -> object:
-    """Check the messages with which a call begins, which will be stored."""
+    """Check the first messages of a call, which will be stored."""
     checked = cast("tuple[Msg, ...]", of_messages("input_messages")(event, value))
     for msg in checked:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
@@ -62,7 +62,7 @@ def input_messages(event: Event, value: object) -> object:
 
 
 def of_type(field: str, kind: type, expected: str) -> Check:
-    """Check for a value of one type."""
+    """Return a check that the value has a type."""
 
     def check(event: Event, value: object) -> object:
         if not isinstance(value, kind):
@@ -83,7 +83,7 @@ def specs(event: Event, value: object) -> object:
 
 
 def assistant(event: Event, value: object) -> object:
-    """Check a reply, and make it legal in its call."""
+    """Check a reply, and make its tool-use ids unique in the conversation."""
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "reasoning_result", "an assistant's Msg", value)
     frame = frame_of(event)
@@ -114,7 +114,7 @@ def tool_use(event: Event, value: object) -> object:
 
 
 def tool_result(event: Event, value: object) -> object:
-    """Check a result of the same call."""
+    """Check a result, which must be of the same call."""
     if not isinstance(value, ToolResultBlock):
         raise _wrong(event, "tool_result", "a ToolResultBlock", value)
     expected = cast("Any", event).tool_result.tool_use_id
@@ -126,7 +126,7 @@ def tool_result(event: Event, value: object) -> object:
 
 
 def options(event: Any, value: object) -> ModelOptions:
-    """Merge options over the current ones."""
+    """Return the current options, overridden by the assigned ones."""
     if not isinstance(value, ModelOptions):
         raise _wrong(event, "options", "ModelOptions", value)
     return event.options.merge(value)

@@ -1,1 +1,1 @@
-"""What a run needs from outside: models, stores, a clock, and the rule of retries."""
+"""The ports of a run: models, stores, embedders, indexes, memories, a clock, and the rules of retries."""

@@ -15,7 +15,7 @@ from agentflow.vocabulary.chunks import ModelChunk
 __all__ = ["AnswerOrigin", "answer_origin", "noting_origin"]
 
 _LOOKS: Final = 4
-"""The number of events of a stream that are searched for an id: some servers send a ping or a role first."""
+"""How many events of a stream are searched for an id; some servers send a ping or a role first."""
 
 _LONGEST: Final = 256
 """The maximum length of an id or a name; a longer one is ignored."""
@@ -60,7 +60,7 @@ class AnswerOrigin:
             self.address, self.port = "", 0
 
     def note(self, response_id: object, model: object) -> None:
-        """Set the id of the answer, and the model, if they are texts."""
+        """Set the id of the answer and the model, if they are strings."""
         self.response_id = self.response_id or _short(response_id)
         self.model = self.model or _short(model)
 
@@ -96,7 +96,7 @@ class _Noting:
         return self._reader.read(data)
 
     def _look(self, data: bytes) -> None:
-        """Search an event for the answer's id: at the top (chat completions), or in `message` or `response` (the others)."""
+        """Search an event for the answer's id: at the top level (chat completions), or in `message` or `response`."""
         try:
             event = read_json_text(data)
         except ValueError:
@@ -112,7 +112,7 @@ class _Noting:
 
 
 def noting_origin(url: str, reader: R) -> R:
-    """Return a reader of an answer from a URL that also records the origin if tracing is active."""
+    """Return a reader that also records the origin of the answer if tracing is active; otherwise `reader`."""
     origin = answer_origin.get()
     if origin is None:
         return reader

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A vector is checked once, where it arrives: the right number of them, finite, of one length, and not zero.
+1. Vectors are checked once, when they arrive: one for each text, all of one length, finite and not zero.
 2. The usage is billed to the run for which the vectors are made (`billed_to`); without a run it is not counted.
 """
 
@@ -23,7 +23,7 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["Embedded", "Embedder", "billed_to", "unit_vectors"]
 
 _LONGEST = 8_000
-"""Characters of a text that are sent: models refuse longer ones, or ignore the rest."""
+"""The maximum number of characters sent of a text: models refuse longer texts or ignore the rest."""
 
 
 @frozen
@@ -41,7 +41,7 @@ class Embedded:
 
 @runtime_checkable
 class Embedder(Protocol):
-    """A model that turns texts into vectors, which are closer the more similar the texts are.
+    """A model that turns texts into vectors; similar texts have close vectors.
 
     Example:
         >>> class Lengths:
@@ -54,11 +54,11 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the model. Vectors of different names are never compared."""
+        """The name of the model; vectors of different models are never compared."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Return the vectors of texts, none of which is empty.
+        """Return the vectors of non-empty texts.
 
         Raises:
             ModelError: The provider failed.
@@ -71,7 +71,7 @@ _payer: ContextVar[CallPort | None] = ContextVar("agentflow_embedding_payer", de
 
 @contextmanager
 def billed_to(context: RunContext) -> Generator[None]:
-    """Bill the embeddings that are made in this block to a run."""
+    """Bill embeddings that are made within the block to a run."""
     token = _payer.set(port_of(context))
     try:
         yield
@@ -80,7 +80,7 @@ def billed_to(context: RunContext) -> Generator[None]:
 
 
 async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[float]]:
-    """Return the vectors of texts, with length 1.
+    """Return the vectors of texts, normalised to length 1.
 
     Raises:
         ModelError: The provider failed, or its vectors are not usable.

@@ -16,7 +16,7 @@ class Passage:
 
     Attributes:
         source: The document: its path, URL or title.
-        line: The line of the document with which it begins, from 1; 0 if the source has no lines.
+        line: The line at which it begins, from 1; 0 if the source has no lines.
         text: The text.
     """
 
@@ -26,7 +26,7 @@ class Passage:
 
     @property
     def cite(self) -> str:
-        """The mark that a model cites.
+        """The reference that a model cites.
 
         Example:
             >>> Passage("handbook.md", 12, "Holidays are free.").cite
@@ -40,7 +40,7 @@ class Searcher(Protocol):
     """Anything that finds passages, such as an index or a search service."""
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
-        """Return at most `limit` passages, the best first. Any text is a legal query."""
+        """Return at most `limit` passages, best first; any text is a legal query."""
         ...
 
 
@@ -49,11 +49,11 @@ class Index(Searcher, Protocol):
     """A collection of documents; `agentflow.testing.check_index` is its conformance suite."""
 
     async def add(self, source: str, text: str) -> int:
-        """Add a document, or replace the one of this source. Return the number of its passages."""
+        """Add the document of a source, or replace it, and return the number of its passages."""
         ...
 
     async def remove(self, source: str) -> int:
-        """Delete a document. Return the number of passages that it had."""
+        """Delete a document, and return the number of its passages."""
         ...
 
     async def sources(self) -> Sequence[str]:

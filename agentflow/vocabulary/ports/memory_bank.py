@@ -1,4 +1,4 @@
-"""`MemoryBank`: the port to stores of what an agent remembers about its users, beyond one session."""
+"""`MemoryBank`: the port to stores of an agent's memories of its users, which outlive a session."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Remembered:
     """A memory.
 
     Attributes:
-        id: Its id, unique in the bank.
+        id: The id, unique in the bank.
         user: The user to whom it belongs.
         text: The text.
-        by: The agent that remembered it.
-        at: When, in seconds since the epoch.
+        by: The agent that stored it.
+        at: The time when it was stored, in seconds since the epoch.
     """
 
     id: str
@@ -33,21 +33,21 @@ class Remembered:
 class MemoryBank(Protocol):
     """A store of memories; `agentflow.testing.check_memory` is its conformance suite.
 
-    Users are separate: no method returns or deletes a memory of another user, whatever the text, query or id contains.
+    Users are isolated: no method returns or deletes a memory of another user, whatever the text, query or id contains.
     """
 
     async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
-        """Store a memory. If the user has one with this text already, return that one unchanged."""
+        """Store a memory; if the user has a memory with this text already, return it unchanged."""
         ...
 
     async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
-        """Return at most `limit` memories of a user, the best first. Any text is a legal query."""
+        """Return at most `limit` memories of a user, best first; any text is a legal query."""
         ...
 
     async def all(self, user: str) -> Sequence[Remembered]:
-        """Return all memories of a user, the oldest first."""
+        """Return all memories of a user, oldest first."""
         ...
 
     async def forget(self, user: str, id: str | None = None) -> int:  # noqa: A002
-        """Delete one memory of a user, or all without an id. Return how many were deleted."""
+        """Delete one memory of a user, or without an id all of them, and return how many were deleted."""
         ...

@@ -99,11 +99,11 @@ class MemoryStore(SessionStore):
         return () if journal is None else tuple(journal.facts)
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """Return None: writers detect conflicts when they append."""
+        """Return None: conflicts are detected when a writer appends."""
         return None
 
     async def sessions(self, prefix: str = "") -> list[SessionInfo]:
-        """Return the sessions, the most recently used first."""
+        """Return the sessions, most recently used first."""
         journals = [(id, j) for id, j in self._journals.items() if id.startswith(prefix)]  # noqa: A001
         found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in journals]  # noqa: A001
         return sorted(found, key=lambda info: (-info.updated, info.id))
@@ -165,7 +165,7 @@ class MemoryStore(SessionStore):
         return self._journal(session_id)
 
     async def close(self) -> None:
-        """Do nothing: there are no resources."""
+        """Do nothing: the store has no resources to release."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,10 +2,10 @@
 
 A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a vendor with a direct wire
 (`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`); any other name is a LiteLLM name, with or without `litellm/`.
-Adapters are in other modules and are imported when the first model of their scheme is built: the table below is the one
-permitted dynamic import. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
-"my.module:MyModel"`), reached by `myscheme://` only, so that an installed package cannot take over a name of ours or of
-a provider.
+Adapters are imported when the first model of their scheme is built; the table below is the only permitted dynamic
+import. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
+"my.module:MyModel"`). These are only reached by `myscheme://`, so that an installed package cannot take over the name of
+an adapter or a provider.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ModelRequest:
         messages: The conversation, legal for every provider: the system prompt first (if there is one), every tool call
             answered directly after it, no assistant message at the end.
         tools: The tools that the model can call.
-        options: How it should answer.
-        model: The requested name (for adapters that serve several models).
+        options: The options of the call.
+        model: The requested model name (for adapters that serve several models).
     """
 
     __slots__ = ("messages", "model", "options", "tools")
@@ -59,7 +59,7 @@ class ModelRequest:
 
 @runtime_checkable
 class Model(Protocol):
-    """The interface of a model for the loop.
+    """The interface between the loop and a model.
 
     Example:
         >>> class Parrot:
@@ -76,10 +76,10 @@ class Model(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer the request, chunk by chunk.
+        """Stream the answer to a request.
 
-        The loop pulls: it asks for the next chunk after it has handled the last one. If it stops early, it calls
-        `aclose()` on the iterator, if there is one; an adapter should free its connection there.
+        The loop requests a chunk after it has handled the previous one. If it stops early, it calls the iterator's
+        `aclose()`, if it has one; an adapter should release its connection there.
 
         Raises:
             ModelError: The provider failed.
@@ -92,9 +92,9 @@ class AnswerModes(NamedTuple):
 
     Attributes:
         native: Whether it supports `ModelOptions.answer_schema`.
-        native_with_tools: Whether it supports that together with tools.
-        tools: Whether it calls tools.
-        forced: Whether it can be forced to call one (`tool_choice`).
+        native_with_tools: Whether it supports `answer_schema` together with tools.
+        tools: Whether it can call tools.
+        forced: Whether it can be forced to call a tool (`tool_choice`).
     """
 
     native: bool = False
@@ -104,9 +104,9 @@ class AnswerModes(NamedTuple):
 
 
 async def answer_modes(model: str | Model) -> AnswerModes:
-    """Return the ways in which a model can give a typed answer, from its coroutine method of this name.
+    """Return the ways in which a model can give a typed answer, from its coroutine method `answer_modes`.
 
-    A model without the method is assumed to call tools.
+    A model without this method is assumed to be able to call tools.
 
     Example:
         >>> (await answer_modes(ScriptedModel(["Hi"]))).tools
@@ -121,7 +121,7 @@ class TokenCount(NamedTuple):
 
     Attributes:
         tokens: The number.
-        how: The counter: the provider's own, the model's tokenizer, or another tokenizer, which makes it an estimate.
+        how: The counter: the provider's, the model's tokenizer, or another tokenizer (an estimate).
     """
 
     tokens: int
@@ -129,7 +129,7 @@ class TokenCount(NamedTuple):
 
 
 async def token_count(model: str | Model, request: ModelRequest) -> TokenCount | None:
-    """Return the number of tokens in a request, from the model's coroutine method `count_tokens`; None if it has none.
+    """Return the number of tokens in a request, from the model's coroutine method `count_tokens`; None without it.
 
     Example:
         >>> request = ModelRequest([Msg.user("Hi")], (), ModelOptions(), "scripted")
@@ -141,7 +141,7 @@ async def token_count(model: str | Model, request: ModelRequest) -> TokenCount |
 
 
 def searches_tools(model: str | Model) -> bool:
-    """Whether a model's provider searches hidden tools itself, from its attribute `searches_tools`.
+    """Whether a model's provider has its own search for hidden tools, from the model's attribute `searches_tools`.
 
     Example:
         >>> searches_tools(ScriptedModel(["Hi"]))
@@ -151,7 +151,7 @@ def searches_tools(model: str | Model) -> bool:
 
 
 def context_limit(model: str | Model) -> int | None:
-    """Return the size of a model's context window in tokens, from its attribute `context_limit`; None if it is unknown.
+    """Return the size of a model's context window in tokens, from its attribute `context_limit`; None if unknown.
 
     Example:
         >>> print(context_limit(ScriptedModel(["Hi"])))
@@ -212,7 +212,7 @@ _MADE_BY = {"gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "cl
 
 
 def _without_provider(model: str) -> str:
-    """Return the error for a name without a provider; LiteLLM, which takes seconds to load, is not used to guess."""
+    """Return the error text for a name without a provider. LiteLLM is not asked: it takes seconds to load."""
     provider, colon, rest = model.partition(":")
     if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # the notation of other libraries
         meant = f"{provider}/{rest}"

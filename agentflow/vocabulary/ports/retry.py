@@ -1,15 +1,14 @@
-"""When failed work is retried, and after how long: one rule for models, tools, hooks, stores and durable runs.
+"""When failed work is retried, and after how long: the same rules for models, tools, hooks, stores and durable runs.
 
 Rules:
 
-1. Only temporary failures are retried: `should_retry` decides which these are. Cancellation, `Veto`, `UsageError` and contract
-   errors of hooks never are.
-2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is beyond `max_wait`, there is no retry.
+1. Only temporary failures are retried, as `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract errors of
+   hooks are never retried.
+2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is longer than `max_wait`, there is no retry.
 3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
 4. Giving up adds a note to the last error, which is raised unchanged.
 
-Tenacity counts and times the attempts. It is loaded with the first failure that is retried, so successful work does not
-pay for it.
+Tenacity counts and times the attempts. It is only imported when a failure is retried.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = ["RetryAttempts", "RetryPolicy", "model_may_recover", "tool_may_recove
 def model_may_recover(error: Exception) -> bool:
     """Whether a model call is retried by default.
 
-    A `ModelError` decides with `retryable`. Of other errors, only broken connections and time limits are retried,
+    For a `ModelError`, `retryable` decides. Of other errors, only broken connections and time limits are retried,
     including limits set by hooks.
 
     Example:
@@ -77,11 +76,11 @@ _SETTLED = (
     IsADirectoryError,
     NotADirectoryError,
 )
-"""Errors that the same arguments cause again: wrong arguments, facts about files, bugs in the tool's code."""
+"""Errors that the same arguments would cause again: wrong arguments, missing files, bugs in the tool's code."""
 
 
 def tool_may_recover(error: Exception) -> bool:
-    """Whether a tool is retried by default: unless the same arguments are bound to fail in the same way.
+    """Whether a tool is retried by default: not if the same arguments would fail in the same way.
 
     Example:
         >>> tool_may_recover(ConnectionError()), tool_may_recover(FileNotFoundError())
@@ -96,15 +95,15 @@ def tool_may_recover(error: Exception) -> bool:
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """How often, and after which waits, work is attempted.
+    """How often failed work is attempted again, and after which waits.
 
     Attributes:
         who: The name in errors and notes.
-        attempts: Attempts in total, the first one included; None means no limit.
-        first_wait: The first wait, in seconds, without its jitter; it doubles from there.
-        max_wait: The longest wait, in seconds. If a longer one is requested, there is no other attempt.
+        attempts: The number of attempts, including the first one; None means no limit.
+        first_wait: The first wait, in seconds, without jitter; each further wait is twice as long.
+        max_wait: The longest wait, in seconds. If the error requests a longer one, there is no further attempt.
         jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
-        should_retry: Returns whether a failure may be temporary. Called once for each failure.
+        should_retry: Returns whether a failure may be temporary; called once for each failure.
 
     Raises:
         UsageError: A number is invalid.
@@ -131,7 +130,7 @@ class RetryPolicy:
             )
 
     def allows(self, error: BaseException) -> bool:
-        """Whether another attempt could help, within the longest wait."""
+        """Whether another attempt may succeed, after at most the longest wait."""
         if not isinstance(error, Exception) or isinstance(error, UsageError | Veto | HookError):
             return False
         asked = _asked_for(error)
@@ -145,8 +144,8 @@ class RetryPolicy:
         """Start the attempts of one unit of work.
 
         Args:
-            sleep: Called to wait, such as a clock's `sleep`.
-            noted: Called before each wait with the failed attempt (from 1), its error, and the length of the wait.
+            sleep: The function that waits, such as a clock's `sleep`.
+            noted: Called before each wait with the failed attempt (from 1), its error, and the seconds to wait.
 
         Example:
             >>> attempts, errors = RetryPolicy().start(), [ModelError("busy", retryable=True, retry_after=0.0)]
@@ -163,7 +162,7 @@ class RetryPolicy:
 
 
 class RetryAttempts:
-    """The attempts of one unit of work. The caller reports each failure to it."""
+    """The attempts of one unit of work; the caller reports each failure."""
 
     __slots__ = ("_noted", "_policy", "_sleep", "_state")
 
@@ -193,9 +192,7 @@ class RetryAttempts:
         return True
 
     def wait_after(self, error: BaseException) -> float | None:
-        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there will be
-        none.
-        """
+        """Return the seconds to wait before another attempt, for callers that wait by other means; None without one."""
         policy = self._policy
         if policy.attempts == 1 or not policy.allows(error):
             return None
@@ -203,7 +200,7 @@ class RetryAttempts:
         engine, failed = state.retry_object, state.attempt_number
         state.set_exception((type(error), error, error.__traceback__))
         wait = None if engine.stop(state) else engine.wait(state)
-        state.prepare_for_next_attempt()  # releases the error: its traceback holds the frame of its raiser
+        state.prepare_for_next_attempt()  # releases the error, whose traceback refers to frames
         if wait is None:
             error.add_note(f"{policy.who} gave up: {failed} attempts failed")
         elif self._noted is not None:
@@ -231,7 +228,7 @@ def _state(policy: RetryPolicy) -> RetryCallState:
         asked = _asked_for(state.outcome.exception() if state.outcome is not None else None)
         return asked if asked is not None else min(backoff(state), policy.max_wait)
 
-    # The attempts do not use tenacity's loop: `iter` leaves a reference cycle after each unit of work, and `with attempt`
-    # swallows the cancellation and the GeneratorExit of a stream that is read in it.
+    # Tenacity's own loop is not used: `iter` leaves a reference cycle after each unit of work, and `with attempt` swallows
+    # the cancellation and the GeneratorExit of a stream that is read in it.
     stop = stop_never if policy.attempts is None else stop_after_attempt(policy.attempts)
     return RetryCallState(Retrying(stop=stop, wait=wait), None, (), {})

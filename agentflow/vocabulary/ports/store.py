@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A session is its facts, in order; their number is its version.
-2. A store only ever appends. A writer passes the version that it knows (`expected`); if the session has another
-   version, nothing is written and a `SessionConflictError` is raised. So two writers never interleave.
+1. A session is an ordered list of facts; the number of facts is its version.
+2. A store only appends. A writer passes the version that it knows (`expected`); if the session has another version,
+   nothing is written and a `SessionConflictError` is raised. So two writers never interleave.
 3. The same fact at the same position, delivered twice, is stored once.
 """
 
@@ -60,9 +60,7 @@ __all__ = [
 ]
 
 SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
-"""`idle`: it can be called; `unfinished`: a call is running, or was interrupted by a crash; `suspended`: it waits for a
-decision.
-"""
+"""`idle`: ready for a call; `unfinished`: a call is running, or a crash interrupted it; `suspended`: waiting for a decision."""
 
 
 class SessionInfo(NamedTuple):
@@ -70,7 +68,7 @@ class SessionInfo(NamedTuple):
 
     Attributes:
         id: The session's id.
-        version: How many facts it has.
+        version: The number of its facts.
         updated: The time of its last fact, in seconds since the epoch.
         status: Whether it is idle, unfinished or suspended.
     """
@@ -82,22 +80,22 @@ class SessionInfo(NamedTuple):
 
     @property
     def suspended(self) -> bool:
-        """Whether it waits for a decision."""
+        """Whether the session waits for a decision."""
         return self.status == "suspended"
 
 
 class Claim(Protocol):
-    """The right to write a session, for the duration of one call.
+    """The right to write to a session, for the duration of one call.
 
-    It is renewed until it is released. If its process is frozen for too long, it passes to another process; later
-    writes under it are refused.
+    A claim is renewed until it is released. If its process is frozen for too long, the right passes to another process,
+    and later writes with this claim are refused.
 
     Attributes:
         session_id: The session.
-        owner: The holder: a name of this claim only.
-        epoch: How often the right had passed to another owner when this one got it.
+        owner: The unique name of this claim.
+        epoch: How often the right had passed to another owner when this claim was granted.
         version: The session's version at that time.
-        lost: Whether it is known to have passed to another owner.
+        lost: Whether the right is known to have passed to another owner.
     """
 
     session_id: str
@@ -107,29 +105,29 @@ class Claim(Protocol):
     lost: bool
 
     def release(self) -> None:
-        """Release the right to the next writer; returns at once, from any thread."""
+        """Release the right to the next writer. May be called from any thread; returns immediately."""
         ...
 
 
 class Store(Protocol):
-    """An append-only journal of facts per session: the minimum that an agent needs."""
+    """An append-only journal of facts for each session: the minimum that an agent needs."""
 
     def append(self, session_id: str, facts: Sequence[Fact]) -> Awaitable[None] | None:
-        """Append facts; a synchronous store returns None, others an awaitable that completes when they are durable.
+        """Append facts; return None if they are stored, or an awaitable that completes when they are.
 
         Raises:
-            StoreError: They could not be stored.
+            StoreError: The facts could not be stored.
         """
         ...
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """Return all facts of a session, oldest first; none if it does not exist."""
+        """Return all facts of a session, oldest first; empty if the session does not exist."""
         ...
 
 
 @runtime_checkable
 class SessionStore(Store, Protocol):
-    """A store with versions, and with methods to manage sessions."""
+    """A store that checks versions, and has methods to manage sessions."""
 
     def append(
         self,
@@ -146,13 +144,12 @@ class SessionStore(Store, Protocol):
             facts: The facts.
             expected: The version that the writer knows; None appends at the end, and skips facts that are stored
                 already.
-            claim: The right for this write, to this session or to an outer one; checked in the transaction that writes.
-                None relies on the version only.
+            claim: The claim for this write, of this session or an outer one; checked in the transaction that writes.
+                None relies only on the version.
 
         Raises:
-            SessionConflictError: The session has another version than expected, or the right has passed to another
-                owner; nothing was written.
-            StoreError: They could not be stored.
+            SessionConflictError: The session has another version, or the claim is lost; nothing was written.
+            StoreError: The facts could not be stored.
         """
         ...
 
@@ -160,17 +157,17 @@ class SessionStore(Store, Protocol):
         """Wait for the right to write; None if this store detects conflicts only when a writer appends.
 
         Args:
-            session_id: The session; it need not exist yet.
-            lease: The seconds for which the right outlives a dead or frozen process. If it is set, a store for several
-                processes always returns a right.
+            session_id: The session, which need not exist yet.
+            lease: The seconds for which the claim outlives a dead or frozen process. If set, a store for several
+                processes always returns a claim.
         """
         ...
 
     async def sessions(self, prefix: str = "") -> list[SessionInfo]:
-        """Return all sessions, the most recently used first.
+        """Return all sessions, most recently used first.
 
         Args:
-            prefix: Only those whose id starts with this text, case-sensitive.
+            prefix: Return only sessions with an id that starts with this text, case-sensitive.
         """
         ...
 
@@ -181,8 +178,8 @@ class SessionStore(Store, Protocol):
             session_id: The session to copy.
             new_id: The copy's id.
             at: The number of facts to copy, or the `run_id` after which to stop; None copies all. Any point is legal:
-                in the middle of a call, the copy is `unfinished`, and `agent.resume` continues from there. The sessions
-                of sub-agents in it are copied up to the same point.
+                a copy that ends within a call is `unfinished`, and `agent.resume` continues from there. The sessions of
+                its sub-agents are copied up to the same point.
 
         Raises:
             StoreError: There is no such session or point, or `new_id` exists.
@@ -212,15 +209,14 @@ class SessionStore(Store, Protocol):
         statuses: Collection[SessionStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
-        """Delete idle sessions that were not written to for some time, with all their facts.
+        """Delete sessions that were not written to for some time, with all their facts.
 
-        A sub-agent's session stays as long as an outer one is unfinished or suspended, because that one needs it to
-        continue.
+        A sub-agent's session stays while the outer session, which needs it to continue, is unfinished or suspended.
 
         Args:
             older_than: The minimum age of the last fact.
-            statuses: The statuses to delete; sessions with an open call stay unless their status is named.
-            keep: The ids of sessions that stay in any case, with those inside them.
+            statuses: The statuses of the sessions to delete.
+            keep: The ids of sessions that stay in any case, together with the sessions of their sub-agents.
 
         Returns:
             The deleted sessions.
@@ -242,10 +238,10 @@ class SessionStore(Store, Protocol):
 
         Args:
             data: The session.
-            session_id: The new id; the session's own by default.
+            session_id: The new id; by default the id in the data.
 
         Returns:
-            The id.
+            The id of the stored session.
 
         Raises:
             StoreError: The data is not a session, or the id exists.
@@ -261,7 +257,7 @@ class SessionStore(Store, Protocol):
 
 
 def conflict(session_id: str, expected: int, found: int) -> SessionConflictError:
-    """Return the error for a writer with another version than the session."""
+    """Return the error for a writer whose version is not the session's."""
     state = f"it has {found} facts now" if found else "it no longer exists"
     return SessionConflictError(
         f"Session {session_id!r} was changed by another writer: {expected} facts were known here, {state}. Nothing was "
@@ -271,7 +267,7 @@ def conflict(session_id: str, expected: int, found: int) -> SessionConflictError
 
 
 def lease_lost(session_id: str, claim: Claim) -> SessionConflictError:
-    """Return the error for a writer after its right has passed to another owner."""
+    """Return the error for a writer whose claim has passed to another owner."""
     return SessionConflictError(
         f"Session {session_id!r}: the right to write {claim.session_id!r} (epoch {claim.epoch}) has passed to another process, "
         "because this one did not renew its lease in time. Nothing was written; the other process continues the session."
@@ -317,7 +313,7 @@ def length_of(older_than: timedelta) -> float:
     """Return the minimum age of a session to be pruned, in seconds.
 
     Raises:
-        UsageError: It is not a timedelta.
+        UsageError: `older_than` is not a timedelta.
     """
     if not isinstance(cast("object", older_than), timedelta) or older_than < timedelta(0):
         raise UsageError(f"prune(older_than={older_than!r}): it is a timedelta, such as timedelta(days=30).")
@@ -327,7 +323,7 @@ def length_of(older_than: timedelta) -> float:
 def prunable(
     found: Iterable[SessionInfo], before: float, statuses: Collection[SessionStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
-    """Return the sessions that can be deleted: none that an outer session needs to continue."""
+    """Return the sessions that can be deleted, except those that an outer session needs to continue."""
     found, keep = tuple(found), set(keep)
     going = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
     gone = {info.id for info in going}
@@ -336,7 +332,7 @@ def prunable(
 
 
 def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
-    """Return the status of a session after facts; None if they do not change it."""
+    """Return the status of a session after these facts; None if they do not change it."""
     for fact in reversed(facts):
         match fact:
             case CallClosed():
@@ -364,7 +360,7 @@ def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
 def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
     """Return the keys of the sub-agents' sessions that belong to a session, for `inner_session_id`.
 
-    They are the sessions that wait in tool calls, and the conversations that sub-agents keep inside it.
+    These are the sessions that wait in tool calls, and the conversations that sub-agents continue across calls.
     """
     found: list[str] = []
     if status_after(facts) == "suspended":
@@ -388,13 +384,13 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
         last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
         pending = () if last is None else last.pending
         waiting = {one.id.removeprefix(f"{one.within}/") for one in pending if one.within is not None}
-    for place, fact in enumerate(inner):
+    for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
             if any(msg.metadata.get("within", None) not in (None, *begun) for msg in fact.messages):
-                return place  # a later question, in a continued conversation
+                return index  # a later question, in a continued conversation
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(one.id for one in fact.pending):
-            closed = (n for n in range(place, len(inner)) if isinstance(inner[n], CallClosed))
-            return next(closed, place) + 1  # its decisions came later
+            closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))
+            return next(closed, index) + 1  # the decisions on it were made later
     return len(inner)
 
 
@@ -402,7 +398,7 @@ def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the saved sessions of sub-agents that wait inside a saved session, by tool-use id.
 
     Raises:
-        StoreError: They do not have that form.
+        StoreError: `inner` is not a mapping.
     """
     found: object = data.get("inner") or {}
     if not isinstance(found, Mapping):
@@ -411,10 +407,10 @@ def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
-    """Return a saved session as facts only.
+    """Return all facts of a saved session, with its initial messages as the first fact.
 
     Raises:
-        StoreError: Its messages are not a conversation that can continue.
+        StoreError: Its messages are not a legal conversation, or end with open calls.
     """
     try:
         waiting = Transcript(saved.messages).open_round
@@ -435,7 +431,7 @@ def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
 
 
 def fact_conflict(session_id: str, key: str) -> SessionConflictError:
-    """Return the error for a fact that is stored already with other content."""
+    """Return the error for a fact that is already stored with other content."""
     return SessionConflictError(
         f"Session {session_id!r} holds another fact under the natural key {key!r}: two writers work on the same call. "
         "Nothing was written; load the session to see its current state."

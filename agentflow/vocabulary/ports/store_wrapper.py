@@ -1,4 +1,4 @@
-"""`StoreWrapper`: a store around another one, as a base class. A subclass overrides only the methods that differ."""
+"""`StoreWrapper`: the base class of stores that wrap another store. A subclass overrides only the methods that differ."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["StoreWrapper"]
 
 
 class StoreWrapper(SessionStore):
-    """A store that delegates to another one.
+    """A store that delegates to another store.
 
-    Each method only calls the same method of the inner store: an import, fork or prune there does not call this
-    wrapper's `append`, `load` or `delete`.
+    Each method only calls the same method of the inner store: an import, fork or prune of the inner store does not call
+    `append`, `load` or `delete` of the wrapper.
 
     Args:
-        inner: The other store.
+        inner: The wrapped store.
 
     Attributes:
-        inner: The other store.
+        inner: The wrapped store.
 
     Example:
         >>> class Counting(StoreWrapper):

@@ -1,11 +1,11 @@
-"""Waits before work is retried, or can begin: reported to the display of a run.
+"""Report waits before a retry or the start of work to the display of a run.
 
 Rules:
 
 1. A wait is reported when it begins and when it ends, however it ends. A report costs nothing without a listener.
-2. The listener belongs to the context (`contextvars`) of the call's reader: two readers in one process get their own
-   reports.
-3. A listener that fails gets no further report in that wait, so that no retry depends on it.
+2. The listener belongs to the context (`contextvars`) of the call's reader, so that each reader in a process gets only
+   its own reports.
+3. A listener that fails gets no further report of this wait; the retry continues.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Wait:
     """A wait.
 
     Attributes:
-        who: The name of the waiter, such as `"ModelRetry"`.
-        seconds: Its length.
-        why: Its reason; for a retry, the failure as text.
+        who: The name of the part that waits, such as `"ModelRetry"`.
+        seconds: The length of the wait.
+        why: The reason; for a retry, the failure as text.
         attempt: The failed attempt, from 1; 0 if there was no failure.
     """
 
@@ -42,7 +42,7 @@ OnWait: TypeAlias = Callable[[Wait], Callable[[], object]]
 """Called when a wait begins; the function it returns is called when the wait ends."""
 
 on_wait: ContextVar[OnWait | None] = ContextVar("agentflow_on_wait", default=None)
-"""The listener to waits in this context."""
+"""The listener for waits in this context."""
 
 
 @contextmanager

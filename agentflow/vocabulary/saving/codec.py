@@ -4,13 +4,12 @@ Turns, queues, agents and requests to workers are composed of these; their own f
 
 Rules:
 
-1. A fact can always be written. If JSON has no form for a value (including NaN), its text is stored. Data that a person
-   saves (a verdict, a turn, an agent) is refused instead if it would not be restored exactly.
-2. Reading returns an equal value or raises an error that says how to proceed. It never guesses and never reads
-   partially.
-3. Text without a field that has a default is read. Text with a field that this code does not know is newer than the
-   code. So `CODEC_VERSION` should be increased if a field or a kind of fact is added.
-4. The unions of verdicts and facts are their only lists. Facts are listed here only if each one needs its own rule.
+1. A fact can always be written. If a value has no JSON form (such as NaN), its text is stored. Data that a person saves
+   (a verdict, a turn, an agent) is refused instead if it would not be restored exactly.
+2. Reading returns an equal value or raises an error with advice. It never guesses and never reads partially.
+3. Fields with a default may be missing. Data with a field that this code does not know is newer than the code. So
+   `CODEC_VERSION` should be increased if a field or a kind of fact is added.
+4. Verdicts and facts are listed only in their unions. Facts are listed here only if each one needs its own rule.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ def fact_kind(fact: Fact) -> str:
 
 
 def fact_key(fact: Fact) -> str | None:
-    """Return the natural key of a fact. If two facts of one session have the same key, they are one fact, delivered
-    twice.
+    """Return the natural key of a fact. Two facts of one session with the same key are one fact, delivered twice.
 
     Returns:
         The key. None for a session's state, which is stored with another fact, and for facts that do not name their
@@ -143,7 +141,7 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # usually the default
+    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # left out if they have the default
         if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
             del found[name]
     for name, value in found.items():
@@ -159,7 +157,7 @@ def _fields_of(fact: Fact) -> dict[str, Any]:
 
 
 def _message(msg: Msg) -> Msg:
-    """Return the message of a reply without its call, since the reply is used as input."""
+    """Return a reply that is used as input as a plain message, without the fields about its call."""
     return msg.to_message() if isinstance(msg, Reply) else msg
 
 
@@ -176,7 +174,7 @@ def verdict_to_dict(verdict: AnyVerdict, label: str = "A verdict") -> dict[str, 
         label: The name of the value in errors.
 
     Raises:
-        UsageError: A value in it has no JSON form. (A fact would store its text.)
+        UsageError: A value in it has no JSON form (a fact would store its text).
 
     Example:
         >>> verdict_to_dict(Deny("not today"))
@@ -186,7 +184,7 @@ def verdict_to_dict(verdict: AnyVerdict, label: str = "A verdict") -> dict[str, 
 
 
 def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
-    """Read the data of `verdict_to_dict`. The value of the verdict gets its original type.
+    """Build a verdict from the data of `verdict_to_dict`; its value has the original type.
 
     Raises:
         ValueError: The data is not a verdict.
@@ -206,7 +204,7 @@ def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
 
 
 def resolution_from_dict(data: Mapping[str, Any]) -> Resolution:
-    """Read the data of `verdict_to_dict` for a decision on a call.
+    """Build a decision on a call from the data of `verdict_to_dict`.
 
     Raises:
         ValueError: The data is not a decision.
@@ -218,7 +216,7 @@ def resolution_from_dict(data: Mapping[str, Any]) -> Resolution:
 
 
 def decisions_from_dict(data: Mapping[str, Any]) -> dict[str, Resolution]:
-    """Read decisions by the keys of their calls.
+    """Build decisions, by the keys of their calls, from JSON-compatible data.
 
     Raises:
         ValueError: The data is not a mapping of decisions.
@@ -232,7 +230,7 @@ def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
 
 
 def _value_out(field: str, value: object) -> dict[str, object]:
-    """Return the value of a verdict: messages, results and blocks with a tag, any other value as plain data."""
+    """Return the value of a verdict as data: messages, results and blocks with a tag, other values as they are."""
     form, encoded = _form_of(value)
     return {field: encoded} if form is None else {"form": form, field: encoded}
 
@@ -385,7 +383,7 @@ def reply_to_dict(reply: Reply) -> dict[str, Any]:
 
 
 def reply_from_dict(data: object, label: str, wrong: Callable[[str], StoreError]) -> Reply:
-    """Read the data of `reply_to_dict`; for `label` and `wrong` see `check_form`.
+    """Build a reply from the data of `reply_to_dict`; for `label` and `wrong` see `check_form`.
 
     Raises:
         StoreError: The data is not a reply, or was written by a newer agentflow.
@@ -400,14 +398,14 @@ def reply_from_dict(data: object, label: str, wrong: Callable[[str], StoreError]
 
 
 class SavedSession(NamedTuple):
-    """A session as data: its initial messages, and the facts since.
+    """A session as data: its initial messages, and the later facts.
 
     Attributes:
         id: The session's id.
         messages: The initial messages of the conversation.
-        facts: The facts since; the session is the fold of messages and facts.
+        facts: The later facts; the session is the fold of messages and facts.
         state: The session's typed state as JSON data, by the `"module:qualname"` of its class.
-        seq: The number of emission points that the open run has passed.
+        seq: The number of events of the open run so far, including events that were not built.
         run_state: The typed state of the open run, in the same form.
     """
 
@@ -442,7 +440,7 @@ def session_to_dict(saved: SavedSession) -> dict[str, Any]:
 
 
 def session_from_dict(saved: object) -> SavedSession:
-    """Read the data of `session_to_dict`.
+    """Build a session from the data of `session_to_dict`.
 
     Raises:
         StoreError: The data is not a session, or was written by a newer agentflow.

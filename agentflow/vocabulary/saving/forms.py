@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A newer version is refused and not modified; an older one is read.
-2. Damaged or unrelated data is refused with its first problem.
+1. Data of an older version is read; data of a newer version is refused, and not modified.
+2. Damaged or unrelated data is refused; the error names the first problem.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], S
     Args:
         form: A type that pydantic knows, such as a `TypedDict`.
         data: The loaded data. Its `version` (`form` in requests and results) is checked first.
-        label: The expected data, for errors: "The saved turn".
-        wrong: Makes the error for the first problem.
+        label: The name of the data in errors, such as "The saved turn".
+        wrong: Builds the error from the first problem.
 
     Raises:
         StoreError: The data is invalid, damaged, or newer than this code.
@@ -73,7 +73,7 @@ def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], S
 
 
 def not_saved(label: str) -> Callable[[str], StoreError]:
-    """Return a function that makes the error for data that is not a saved object, from its first problem."""
+    """Return a function that builds the error for data that is not a saved object, from its first problem."""
     return lambda problem: StoreError(
         f"This is not a saved {label}: {problem}. Load the data that {label}.to_dict() returned."
     )

@@ -1,7 +1,7 @@
 """Convert any value to data with a JSON form.
 
-There are two ways. Values that a run used are never lost: `dumps` writes the text of a value without a JSON form. Data
-that a person saves must be restored exactly: `as_data` refuses a value without a JSON form.
+`dumps` is for values that a run used, none of which may be lost: it writes the text of a value without a JSON form.
+`as_data` is for data that a person saves, which must be restored exactly: it refuses a value without a JSON form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentflow.vocabulary.messages import ToolUseBlock
 __all__ = ["as_data", "dumps", "not_data", "plain", "read_json", "text_of"]
 
 _DEEPEST = 100
-"""The depth of nesting below which a value is stored as its text (readers stop at 200)."""
+"""The depth of nesting beyond which values are stored as text (readers stop at 200)."""
 
 
 def dumps(value: object) -> str:
@@ -38,7 +38,7 @@ def plain(value: object) -> Any:
 
 
 def as_data(label: str, value: object) -> Any:
-    """Return a value as data, without loss.
+    """Return a value as data that can be restored exactly.
 
     Raises:
         UsageError: A value has no JSON form; `label` names the object in the message.
@@ -89,7 +89,7 @@ def _strictly(value: object) -> object:
 
 
 def _simple(value: object, depth: int) -> object:
-    """Convert a value to plain data that is certain to have a JSON form. Slow."""
+    """Convert any value to plain data with a JSON form (slow)."""
     if value is None or isinstance(value, bool | int | float):
         return value  # `to_json` writes NaN as text
     if isinstance(value, str):
