@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,6 +24,7 @@ from garbage import garbage_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lines import Lines
+from mcp import StdioServerParameters
 from mcp.server import MCPServer as Server
 from mcp.server.mcpserver import Context
 from pydantic import BaseModel
@@ -324,6 +326,42 @@ async def test_a_server_that_does_not_end_is_asked_to(tmp_path: Path, monkeypatc
     assert results(agent)[0].text == "3"
     await server.close()
     assert mark.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups")
+@pytest.mark.parametrize("block", ["ends", "fails", "is cancelled", "is cancelled again"])
+async def test_a_process_leaves_nothing_however_its_block_ends(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task, open stream or pipe is left, also if a child in another process group has the pipes."""
+    monkeypatch.setattr(stdio, "_GRACE", 0.1)
+    code = "import subprocess as s, sys; print(s.Popen(['sleep', '60'], start_new_session=True).pid, file=sys.stderr)"
+    parameters = StdioServerParameters(command=sys.executable, args=["-c", f"{code}; input()"])
+    streams, child = list[Any](), asyncio.get_running_loop().create_future()
+
+    async def use() -> None:
+        async with stdio.stdio_transport(parameters, 10_000, child.set_result) as opened:
+            streams.extend(opened)
+            await child
+            if block == "fails":
+                raise ValueError(block)
+            if block.startswith("is"):
+                task = asyncio.current_task()
+                assert task is not None
+                asyncio.get_running_loop().call_later(0.02, task.cancel)
+                if block == "is cancelled again":
+                    asyncio.get_running_loop().call_later(0.05, task.cancel)
+                await asyncio.sleep(60)
+
+    before, files = asyncio.all_tasks(), len(os.listdir("/dev/fd"))
+    try:
+        (ended,) = await asyncio.wait_for(asyncio.gather(asyncio.ensure_future(use()), return_exceptions=True), 20)
+    finally:
+        os.kill(int(child.result()), signal.SIGKILL)
+    expected = {"ends": type(None), "fails": ValueError}.get(block, asyncio.CancelledError)
+    counts = [stream.statistics() for stream in streams]
+    assert (type(ended), asyncio.all_tasks()) == (expected, before)
+    assert [(one.open_send_streams, one.open_receive_streams) for one in counts] == [(0, 0), (0, 0)]
+    await asyncio.sleep(0)
+    assert len(os.listdir("/dev/fd")) <= files
 
 
 @given(st.text(max_size=120), st.text(max_size=120))
