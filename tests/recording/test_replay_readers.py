@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,9 +55,9 @@ def agent_of(*hooks: Hook, calls: int = 1) -> Agent:
     return Agent("a", script, tools=[count], hooks=hooks, clock=LoopClock())
 
 
-def read_slowly(make: Any, pause: float, buffer: int) -> tuple[Recorder, ReplayResult]:
+def read_slowly(make: Any, pause: float, buffer: int, where: Path | None = None) -> tuple[Recorder, ReplayResult]:
     """Return a recorded run whose reader pauses after each event, and its replay."""
-    recorder = Recorder()
+    recorder = Recorder(where)
 
     async def live() -> None:
         async with make(recorder).stream("Go on", buffer=buffer) as events:
@@ -70,6 +72,7 @@ def read_slowly(make: Any, pause: float, buffer: int) -> tuple[Recorder, ReplayR
 
     recorder_error: list[type[Exception]] = []
     run_virtual(live())
+    recorder.close()
     return recorder, run_virtual(again())
 
 
@@ -109,6 +112,18 @@ def test_a_reader_who_is_fast_leaves_no_trace() -> None:
     assert not [entry for entry in recorder.log.entries if isinstance(entry, MarkEntry)]
     assert not any(entry.paused for entry in recorder.log.entries if isinstance(entry, ChunksEntry | PiecesEntry))
     assert str(done) == "the same as recorded"
+
+
+@pytest.mark.parametrize("file", [False, True], ids=["in memory", "in a file"])
+@pytest.mark.parametrize(("pause", "calls", "recorded"), [(1e-5, 1, False), (1e-5, 3, True), (0.001, 1, True)])
+def test_a_wait_is_recorded_if_it_can_matter(
+    pause: float, calls: int, recorded: bool, file: bool, tmp_path: Path
+) -> None:
+    """If anything else happened meanwhile, however short it was; or if it took a millisecond."""
+    where = tmp_path / "run.jsonl" if file else None
+    recorder, done = read_slowly(partial(agent_of, calls=calls), pause, 1, where)
+    waits = [entry for entry in recorder.log.entries if isinstance(entry, MarkEntry) and entry.what == "read"]
+    assert (bool(waits), str(done)) == (recorded, "the same as recorded")
 
 
 @pytest.mark.parametrize("how", ["called", "read", "closed"])
