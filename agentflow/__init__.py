@@ -1,6 +1,6 @@
 """agentflow: typed events through one priority-sorted chain of hooks around an LLM agent's ReAct loop.
 
-The names that most programs need are here. The others are in modules by topic: `agentflow.vocabulary`,
+The names that most programs need are in this package, the others in modules by topic: `agentflow.vocabulary`,
 `agentflow.errors`, `agentflow.hooks`, `agentflow.tools`, `agentflow.agent`, `agentflow.models`, `agentflow.state`,
 `agentflow.plugins`, `agentflow.recording`, `agentflow.testing`. A name is imported when it is first used, and the adapter of
 a model name (`"openai/gpt-5"`) when the model is first called.
@@ -8,7 +8,7 @@ a model name (`"openai/gpt-5"`) when the model is first called.
 
 import sys
 
-# `python -m agentflow` imports this package before it runs the command: Ctrl-C should end this import too.
+# `python -m agentflow` imports this package before it runs the command; Ctrl-C should end this import too.
 if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False):
     import agentflow_command
 

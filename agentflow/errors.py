@@ -1,9 +1,10 @@
-"""Every error that agentflow raises (layer 0: imports nothing of ours).
+"""All errors that agentflow raises (layer 0: imports no other module of agentflow).
 
 Rules:
 
-1. One root, `AgentFlowError`; the families below it show who has to act: `UsageError` you, `ModelError` the provider,
-   `ToolError` a tool, `HookError` a hook, `StoreError` the store. `ScriptError`, a mistake in a test, is outside it.
+1. The base class is `AgentFlowError`; its subclasses name the part at fault: `UsageError` the caller, `ModelError` the
+   provider, `ToolError` a tool, `HookError` a hook, `StoreError` the store. `ScriptError`, a mistake in a test, does not
+   inherit from it.
 2. A message names the action, the state, the legal alternatives, and the hook, tool or model.
 3. Cancellation (`asyncio.CancelledError`), `KeyboardInterrupt` and `SystemExit` are never wrapped.
 """
@@ -62,19 +63,18 @@ ModelFault: TypeAlias = Literal[
 class Aside(str):
     """A note on an exception about another failure around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
 
-    It is for the code that handles the exception. A model never sees it: it reads a tool's exception as the tool raised
-    it.
+    It is for the code that handles the exception. A model never sees it, but reads a tool's exception as the tool raised it.
     """
 
     __slots__ = ()
 
 
 class AgentFlowError(Exception):
-    """The root of every error of this package."""
+    """The base class of all errors of agentflow."""
 
 
 class UsageError(AgentFlowError):
-    """The caller did something that is not legal here: bad configuration, an overlapping call, a wrong argument."""
+    """The caller made a mistake: invalid configuration, an overlapping call, a wrong argument."""
 
 
 class TranscriptError(UsageError):
@@ -82,7 +82,7 @@ class TranscriptError(UsageError):
 
 
 class MissingOutputError(UsageError):
-    """`Reply.output` was read on a reply that carries no typed output."""
+    """`Reply.output` was read on a reply without a typed output."""
 
 
 class NotIterableError(UsageError, TypeError):
@@ -124,10 +124,10 @@ class DuplicateNameError(UsageError, ValueError):
     """Two different objects were registered under one name.
 
     Args:
-        kind: Their kind, such as `tool`.
+        kind: The kind of the objects, such as `tool`.
         name: The name.
         first: The object that has the name, and where it was defined and registered.
-        second: The object that was to get it, likewise.
+        second: The other object, likewise.
         fix: A legal alternative.
     """
 
@@ -138,7 +138,7 @@ class DuplicateNameError(UsageError, ValueError):
 
 
 class Veto(AgentFlowError):  # noqa: N818 - control flow, not a fault
-    """Raised by a hook (or passed to `Mono.error`), it equals returning `Deny(reason)`.
+    """Raised by a hook (or passed to `Mono.error`) instead of returning `Deny(reason)`.
 
     Args:
         reason: The reason, for the model or the caller.
@@ -155,7 +155,7 @@ class Veto(AgentFlowError):  # noqa: N818 - control flow, not a fault
 
 
 class CallTimeoutError(AgentFlowError, TimeoutError):
-    """A call passed its `timeout=`; finished work is in the history.
+    """A call exceeded its `timeout=`; finished work is in the history.
 
     Args:
         timeout: The limit, in seconds.
@@ -171,7 +171,7 @@ class CallTimeoutError(AgentFlowError, TimeoutError):
 
 
 class SuspendedError(AgentFlowError):
-    """A plain call was made on a session with an open round. Call `agent.resume(session, decisions)` instead.
+    """A new call was made on a suspended session. Call `agent.resume(session, decisions)` instead.
 
     Args:
         session: The session's id.
@@ -190,12 +190,12 @@ class SuspendedError(AgentFlowError):
 
 
 class ShutdownError(AgentFlowError):
-    """An agent is shutting down: no new call begins, and a running call was stopped. A later process can continue it.
+    """An agent is shutting down: no new call begins, and running calls are stopped. A later process can continue them.
 
     Args:
         agent: The agent's name.
         session: The session's id; None if a block of code ends with its agents.
-        stopped: Whether the call was running; if not, it did not begin.
+        stopped: Whether the call was running; if False, it did not begin.
     """
 
     def __init__(self, agent: str, session: str | None, *, stopped: bool) -> None:
@@ -218,9 +218,9 @@ class ModelError(AgentFlowError):
 
     Args:
         message: A description of the failure.
-        retryable: Whether the same request could succeed later.
-        retry_after: The number of seconds that the provider asked to wait, if any.
-        status: The HTTP status, if there was one.
+        retryable: Whether the same request may succeed later.
+        retry_after: The number of seconds that the provider requires to wait, if any.
+        status: The HTTP status, if any.
         model: The model's name.
         kind: The kind of failure, if hooks can react to it: `"context_overflow"`, `"quota"`, `"authentication"`,
             `"content_policy"`, `"rate_limit"`, `"unsupported_content"`.
@@ -249,9 +249,9 @@ class UnsupportedContentError(ModelError):
 
     Args:
         model: The model's name.
-        shown: The content, as it is shown to people.
-        why: The content that the model accepts instead.
-        media_type: The type of the content.
+        shown: The content, as shown in messages.
+        why: The reason: the content that the model accepts instead.
+        media_type: The media type of the content.
     """
 
     def __init__(self, model: str, shown: str, why: str, media_type: str) -> None:
@@ -265,29 +265,29 @@ class UnsupportedContentError(ModelError):
 
 
 class FetchError(AgentFlowError):
-    """The content of an address could not be fetched, or must not be.
+    """The content of an address could not be fetched, or is not allowed to be.
 
     Args:
         url: The address.
         why: The reason.
-        retryable: Whether it could succeed later.
+        retryable: Whether another attempt may succeed later.
     """
 
     def __init__(self, url: str, why: str, *, retryable: bool = False) -> None:
-        shown = url.partition("?")[0]  # the query may hold a key
+        shown = url.partition("?")[0]  # the query may contain a key
         super().__init__(f"{shown} was not fetched: {why}.")
         self.url = url
         self.retryable = retryable
 
 
 class OutputError(ModelError):
-    """None of the model's answers was accepted as the output that the call asked for.
+    """None of the model's answers was accepted as the requested output.
 
     Args:
-        form: The form that was asked for.
+        form: The requested type of output.
         times: How often the model answered.
-        problem: The problem with its last answer, in the text that the model received.
-        answer: That answer, a `Msg`; it is only in the error, not in the history.
+        problem: The problem with the last answer, as reported to the model.
+        answer: The last answer, a `Msg`, which is not in the history.
         model: The model's name.
     """
 
@@ -306,18 +306,18 @@ class OutputError(ModelError):
 
 
 class ScriptError(BaseException):  # like a test framework's own failures
-    """A scripted model received more requests than its script holds, or the script was not used up.
+    """A scripted model received more requests than its script has replies, or some replies were not used.
 
-    It reports a mistake in a test, so it is not an `Exception`: handlers in the code under test (tools of sub-agents,
+    This is a mistake in a test, so it is not an `Exception`: handlers in the code under test (tools of sub-agents,
     `on_failure`, retries, fallbacks, judges) do not catch it, and it reaches the test.
     """
 
 
 class ToolError(AgentFlowError):
-    """A failure of one tool; a tool raises it to tell the model how to correct the call.
+    """A failure of a tool; a tool should raise it to show the model how to correct the call.
 
-    The model reads the text of a plain `ToolError` as it is. Any other exception of a tool reaches the model too, with
-    the name of its class, and is logged as a warning with its traceback, because it may be a bug.
+    The model reads the text of a `ToolError` unchanged. Any other exception of a tool reaches the model with the name of
+    its class, and is logged as a warning with its traceback, because it may be a bug.
 
     Example:
         >>> raise ToolError("There is no customer 17; the ids begin with C-, such as C-17.")
@@ -346,11 +346,11 @@ class ToolArgumentError(ToolError):
 
 
 class ToolContractError(ToolError, UsageError):
-    """A tool does not keep the contract of its `type`; its author has to fix it.
+    """A tool violates the contract of its `type`; the tool's author must fix it.
 
     Args:
         tool: The tool's name.
-        type: Its type, such as `completion_check`.
+        type: The tool's type, such as `completion_check`.
         got: The actual behaviour or value.
         demand: The contract of the type.
     """
@@ -362,13 +362,13 @@ class ToolContractError(ToolError, UsageError):
 
 
 class TurnTimeoutError(ToolError, TimeoutError):
-    """A tool passed its time limit and was cancelled.
+    """A tool exceeded its time limit and was cancelled.
 
     Args:
         tool: The tool's name.
         timeout: The limit, in seconds.
         turn: The id of the turn (in a call: of the tool use).
-        late: Whether it ignored the cancellation and finished later; that result is discarded.
+        late: Whether the tool ignored the cancellation and finished later; its result is discarded.
     """
 
     def __init__(self, tool: str, timeout: float, turn: str = "", late: bool = False) -> None:
@@ -381,7 +381,7 @@ class TurnTimeoutError(ToolError, TimeoutError):
 
 
 class TurnDeniedError(ToolError):
-    """A turn outside a call (run by hand or by a queue) was refused: a hook denied it, or it lacks a required approval.
+    """A turn outside a call (run directly or by a queue) was denied by a hook, or lacks a required approval.
 
     Args:
         tool: The tool's name.
@@ -395,7 +395,7 @@ class TurnDeniedError(ToolError):
 
 
 class WrongRunMethodError(ToolError):
-    """A streaming tool was run as a single-value one, or the other way round."""
+    """A streaming tool was run like a tool with a single value, or the other way round."""
 
 
 class SafeExecutionError(ToolError):
@@ -407,7 +407,7 @@ class QueueFullError(UsageError):
 
     Args:
         agent: The agent that owns the queue.
-        size: How many turns wait in it.
+        size: The number of waiting turns.
         why: Why the turn could not wait for a free slot.
     """
 
@@ -423,8 +423,7 @@ class NeverEndsError(UsageError):
     """A deadlock: a turn waits for a turn in a queue that cannot continue before the first one has ended.
 
     Args:
-        way: The names of the agents with queues that wait for each other, from the first back to it. It should be read
-            as a cycle.
+        way: The names of the agents with queues that wait for each other: a cycle that starts and ends with the same agent.
     """
 
     def __init__(self, way: tuple[str, ...]) -> None:
@@ -441,7 +440,7 @@ class NeverEndsError(UsageError):
 
 
 class HookError(AgentFlowError):
-    """A hook broke its contract (an exception raised by the hook itself is not wrapped)."""
+    """A hook violated its contract (an exception that the hook raises is not wrapped)."""
 
 
 class HookContractError(HookError, UsageError):
@@ -461,7 +460,7 @@ class HookContractError(HookError, UsageError):
 
 
 class HookTimeoutError(HookError, TimeoutError):
-    """A hook passed its own `timeout`.
+    """A hook exceeded its own `timeout`.
 
     Args:
         hook: The hook's name.
@@ -477,15 +476,15 @@ class HookTimeoutError(HookError, TimeoutError):
 
 
 class SandboxError(AgentFlowError):
-    """A sandbox for code does not work, or a program did not repeat itself when it ran again."""
+    """A sandbox for code does not work, or a program behaved differently when it ran again."""
 
 
 class StoreError(AgentFlowError):
-    """A session store could not perform the request; the message shows the fix.
+    """A session store could not perform an operation; the message shows the fix.
 
     Args:
         message: A description of the failure.
-        retryable: Whether the same operation could succeed later: the database was locked, full, or unreachable.
+        retryable: Whether the same operation may succeed later: the database was locked, full, or unreachable.
     """
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
@@ -498,7 +497,7 @@ class SessionConflictError(StoreError):
 
 
 def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
-    """Return the known names that look like a name, the closest first; for error messages.
+    """Return the known names that are similar to a name, closest first; for error messages.
 
     Example:
         >>> close_to("prioritty", ["priority", "timeout"])
@@ -512,13 +511,13 @@ def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6
 def unknown_keyword(
     what: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> UsageError:
-    """Return the error about keyword arguments that a function does not take, with the closest legal ones.
+    """Return the error for unknown keyword arguments of a function, with the closest legal ones.
 
     Args:
         what: The function, as users write it.
         given: The unknown keywords.
         known: The legal keywords.
-        elsewhere: Keywords of other libraries, with the names used here.
+        elsewhere: Keywords of other libraries, with their names in agentflow.
 
     Example:
         >>> raise unknown_keyword("agent.call(...)", ["sesion"], ["session", "timeout"])

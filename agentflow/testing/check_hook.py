@@ -6,8 +6,8 @@ failing collaborators, and cancelled at many points. The findings are typed valu
 Rules:
 
 1. Everything runs in virtual time in separate event loops, so a hook that waits an hour is checked at once.
-2. A difference is reported only if it is reproducible. If a hook's results vary (a clock, random numbers), a note says so,
-   and the varying parts are not compared.
+2. A difference is reported only if it is reproducible. If a hook's results vary (a clock, random numbers), a note reports
+   this, and the varying parts are not compared.
 3. All random choices derive from the seed, which the report prints.
 """
 
@@ -84,7 +84,7 @@ def check_hook(
     """Check a hook, and report its flaws.
 
     Args:
-        hook: The hook's class, a function that creates one, or an instance. With an instance, all runs share its state.
+        hook: The hook's class, a function that creates a hook, or an instance, whose state all runs then share.
         deps: The `deps=` of the calls, if the hook needs them.
         raises: Exceptions that the hook raises by design; errors of agentflow need not be listed.
         runs: The number of concurrent runs of one instance.
@@ -230,7 +230,7 @@ class _HookCheck:
         )
 
     def _enough(self) -> bool:
-        """Whether to stop early, because a hook that blocks or hangs would do so in every run."""
+        """Whether to stop early: a hook that blocks or hangs would do so in every run."""
         if self.watchdog.blamed or "hang" in self.findings:
             self._note("stopped early: fix the blocking or hanging code first")
             return True
@@ -239,7 +239,7 @@ class _HookCheck:
     # ---- phases
 
     def _scenes(self) -> None:
-        """Play every scene on both paths, twice with the same hook, with probes around it for its errors and edits."""
+        """Play every scene on both paths, twice with the same hook, with probes that detect its errors and illegal edits."""
         for scene in SCENES.values():
             for path in PATHS:
                 if self._enough():
@@ -331,7 +331,7 @@ class _HookCheck:
             self._compare_paths(f"{scene.name}, order {n}", scene, hooks)
 
     def _cancelled(self) -> None:
-        """Cancel runs at events and in between; a run should end at once and not affect the next call."""
+        """Cancel runs at events and between them; a run should end immediately, and not affect the next call."""
         for name in _CUT:
             for path in PATHS:
                 for n in range(self.cuts):
@@ -347,8 +347,8 @@ class _HookCheck:
         moment = self.random.randint(0, 40) / 1000
         cancelled = False
         doing = "the run"
-        came: list[str] = []
-        watch_cancellations(hook, came.append)
+        behaviour: list[str] = []
+        watch_cancellations(hook, behaviour.append)
 
         async def cut() -> asyncio.Task[PlayResult]:
             nonlocal doing
@@ -380,10 +380,10 @@ class _HookCheck:
         if cancelled and not task.cancelled():
             error = task.exception()
             if error is None or comes_of_cancellation(error):
-                came.append(f"it raised {shown(error)}" if error is not None else "it ran to completion")
-        if cancelled and came:
+                behaviour.append(f"it raised {shown(error)}" if error is not None else "it ran to completion")
+        if cancelled and behaviour:
             self.findings.add(
-                "cancellation", "swallows the cancellation of its run", evidence=f"{came[0]} (in {where!r})"
+                "cancellation", "swallows the cancellation of its run", evidence=f"{behaviour[0]} (in {where!r})"
             )
 
     # ---- runs
@@ -497,6 +497,6 @@ class _Errors(ChangeListener):
             self.failed(event.error)
 
     def on_call(self, call: HookCall) -> None:
-        """Report errors without an event: failures while a failure or the end of the call is handled."""
+        """Report errors without an event, such as failures while another failure or the end of a call is handled."""
         if call.error is not None and isinstance(call.event, Error | CallEnded):
             self.failed(call.error, call.hook.name, type(call.event).__name__)

@@ -29,7 +29,7 @@ class IndexReport(ConformanceReport[IndexFlaw]):
 
 
 def check_index(index: Index | Callable[[], Index], *, patience: float = 10.0) -> IndexReport:
-    """Check an index, and report its flaws. It adds documents with sources of its own, and removes them.
+    """Check an index, and report its flaws. The check adds documents with its own sources, and removes them.
 
     Args:
         index: An empty index, or a function that opens one.

@@ -30,7 +30,7 @@ class MemoryReport(ConformanceReport[MemoryFlaw]):
 
 
 def check_memory(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float = 10.0) -> MemoryReport:
-    """Check a memory bank, and report its flaws. It uses users of its own, and deletes their memories.
+    """Check a memory bank, and report its flaws. The check uses its own users, and deletes their memories.
 
     Args:
         bank: The bank, or a function that opens it.

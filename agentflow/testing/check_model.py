@@ -4,9 +4,9 @@ The provider plays scenes, and the suite checks the model's output. The findings
 
 Rules:
 
-1. The author provides the playing of scenes; a scene that the provider cannot play is skipped, with a note.
+1. The author of the model provides the function that plays scenes; a scene that it cannot play is skipped, with a note.
 2. A check that depends on a failed check is skipped.
-3. It uses real time and real loops, since connections are real. No wait exceeds `patience`.
+3. Checks use real time and real loops, since connections are real. No wait exceeds `patience`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ModelFlaw: TypeAlias = Literal[
 """The kinds of flaws; `docs/testing-models.md` describes each one and its fix."""
 
 Play: TypeAlias = "Callable[[ModelScene], Model | StagedModel | AbstractContextManager[Model | StagedModel] | None]"
-"""Creates a model whose provider plays a scene, or returns None if it cannot play it."""
+"""Creates a model whose provider plays a scene, or returns None if this is not possible."""
 
 _OPTIONS: Mapping[str, Any] = {
     "temperature": 0.375,
@@ -102,7 +102,7 @@ async def check_model_async(play: Play, *, patience: float = 10.0) -> ModelRepor
 
 
 class _Trial:
-    """One check's view of a model and its scene."""
+    """The context of a check: the model and its scene."""
 
     def __init__(self, scene: ModelScene, staged: StagedModel, patience: float) -> None:
         self.scene = scene
@@ -110,7 +110,7 @@ class _Trial:
         self.promptly = patience / 3
 
     def request(self, options: ModelOptions | None = None) -> ModelRequest:
-        """Build a request that names the scene's content, so that an echoing model can play too."""
+        """Build a request that contains the scene's content, so that an echoing model can play the scene too."""
         tools = tuple(ToolSpec(call.name, "A tool.") for call in self.scene.calls)
         message = Msg.user(self.scene.text or "Please.")
         return ModelRequest([message], tools, options or ModelOptions(), self.model.name)
@@ -124,7 +124,7 @@ class _Trial:
             await close(chunks)
 
     async def reply(self, options: ModelOptions | None = None) -> Msg:
-        """Return the whole reply."""
+        """Return the complete reply."""
         async with self.stream(options) as chunks:
             return fold([chunk async for chunk in chunks])
 
@@ -231,8 +231,8 @@ async def _torn(trial: _Trial) -> None:
 async def _busy(trial: _Trial) -> None:
     """A busy provider's retry hint is reported."""
     error = await _failure(trial)
-    told = (error.retryable, error.retry_after)
-    trial.same("errors", told, (True, trial.scene.retry_after), "does not report retryable and retry_after")
+    hints = (error.retryable, error.retry_after)
+    trial.same("errors", hints, (True, trial.scene.retry_after), "does not report retryable and retry_after")
 
 
 async def _refused(trial: _Trial) -> None:
@@ -267,7 +267,7 @@ async def _closing(trial: _Trial) -> None:
 
 
 async def _cancellation(trial: _Trial) -> None:
-    """Cancelling the reader stops it at once, and releases the connection."""
+    """Cancelling the reader stops the stream immediately, and releases the connection."""
     begun = asyncio.Event()
 
     async def read() -> None:
@@ -358,7 +358,7 @@ _CHECKS = (
 
 
 class _Scenes(Suite[ModelFlaw]):
-    """All checks of one model."""
+    """All checks of a model."""
 
     def __init__(self, play: Play, patience: float) -> None:
         super().__init__(get_args(ModelFlaw), ModelError, patience)
@@ -395,11 +395,11 @@ class _Scenes(Suite[ModelFlaw]):
         return staged
 
     def _loops(self) -> None:
-        """Use one model in two event loops at once, each in a thread, and then in two more."""
+        """Use one model in two concurrent event loops, each in its own thread, and then in two others."""
         scene = SCENES["words"]
         missing = [kind for kind in ("chunks", "fold", "concurrency", "hang") if kind in self.findings]
         if missing:
-            self.leave_out("loops", f"mend {', '.join(missing)} first")
+            self.leave_out("loops", f"fix {', '.join(missing)} first")
             return
         with self.staged(scene) as staged:
             if staged is None:

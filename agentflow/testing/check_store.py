@@ -4,9 +4,9 @@ It tests everything that agentflow requires of a store. The findings are typed v
 
 Rules:
 
-1. It works in sessions of its own, with fresh ids, and touches no others. Still, use a separate store for it.
+1. Checks create their own sessions, with fresh ids, and do not touch others. Still, you should use a separate store.
 2. A check that depends on a failed check is skipped, with a note.
-3. It uses real time and real loops, since databases and threads are real. No wait exceeds `patience`.
+3. Checks use real time and real loops, since databases and threads are real. No wait exceeds `patience`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def check_store(
     """Check a store, and report its flaws.
 
     Args:
-        store: A function that opens the store. Called again, it should open the same data, as another process would. Or an
-            instance; then only one is opened.
+        store: A function that opens the store; when called again, it should open the same data, as another process would.
+            Or an instance, in which case no second store is opened.
         broken: Opens a store that cannot work, for example because its server does not exist.
         patience: Seconds after which a check counts as hanging.
 
@@ -102,7 +102,7 @@ async def check_store_async(
 
 
 class _Trials(Suite[StoreFlaw]):
-    """All checks of one store."""
+    """All checks of a store."""
 
     def __init__(self, store: Store | Callable[[], Store], broken: Callable[[], Store] | None, patience: float) -> None:
         super().__init__(get_args(StoreFlaw), StoreError, patience)
@@ -150,7 +150,7 @@ class _Trials(Suite[StoreFlaw]):
             await store.close()
 
     def _loops(self) -> None:
-        """Use one store in two event loops at once, each in a thread, and then in another loop."""
+        """Use one store in two concurrent event loops, each in its own thread, and then in another loop."""
         trial, numbers = self.trial("loops"), range(8)
         s = trial.new_session()
 

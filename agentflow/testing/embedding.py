@@ -14,15 +14,15 @@ __all__ = ["TermEmbedder"]
 
 
 class TermEmbedder:
-    """An `Embedder` without a model: texts with the same terms are close. Synonyms make other terms the same.
+    """An `Embedder` without a model: texts with the same terms, or with synonyms, have close vectors.
 
     Args:
         size: The length of the vectors.
-        synonyms: Terms that count as another one, such as `{"vacation": "holiday"}`.
-        name: Its name.
+        synonyms: Terms that are replaced by another one, such as `{"vacation": "holiday"}`.
+        name: The name of the embedder.
 
     Attributes:
-        texts: The texts that it embedded.
+        texts: The embedded texts.
 
     Example:
         >>> made = await TermEmbedder(8, {"hi": "hello"}).embed(["Hello!", "hi"])
@@ -44,7 +44,7 @@ class TermEmbedder:
         )
 
     def vector(self, text: str) -> list[float]:
-        """Return the vector of a text: how often each term occurs, by its checksum."""
+        """Return the vector of a text: the number of occurrences of each term, at an index derived from its checksum."""
         vector = [0.0] * self._size
         for term in re.findall(r"\w+", text.lower()) or [text]:
             vector[zlib.crc32(self._synonyms.get(term, term).encode(errors="replace")) % self._size] += 1.0

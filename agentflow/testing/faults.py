@@ -13,7 +13,7 @@
 
 Rules:
 
-1. A fault has only its described effect; everything else is passed on to the wrapped object.
+1. A fault has only the described effect; everything else is passed on to the wrapped object.
 2. Nothing depends on chance or time: faults are counted, starting at 1.
 3. After a `Crash`, the objects that it wraps write nothing more. Continue with new objects, as a new process would.
 """
@@ -66,16 +66,16 @@ class ProcessDied(BaseException):
 class Crash:
     """Kills the process at one of its effects.
 
-    The wrapped objects have points before and after each effect, counted over all objects wrapped by one `Crash`. Without
-    `at=` the points are only recorded: run once without it, then once for each of `points`.
+    There are points before and after each effect, counted over all objects that one `Crash` wraps. Without `at=` the points
+    are only recorded: run once without it, then once for each of `points`.
 
     Args:
         at: The point at which the process dies; None means never.
         by: `"raise"`: raise `ProcessDied`, after which no wrapped object works; `"sigkill"`: kill the process with SIGKILL.
 
     Attributes:
-        points: The names of the points passed.
-        dead: Whether it has died.
+        points: The names of the points passed so far.
+        dead: Whether the process has died.
 
     Example:
         >>> crash = Crash()
@@ -94,10 +94,10 @@ class Crash:
         self.dead = False
 
     def point(self, name: str) -> None:
-        """Pass a point; for effects outside store, model and tool.
+        """Pass a point; to be called for effects outside store, model and tool.
 
         Raises:
-            ProcessDied: This is the point, or it was passed earlier.
+            ProcessDied: The process dies at this point, or died earlier.
         """
         if self.dead:
             raise ProcessDied(f"dead since {self.points[-1]!r}")
@@ -109,15 +109,15 @@ class Crash:
             raise ProcessDied(name)
 
     def store(self, store: SessionStore) -> SessionStore:
-        """Wrap a store, with a point before and after each commit."""
+        """Wrap a store, with points before and after each commit."""
         return _DyingStore(store, self)
 
     def model(self, model: Model) -> Model:
-        """Wrap a model, with a point before each call, after the first chunk, and after the last."""
+        """Wrap a model, with points before each call, after the first chunk, and after the last."""
         return _DyingModel(model, self)
 
     def tool(self, tool: AnyTool) -> AnyTool:
-        """Wrap a tool, with a point before and after each run of its function."""
+        """Wrap a tool, with points before and after each run of its function."""
         same = tool.renamed(tool.name)
         call = cast("Callable[..., Any]", tool.__dict__["_call"])
 
@@ -151,14 +151,14 @@ class _DyingStore(StoreWrapper):
     ) -> Awaitable[None] | None:
         what = ", ".join(type(fact).__name__ for fact in facts)
         self._crash.point(f"before commit {what}")
-        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
-        if kept is not None:
-            return self._committed(kept, what)
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
+        if commit is not None:
+            return self._committed(commit, what)
         self._crash.point(f"after commit {what}")
         return None
 
-    async def _committed(self, kept: Awaitable[None], what: str) -> None:
-        await kept
+    async def _committed(self, commit: Awaitable[None], what: str) -> None:
+        await commit
         self._crash.point(f"after commit {what}")
 
 
@@ -198,12 +198,12 @@ class _FailingStore(StoreWrapper):
         self._appends += 1
         if self._appends < self._first or (self._last is not None and self._appends > self._last):
             return self.inner.append(session_id, facts, expected=expected, claim=claim)
-        kept = self.inner.append(session_id, facts, expected=expected, claim=claim) if self._written else None
-        return self._failed(kept)
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim) if self._written else None
+        return self._failed(commit)
 
-    async def _failed(self, kept: Awaitable[None] | None) -> None:
-        if kept is not None:
-            await kept
+    async def _failed(self, commit: Awaitable[None] | None) -> None:
+        if commit is not None:
+            await commit
         raise StoreError(self._message)
 
 
@@ -245,13 +245,13 @@ class _SlowStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None]:
-        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)  # in the order of the calls
-        return self._late(kept)
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)  # in the order of the calls
+        return self._late(commit)
 
-    async def _late(self, kept: Awaitable[None] | None) -> None:
+    async def _late(self, commit: Awaitable[None] | None) -> None:
         await self._clock.sleep(self._seconds)
-        if kept is not None:
-            await kept
+        if commit is not None:
+            await commit
 
 
 def slow(store: SessionStore, seconds: float, *, clock: Clock | None = None) -> SessionStore:
@@ -273,18 +273,18 @@ class _TwiceStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None] | None:
-        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
         again = self.inner.append(session_id, facts, expected=expected, claim=claim)
-        return kept if again is None else self._both(kept, again)
+        return commit if again is None else self._both(commit, again)
 
-    async def _both(self, kept: Awaitable[None] | None, again: Awaitable[None]) -> None:
-        if kept is not None:
-            await kept
+    async def _both(self, commit: Awaitable[None] | None, again: Awaitable[None]) -> None:
+        if commit is not None:
+            await commit
         await again
 
 
 def delivered_twice(store: SessionStore) -> SessionStore:
-    """Wrap a store so that every write is delivered twice, as by a sender that missed the first answer.
+    """Wrap a store so that every write is delivered twice, as by a sender that did not receive the first answer.
 
     Example:
         >>> store = MemoryStore()
@@ -344,13 +344,13 @@ class _MeetingStore(StoreWrapper):
 
     async def _first(self, session_id: str, facts: Sequence[Fact], expected: int | None, claim: Claim | None) -> None:
         await self._meeting.arrive()
-        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
-        if kept is not None:
-            await kept
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
+        if commit is not None:
+            await commit
 
 
 async def at_once(*works: Awaitable[T]) -> list[T | BaseException]:
-    """Run several awaitables at once, such as the same call twice; a failure is returned as its exception.
+    """Run several awaitables concurrently, such as the same call twice; a failure is returned as an exception.
 
     Example:
         >>> replies = await at_once(*[agent.call("Hi", session="s") for _ in range(2)])
@@ -400,7 +400,7 @@ class _CutModel:
                 yield chunk
                 count += 1
         raise ModelError(
-            f"The connection to {self.name!r} was cut after {count} chunks.", retryable=True, model=self.name
+            f"The connection to {self.name!r} broke after {count} chunks.", retryable=True, model=self.name
         )
 
 
@@ -409,20 +409,20 @@ def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Mo
 
     Args:
         model: The model.
-        after: The number of chunks before that.
-        times: The number of calls affected, starting with the first; None means all.
+        after: The number of chunks before the connection breaks.
+        times: The number of affected calls, starting with the first; None means all.
 
     Example:
         >>> model = cut_connection(ScriptedModel([["Hel", "lo."]]), after=1)
         >>> await Agent("a", model).call("Hi")
         Traceback (most recent call last):
-        agentflow.errors.ModelError: The connection to 'scripted' was cut after 1 chunks.
+        agentflow.errors.ModelError: The connection to 'scripted' broke after 1 chunks.
     """
     return _CutModel(model, after, times)
 
 
 class JumpingClock:
-    """A clock that can be set: `now` jumps, `monotonic` and `sleep` do not.
+    """A clock that can be set, which affects `now`, but not `monotonic` and `sleep`.
 
     Args:
         clock: The underlying clock; the system's by default.
@@ -440,7 +440,7 @@ class JumpingClock:
         self._offset = 0.0
 
     def jump(self, seconds: float) -> None:
-        """Set the clock forward or back."""
+        """Set the clock forward, or back if `seconds` is negative."""
         self._offset += seconds
 
     def now(self) -> float:

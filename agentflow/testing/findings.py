@@ -16,7 +16,7 @@ class Finding(Generic[Kind]):
 
     Attributes:
         kind: The kind of flaw.
-        message: The behaviour, in a sentence.
+        message: The wrong behaviour.
         event: For a hook, the event; empty if no single event is involved.
         evidence: The observation: values, positions in the source, the scene.
         count: The number of runs with this finding.
@@ -117,12 +117,12 @@ class Findings(Generic[Kind]):
         key = kind, event, message
         before = self._found.get(key)
         count = 1 if before is None else before.count + 1
-        kept = evidence if before is None else before.evidence
-        self._found[key] = Finding(kind, message, event, kept, count)
+        first = evidence if before is None else before.evidence
+        self._found[key] = Finding(kind, message, event, first, count)
 
     def __contains__(self, kind: object) -> bool:
         return any(finding.kind == kind for finding in self._found.values())
 
     def sorted(self) -> tuple[Finding[Kind], ...]:
-        """Return all findings by kind, then in order of appearance."""
+        """Return all findings, sorted by kind and then in order of appearance."""
         return tuple(sorted(self._found.values(), key=lambda finding: self._order[finding.kind]))

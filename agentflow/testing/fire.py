@@ -1,4 +1,4 @@
-"""Unit tests of hooks: fire one event at a hook, and check the event and the verdict."""
+"""Test a hook with a single event: fire it, and check the resulting event and verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FireResult(NamedTuple, Generic[E]):
 
     Attributes:
         event: The sealed event, after the hooks.
-        verdict: Their verdict; None if the event continues.
+        verdict: The verdict of the hooks, if any.
     """
 
     event: E
@@ -41,9 +41,9 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     """Pass an event through hooks, as a call would.
 
     Args:
-        hook: The hook, or any other value for an agent's `hooks=`; hook options (`tools`, `guard`, `timeout` …) apply.
-        event: The event; it is not changed.
-        context: The `event.context` for hooks; a new one if the event has none.
+        hook: The hook, or any other value for an agent's `hooks=`; the options of hooks (`tools`, `guard`, `timeout` …) apply.
+        event: The event, which is not changed.
+        context: The `event.context` for hooks; by default that of the event, or a new one.
 
     Returns:
         The event after the hooks, and the verdict.
@@ -77,7 +77,7 @@ def run_context(
     deps: object = None,
     history: Iterable[Msg] = (),
 ) -> RunContext:
-    """Create the context of an inactive call, for events that are built by hand.
+    """Create a context without an active call, for events that are built by hand.
 
     Args:
         agent: The agent; by default, one with a model that replies "ok" to `context.complete`.

@@ -1,4 +1,4 @@
-"""The scenes of `check_model`: vendor-neutral descriptions of a provider's behaviour."""
+"""The scenes of `check_model`: vendor-neutral descriptions of how a provider behaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ the request as invalid."""
 
 
 class SceneCall(NamedTuple):
-    """A tool call of a reply: its id (empty if the provider has none), the tool's name, the arguments as text."""
+    """A tool call of a reply: its id (empty if the provider sends none), the tool's name, and the arguments as text."""
 
     id: str
     name: str
@@ -57,7 +57,7 @@ class StagedModel(NamedTuple):
     """A model with a provider that plays a scene.
 
     Attributes:
-        model: The model. It should not retry, because a retry looks like a slow reply.
+        model: The model, which should not retry: a retry looks like a slow reply.
         open_connections: Returns the number of open connections to the provider; None if unknown.
         sent: Returns the last request to the provider, as data; None if unknown.
     """

@@ -1,4 +1,5 @@
-"""The pytest fixture `check_hook`, available if agentflow is installed, and `evaluation`, which creates a test for each case.
+"""The pytest fixture `check_hook`, which is available if agentflow is installed, and `evaluation`, which creates a test for
+each case.
 
 def test_my_hook_is_well_behaved(check_hook):
     check_hook(MyHook)
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the option."""
+    """Read the option `--update-runs`."""
     if config.getoption("--update-runs"):
         os.environ["AGENTFLOW_UPDATE_RUNS"] = "1"
 
@@ -68,7 +69,7 @@ def check_hook() -> HookCheck:
 def evaluation(
     agent: Agent[Any] | Callable[[], Agent[Any]], cases: Iterable[Case | str], checks: Iterable[Check] = ()
 ) -> Callable[..., None]:
-    """Create a test function with a test for each case. Assign it to a name that starts with `test`.
+    """Create a parametrized test with a test for each case; assign it to a name that starts with `test`.
 
     Args:
         agent: The agent, or a function that creates one for each case.

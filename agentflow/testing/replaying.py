@@ -33,7 +33,7 @@ def assert_replays(
     Args:
         path: The run log.
         agent: The agent, or a function that creates it.
-        update: Whether to show the difference and then update the file to the current behaviour; None: only with
+        update: Whether to show the difference and update the file to the current behaviour; by default, only with
             `pytest --update-runs`.
         options: The options of `Replay.arun`.
 
@@ -41,7 +41,7 @@ def assert_replays(
         The result of the replay.
 
     Raises:
-        RunChangedError: There is a difference; the message has its position, the recorded value and the current one.
+        RunChangedError: There is a difference; the message has its position, and the recorded and the current value.
 
     Example:
         >>> def test_the_guard_still_holds():

@@ -1,4 +1,4 @@
-"""`ScriptedModel`: a model that returns a test's replies, chunk by chunk."""
+"""`ScriptedModel`: a model that returns the replies of a script, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ Line: TypeAlias = (
 
 
 class ScriptedModel:
-    """Returns the nth line of a script as the nth reply.
+    """A model that returns the nth line of a script as its nth reply.
 
     Args:
-        script: The replies. A list is one reply in chunks: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it is a
-            call, an
-            exception is raised at its position, and an awaitable (from a function without arguments) is awaited there. A
-            function of the request (not in a list) answers every request.
+        script: The replies. A list is one reply in chunks: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it is a call;
+            an exception is raised at its position, and an awaitable (from a function without arguments) is awaited there.
+            Instead of a list of replies, a function of the request may answer every request.
         name: The model's name.
 
     Attributes:
@@ -105,10 +104,10 @@ class ScriptedModel:
         return line(request) if callable(line) and not isinstance(line, Msg) else line
 
     def assert_done(self) -> None:
-        """Fail if the script has replies left.
+        """Fail if some replies of the script were not used.
 
         Raises:
-            ScriptError: There are replies left.
+            ScriptError: There are unused replies.
         """
         left = len(self._lines) - self._next
         if left:

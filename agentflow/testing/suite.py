@@ -1,4 +1,4 @@
-"""The common base of the suites for stores and models: dependent checks, time limits, and notes."""
+"""The common base of the conformance suites: dependent checks, time limits, and notes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def expect_equal(kind: str, message: str, found: object, wanted: object) -> None
     """Report a flaw unless the values are equal.
 
     Raises:
-        FlawFound: They differ.
+        FlawFound: The values differ.
     """
     if found != wanted:
         raise FlawFound(kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
@@ -40,11 +40,11 @@ class CheckSkipped(Exception):  # noqa: N818 - likewise
 
 
 class Suite(Generic[Kind]):
-    """The checks of one store or model.
+    """The checks of one object.
 
     Args:
         kinds: The kinds of findings, in the order of the report.
-        due: The error that the object may raise if it cannot do something.
+        due: The class of errors that the object may raise.
         patience: Seconds after which a check counts as hanging.
     """
 
@@ -74,10 +74,10 @@ class Suite(Generic[Kind]):
     def run(
         self, runner: asyncio.Runner, kind: Kind, check: Callable[[], Awaitable[None]], needs: tuple[Kind, ...] = ()
     ) -> None:
-        """Run one check, unless it depends on a failed one."""
+        """Run a check, unless it depends on a failed one."""
         missing = [need for need in needs if need in self.findings]
         if missing:
-            self.leave_out(kind, f"mend {', '.join(missing)} first")
+            self.leave_out(kind, f"fix {', '.join(missing)} first")
             return
         try:
             runner.run(self.patiently(check()))
@@ -89,7 +89,7 @@ class Suite(Generic[Kind]):
         self._checks[kind] = None
 
     def add(self, kind: Kind, error: Exception) -> None:
-        """Turn the exception of a check into a finding."""
+        """Record the exception of a check as a finding."""
         self._checks[kind] = None
         if isinstance(error, FlawFound):
             self.findings.add(self._kinds[error.kind], error.message, evidence=error.evidence)
@@ -116,7 +116,7 @@ class Suite(Generic[Kind]):
 
 
 def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list[Exception]:
-    """Run each coroutine in an event loop and thread of its own, at once; return their exceptions."""
+    """Run the coroutines concurrently, each in its own event loop and thread, and return their exceptions."""
     failed: list[Exception] = []
 
     def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -134,7 +134,7 @@ def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list
 
 
 def no_loop_here(name: str) -> None:
-    """Refuse to start event loops if one runs in this thread.
+    """Check that no event loop runs in this thread.
 
     Raises:
         UsageError: An event loop is running.

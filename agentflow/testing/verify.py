@@ -1,9 +1,9 @@
-"""Step-by-step tests of a Mono, a Flux or any observable: expectations in the order of the signals.
+"""Test a Mono, a Flux or any observable step by step: expectations in the order of the signals.
 
 Rules:
 
-1. The verifier is the reader: it pulls one item for each expectation and no more, so it never hides missing back-pressure.
-   `then()` runs code in between.
+1. The verifier is the reader: it pulls only one item for each expectation, so it never hides missing back-pressure.
+   `then()` runs code between two signals.
 2. A failed expectation reports the expected and the received signal, and all earlier signals.
 3. The run is always closed before the result is reported.
 """
@@ -31,7 +31,7 @@ _COMPLETE = "complete"
 
 
 class _Run(Generic[T]):
-    """One run under test: pulls on demand and records every signal."""
+    """A run under test, which pulls on demand and records every signal."""
 
     def __init__(self, source: Flux[T]) -> None:
         self.stream: AsyncIterator[T] = aiter(source)
@@ -49,7 +49,7 @@ class _Run(Generic[T]):
         if self.ended:
             return None
         if seconds is None and self._pending is None:
-            return await self._pull()  # in the verifier's own task, like an ordinary reader
+            return await self._pull()  # in the verifier's task, like an ordinary reader
         task = self._pending or asyncio.ensure_future(self._pull())
         self._pending = task
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -91,7 +91,7 @@ Step = Callable[["_Run[Any]", int], Awaitable[None]]
 
 
 class Verifier(Generic[T_co]):
-    """A list of expectations about one run; created by `verify`, started by awaiting it."""
+    """A list of expectations about one run; created by `verify`, and started by awaiting it."""
 
     def __init__(self, source: Flux[T_co]) -> None:
         self._source = source
@@ -145,7 +145,7 @@ class Verifier(Generic[T_co]):
 
         Args:
             kind: The class of the error.
-            match: A regular expression to search for in its text.
+            match: A regular expression to search for in the error's text.
             same: The expected error object itself.
         """
         expected = f"error {kind.__name__}" + (f" matching {match!r}" if match else "")
@@ -172,7 +172,7 @@ class Verifier(Generic[T_co]):
         return self._add(step)
 
     def then_wait(self, seconds: float) -> Verifier[T_co]:
-        """Let time pass without requesting an item, like a slow reader."""
+        """Wait without requesting an item, like a slow reader."""
         return self.then(lambda: asyncio.sleep(seconds))
 
     def then_request(self, count: int) -> Verifier[T_co]:
@@ -185,7 +185,7 @@ class Verifier(Generic[T_co]):
         return self._add(step)
 
     def then_cancel(self) -> Verifier[T_co]:
-        """Stop reading: the run is closed, and its cleanup awaited."""
+        """Stop reading: close the run, and await its cleanup."""
 
         async def step(run: _Run[Any], number: int) -> None:
             await run.close()
@@ -216,7 +216,7 @@ class Verifier(Generic[T_co]):
         return self.run().__await__()
 
     def run_virtual(self) -> None:
-        """Run in virtual time, from synchronous code: delays in the source take no real time."""
+        """Run the verification in virtual time, from synchronous code: delays of the source take no real time."""
         run_virtual(self.run())
 
     def _item(self, expected: str, fits: Callable[[Any], object]) -> Verifier[T_co]:
@@ -249,7 +249,7 @@ def verify(source: Observable[T]) -> Verifier[T]:
 
 
 class Probe(Generic[T]):
-    """A source that records its use: `subscriptions`, `pulled`, `closed`, `cancelled`.
+    """A source that records how it is used: `subscriptions`, `pulled`, `closed`, `cancelled`.
 
     Args:
         values: The values of each run.

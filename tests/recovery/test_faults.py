@@ -226,7 +226,7 @@ async def test_a_connection_that_is_cut() -> None:
     """The first calls are disconnected after so many chunks, with a retryable error; the model's stream is closed."""
     model = ScriptedModel([["a", "b", "c"], ["d", "e"]])
     agent = Agent("a", cut_connection(model, after=2), default_hooks=())
-    with pytest.raises(ModelError, match="was cut after 2 chunks") as caught:
+    with pytest.raises(ModelError, match="broke after 2 chunks") as caught:
         await agent.call("go", session="s")
     assert (caught.value.retryable, model.open_streams) == (True, 0)
     assert (await agent.call("again", session="s")).text == "de"

@@ -113,7 +113,7 @@ def test_the_report_says_what_was_seen_and_what_was_left_out() -> None:
     assert lines[1] == "  order: does not return the appended facts, oldest first"
     assert lines[2].startswith("      found:  [CallClosed(run_id='run_3'")
     assert lines[4].startswith("  note: not checked: aliasing, facts, version, duplicate")
-    assert lines[4].endswith("(mend order first)")
+    assert lines[4].endswith("(fix order first)")
     with pytest.raises(FindingsError) as failed:
         report.assert_clean()
     assert (str(failed.value), failed.value.report) == (str(report), report)

@@ -1,4 +1,4 @@
-"""Evaluation: cases in parallel, checks and judges, repeats with statistics, and comparison with a baseline."""
+"""Evaluation: run cases in parallel, with checks and judges, repeats and statistics, and compare with a baseline."""
 
 from agentflow.plugins.evaluation import Case, Check, Contains, Grade, Judge, Matches, StaysWithin, Trial, UsesTools
 from agentflow.testing.evaluation.comparing import Baseline, Comparison, compare, read_baseline

@@ -1,9 +1,9 @@
-"""`compare`: an evaluation against a baseline, the saved results of an earlier one.
+"""`compare`: compare an evaluation with a baseline, the saved results of an earlier one.
 
 Rules:
 
-1. A case is worse if its pass rate is lower by more than the tolerance. A score is worse if the difference of the cases'
-   means is below zero with 95 % confidence.
+1. A case is worse if its pass rate is lower by more than the tolerance. A score is worse if the difference between the
+   cases' means is below zero with 95 % confidence.
 2. A case that cannot be compared fails the comparison: it is missing now, its input or expected output has changed, or
    one of its checks failed with an error.
 3. A new case is listed, and does not fail the comparison.
@@ -65,9 +65,9 @@ class Change:
 
     Attributes:
         name: The case.
-        status: How it has changed.
-        before: Its earlier pass rate; None if it is new.
-        now: Its pass rate; None if it is missing.
+        status: How the case has changed.
+        before: The earlier pass rate; None for a new case.
+        now: The current pass rate; None for a missing case.
     """
 
     name: str
@@ -78,14 +78,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An evaluation against a baseline; `print(comparison)` shows a table.
+    """The comparison of an evaluation with a baseline; `print(comparison)` shows a table.
 
     Attributes:
         changes: The cases.
-        scores: Of each score, the mean difference over the cases.
+        scores: The mean difference of each score over the cases.
         rate: The mean difference of the pass rates.
         errors: The cases with checks that failed with an error.
-        cost: The costs of all trials, before and now, in dollars, each for one repeat; None if unknown.
+        cost: The cost of one repeat of all cases, before and now, in dollars; None if unknown.
     """
 
     changes: tuple[Change, ...]
@@ -145,7 +145,7 @@ def read_baseline(path: str | Path) -> Baseline:
     """Read the results that `report.save(path)` wrote.
 
     Raises:
-        UsageError: The file cannot be read, or has no results of an evaluation.
+        UsageError: The file cannot be read, or does not contain results of an evaluation.
     """
     try:
         data = Path(path).read_bytes()
@@ -165,13 +165,13 @@ def compare(report: Evaluation, baseline: Baseline | str | Path, *, tolerance: f
     Args:
         report: The evaluation.
         baseline: The earlier results, or their file.
-        tolerance: How much lower a case's pass rate can be, such as 0.2 for one of five repeats.
+        tolerance: By how much a case's pass rate may be lower, such as 0.2 for one of five repeats.
 
     Returns:
         The comparison; `comparison.problems` is empty if nothing is worse.
 
     Raises:
-        UsageError: The baseline is of another dataset or has no case in common, or the file has no results.
+        UsageError: The baseline is of another dataset, has no case in common, or is invalid.
     """
     known = baseline if isinstance(baseline, Baseline) else read_baseline(baseline)
     if not 0 <= tolerance < 1:

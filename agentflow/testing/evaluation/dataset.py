@@ -2,10 +2,11 @@
 
 Rules of the file:
 
-1. It is data: it names checks, but no code is imported. Checks of your own are passed to `Dataset.read`, and named in the file.
-2. Unknown keys, values of a wrong type, keys and names that occur twice are errors with their line. A text is not turned into
-   another type: `no` is the text "no", and a date is a text.
-3. Aliases are refused, and the size and depth are limited, so that a small file cannot become large.
+1. It contains only data: it names checks, but no code is imported. Your own checks are passed to `Dataset.read`, and named in
+   the file.
+2. Unknown keys, values of a wrong type, and repeated keys and names are errors that name the line. Text is not converted to
+   other types: `no` is the text "no", and a date is a text.
+3. Aliases are refused, and size and depth are limited, so that a small file cannot expand to a large one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of `evaluate` that a dataset passes on."""
+    """The options that a dataset passes on to `evaluate`."""
 
     at_once: int
     repeats: int
@@ -124,7 +125,7 @@ class Dataset:
         checks: Checks of every case.
         task: The agent or function to evaluate.
         repeats: How often each case is run.
-        known: The checks that its file can name, for the schema.
+        known: The checks that a file can name, for the schema.
 
     Raises:
         UsageError: There are no cases, or two have the same name.
@@ -160,7 +161,7 @@ class Dataset:
             path: The file.
             task: The agent or function to evaluate.
             checks: Checks that the file can name.
-            judge: The model of judges for which the file names none.
+            judge: The model for judges without a model in the file.
 
         Raises:
             UsageError: The file cannot be read, or is invalid; the message names the line.
@@ -171,11 +172,11 @@ class Dataset:
         cases: list[Case] = []
         for n, entry in enumerate(found.cases):
             place = ("cases", n)
-            given = file.data["cases"][n]
+            raw_case = file.data["cases"][n]
             if entry.name and any(case.name == entry.name for case in cases):
                 raise file.error((*place, "name"), f"another case is named {entry.name!r:.80}. Names must be unique.")
             case = Case(entry.input, name=entry.name, checks=made.of((*place, "checks"), entry.checks))
-            cases.append(Case(case.input, entry.expected, case.name, case.checks) if "expected" in given else case)
+            cases.append(Case(case.input, entry.expected, case.name, case.checks) if "expected" in raw_case else case)
         if not cases:
             raise file.error(("cases",), "there are no cases.")
         if found.repeats < 1:
@@ -184,7 +185,7 @@ class Dataset:
 
     @staticmethod
     def schema(checks: Iterable[Check] = ()) -> dict[str, Any]:
-        """Return the JSON schema of the files, for the completion of editors.
+        """Return the JSON schema of the files, for completion in editors.
 
         Args:
             checks: Checks that the files can name.
@@ -220,7 +221,7 @@ class Dataset:
         Path(path).write_text(json.dumps(cls.schema(checks), indent=2) + "\n", "utf-8")
 
     async def evaluate(self, task: Task | None = None, **options: Unpack[RunOptions]) -> Evaluation:
-        """Run the cases, as `evaluate` does.
+        """Run the cases with `evaluate`.
 
         Args:
             task: The agent or function to evaluate instead of the dataset's own.
@@ -238,7 +239,7 @@ class Dataset:
 
 
 class _CheckFactory:
-    """Makes the checks of a file."""
+    """Creates the checks of a file."""
 
     def __init__(self, file: _YamlFile, known: Mapping[str, Check], judge: str | Model | None) -> None:
         self._file = file
@@ -285,7 +286,7 @@ class _YamlFile:
         path: The file.
 
     Raises:
-        UsageError: It cannot be read, is too large, or is not the YAML that a dataset can contain.
+        UsageError: The file cannot be read, is too large, or contains YAML that is not supported.
     """
 
     def __init__(self, path: Path) -> None:
@@ -311,7 +312,7 @@ class _YamlFile:
             raise self._at(0 if mark is None else mark.line, f"it is not YAML: {problem}.") from error
 
     def _scan(self, text: str, library: Any) -> None:
-        """Refuse aliases and deep nesting before anything is built of them."""
+        """Refuse aliases and deep nesting, before any value is built."""
         depth = 0
         for token in library.scan(text):
             name = type(token).__name__
@@ -342,7 +343,7 @@ class _YamlFile:
         return made
 
     def _scalar(self, node: Any) -> Any:
-        """Return a scalar as JSON has it; an unquoted text that JSON does not know is a text."""
+        """Return a scalar as a JSON value; unquoted text that is not valid JSON is a text."""
         text, kind = str(node.value), str(node.tag).removeprefix("tag:yaml.org,2002:")
         if kind not in ("null", "bool", "int", "float", "str", "timestamp", "value", "merge"):
             raise self._at(node.start_mark.line, f"the tag {node.tag!r:.80} is not supported.")

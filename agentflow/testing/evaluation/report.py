@@ -25,7 +25,7 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["FORM", "CaseResult", "Evaluation", "as_text", "estimate_text"]
 
 FORM: Final = "agentflow.evaluation"
-"""Marks the files of results; they are the baselines of later evaluations."""
+"""Marks files of results, which are the baselines of later evaluations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,13 @@ class Evaluation:
 
     @property
     def rate(self) -> Estimate:
-        """The mean pass rate of the cases; its interval is about other cases of the same kind."""
+        """The mean pass rate of the cases, with a confidence interval for other cases of the same kind."""
         rates = [case.rate.mean for case in self.cases]
         return rate_of(sum(rates) / len(rates), len(rates))
 
     @property
     def scores(self) -> dict[str, Estimate]:
-        """The mean of each score, over the means of the cases."""
+        """The mean of each score over the means of the cases."""
         found: dict[str, list[float]] = {}
         for case in self.cases:
             for name, score in case.scores.items():
@@ -120,7 +120,7 @@ class Evaluation:
 
     @property
     def usage(self) -> Usage:
-        """The usage of all calls, including retried ones and the judges'."""
+        """The usage of all calls, including retried calls and those of judges."""
         return Usage.total(part for trial in self.trials for part in (trial.usage, trial.judging, trial.retried))
 
     def assert_passed(self) -> None:
@@ -191,7 +191,7 @@ class Evaluation:
         return ElementTree.tostring(suite, "unicode", xml_declaration=True)
 
     def save(self, path: str | Path) -> None:
-        """Write the report, as JUnit XML if the name ends in `.xml`, else as JSON, which `compare` reads as a baseline.
+        """Write the report as JUnit XML (`.xml`), or else as JSON, which `compare` reads as a baseline.
 
         Raises:
             OSError: The file cannot be written.
@@ -233,7 +233,7 @@ def as_text(table: ConsoleRenderable | RichCast) -> str:
 
 
 def _row(case: CaseResult, repeated: bool, graded: bool) -> list[Text]:
-    """Return a row of the table; its answer is that of the first trial that failed."""
+    """Return a row of the table, with the answer of the first trial that failed."""
     trials, count = case.trials, len(case.trials)
     one = next((trial for trial in trials if not trial.passed), trials[0])
     mark = Text("✓", "green") if case.passed == count else Text("✗", "red")

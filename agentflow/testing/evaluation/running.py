@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Each trial of an agent is a call in a session of its own. A failed call is a failed trial, with its error; others continue.
-2. Only failed calls and failed checks are retried, if their errors could pass. A wrong answer is never retried.
+1. Each trial of an agent is a call in its own session. A failed call is a failed trial, with its error; others continue.
+2. Only failed calls and failed checks are retried, if their errors may be temporary. A wrong answer is never retried.
 3. Trials share the state of the agent's hooks and tools, unless a function creates an agent for each trial.
 """
 
@@ -37,7 +37,7 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["Task", "evaluate", "named_cases"]
 
 Task: TypeAlias = "Agent[Any] | Callable[[], Agent[Any]] | Callable[[Any], Any]"
-"""What is evaluated: an agent, a function without parameters that creates one for each trial, or a function of the input."""
+"""The object to evaluate: an agent, a function without parameters that creates one for each trial, or one of the input."""
 
 _seen: ContextVar[list[HookEvent] | None] = ContextVar("agentflow_evaluated_events", default=None)
 
@@ -82,9 +82,9 @@ async def evaluate(
         checks: Checks of every case.
         at_once: The number of concurrent calls.
         repeats: How often each case is run.
-        retries: How often a failed call or check is tried again, if its error could pass; or the policy.
+        retries: How often a failed call or check is retried, if its error may be temporary; or the policy.
         timeout: The time limit of a call, in seconds.
-        progress: Whether to draw a progress bar on standard error; by default, if that is a terminal.
+        progress: Whether to draw a progress bar on standard error; by default, only if it is a terminal.
 
     Returns:
         The report: `print(report)`, `report.assert_passed()`, `report.save("report.xml")`.
@@ -99,13 +99,13 @@ async def evaluate(
         >>> [trial.passed for trial in report.trials]
         [True]
     """
-    given = named_cases(cases)
+    all_cases = named_cases(cases)
     for name, number, least in (("at_once", at_once, 1), ("repeats", repeats, 1)):
         if number < least:
             raise UsageError(f"evaluate: {name}={number}; it must be at least {least}.")
     every = tuple(checks)
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(who="evaluate", attempts=retries + 1)
-    trials = [(case, number) for case in given for number in range(1, repeats + 1)]
+    trials = [(case, number) for case in all_cases for number in range(1, repeats + 1)]
     slots = asyncio.Semaphore(at_once)
     bar = _bar() if (sys.stderr.isatty() if progress is None else progress) else None
     shown = None if bar is None else bar.add_task("trials", total=len(trials), failed="")
@@ -145,10 +145,10 @@ def named_cases(cases: Iterable[Case | str]) -> list[Case]:
     Raises:
         UsageError: There are none, or two have the same name.
     """
-    given = [Case(case) if isinstance(case, str) else case for case in cases]
-    if not given:
+    all_cases = [Case(case) if isinstance(case, str) else case for case in cases]
+    if not all_cases:
         raise UsageError("evaluate: there are no cases. Pass a list of Case(input, expected).")
-    named = [case if case.name else replace(case, name=str(number)) for number, case in enumerate(given, 1)]
+    named = [case if case.name else replace(case, name=str(number)) for number, case in enumerate(all_cases, 1)]
     names = [case.name for case in named]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -157,7 +157,7 @@ def named_cases(cases: Iterable[Case | str]) -> list[Case]:
 
 
 def _takes_input(function: Callable[..., Any]) -> bool:
-    """Return whether a function requires an argument: the input."""
+    """Return whether a function requires an argument, which is the input."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # a builtin without a signature, such as `int`

@@ -1,6 +1,6 @@
 """Means and rates with confidence intervals (95 %).
 
-The unit is the case: repeats of a case are not independent, so they make its mean more exact, but do not count as more cases.
+The unit is the case: repeats of a case make its mean more exact, but are not independent, so they do not count as more cases.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _T: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.
 
 
 class Estimate(NamedTuple):
-    """A mean and its 95 % confidence interval, which is unknown (None) if there is one value.
+    """A mean and its 95 % confidence interval, which is unknown (None) if there is only one value.
 
     Attributes:
         mean: The mean.
-        low: The lower end.
-        high: The upper end.
+        low: The lower bound.
+        high: The upper bound.
     """
 
     mean: float

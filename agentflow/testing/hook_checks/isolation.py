@@ -1,4 +1,4 @@
-"""Runs a coroutine in a fresh loop in virtual time, and records leaked tasks, generators and exceptions."""
+"""Run a coroutine in a new loop in virtual time, and record leaked tasks, generators and exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CheckClock", "CheckLoop", "WatchedResult", "run_watched"]
 
 T = TypeVar("T")
 _SETTLING = 25
-"""Loop turns allowed for a task after its run has ended."""
+"""The number of loop turns in which a task must end after its run."""
 
 
 class CheckLoop(VirtualClockLoop):
@@ -36,7 +36,7 @@ class CheckLoop(VirtualClockLoop):
 
 
 class CheckClock:
-    """The loop's virtual time in whole milliseconds, so that sums of waits do not depend on other waits."""
+    """The loop's virtual time in whole milliseconds, so that rounding errors do not depend on other waits."""
 
     def now(self) -> float:
         """Return the seconds since a fixed epoch."""
@@ -58,8 +58,8 @@ class WatchedResult(Generic[T]):
     Attributes:
         value: The returned value; None if it failed or hung.
         error: The exception, if any.
-        hung: The position at which it hung; empty if it ended.
-        tasks: Tasks that outlived it, with their positions.
+        hung: The position at which the coroutine hung; empty if it ended.
+        tasks: The tasks that outlived it, with their positions.
         generators: Async generators that were started and not closed.
         lost: Exceptions that were never retrieved.
     """
@@ -124,7 +124,7 @@ class _Generators:
         sys.set_asyncgen_hooks(first, last)
 
     def remove(self) -> None:
-        """End."""
+        """Restore the previous hooks."""
         sys.set_asyncgen_hooks(*self._before)
 
     def unclosed(self) -> list[str]:
@@ -139,7 +139,7 @@ def _generator(generator: AsyncGeneratorType[Any, Any]) -> str:
 
 
 def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> WatchedResult[T]:
-    """Run a coroutine to its end, or until the watchdog stops it.
+    """Run a coroutine until it ends, or the watchdog stops it.
 
     Args:
         work: Creates the coroutine.

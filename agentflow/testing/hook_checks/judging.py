@@ -1,4 +1,4 @@
-"""Classify an exception of a hook: a flaw of the hook, or one that it may raise."""
+"""Classify exceptions of a hook: as flaws of the hook, or as exceptions that it may raise."""
 
 from __future__ import annotations
 

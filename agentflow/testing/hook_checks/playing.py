@@ -1,4 +1,4 @@
-"""Plays a scene with hooks, called or streamed, and records the outcome in a comparable form."""
+"""Play a scene with hooks, called or streamed, and record the outcome in a comparable form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PlayResult:
     """The outcome of playing a scene; its fields are compared one by one.
 
     Attributes:
-        outcomes: The end of each call: the outcome, or the error's type and text.
+        outcomes: How each call ended: the outcome, or the error's type and text.
         replies: The reply of each call; empty if the path does not expose it.
         history: The session's messages.
         requests: The requests to the model.
@@ -70,7 +70,7 @@ class PlayResult:
 
 
 def _around(text: str, other: str, width: int = 70) -> str:
-    """Return the part of a text around the first difference from another one."""
+    """Return the part of a text around its first difference from another text."""
     same = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
     start = max(0, same - width // 2)
     return ("..." if start else "") + text[start : start + width] + ("..." if start + width < len(text) else "")
@@ -96,7 +96,7 @@ def said(msg: Msg) -> str:
     return _ADDRESS.sub("0x", f"{msg.role}: {' '.join(parts)}")
 
 
-def _asked(request: ModelRequest) -> str:
+def _request_text(request: ModelRequest) -> str:
     tools = ",".join(spec.name for spec in request.tools)
     return f"{request.model} {request.options!r} tools={tools} " + " | ".join(said(msg) for msg in request.messages)
 
@@ -122,17 +122,17 @@ async def play(
         deps: The caller's `deps=`.
         errors: Called with the exception of a call.
         stage: An existing stage to use.
-        goes_on: Whether the next call is made after a failed one; otherwise the failure is raised.
+        goes_on: Whether to make the next call after a failed one; if False, the failure is raised.
     """
     stage = stage or SceneStage(scene, job, hooks)
     played = PlayResult()
     with stage:
         session = FullSession(f"session {job}", stage.history(), new_id=stage.new_id)
-        given = None if scene.without_deps else deps
+        call_deps = None if scene.without_deps else deps
         for n in range(scene.calls):
             text = f"Job {job}, call {n}: please, for ada{job}@example.org."
             try:
-                await _call(stage, session, path, text, given, played)
+                await _call(stage, session, path, text, call_deps, played)
             except Exception as error:
                 played.outcomes.append(_ADDRESS.sub("0x", f"{type(error).__name__}: {error}"))
                 played.replies.append("")
@@ -140,9 +140,9 @@ async def play(
                     errors(error)
                 if not goes_on:
                     raise
-            await asyncio.sleep(0)  # raise a cancellation requested at the very end
+            await asyncio.sleep(0)  # raises a cancellation that was requested at the very end
     played.history = [said(msg) for msg in session.messages]
-    played.requests = [_asked(request) for request in stage.model.requests]
+    played.requests = [_request_text(request) for request in stage.model.requests]
     played.executed = sorted(stage.executed)
     return played
 

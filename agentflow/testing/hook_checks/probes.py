@@ -33,14 +33,14 @@ from agentflow.vocabulary.typed_state import state_name
 
 __all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal", "watch_cancellations"]
 
-# `Any`: a number that is no integer is legal at run time.
+# `Any`: numbers that are not integers are legal at run time.
 _FIRST: Any = float("-inf")
 _LAST: Any = float("inf")
 _TURN_EVENTS: tuple[type[Any], ...] = tuple(kind for kind in EVENT_TYPES if issubclass(kind, TurnEvent))
 
 
 class Witness(NarrowHook):
-    """The last observer: records the types of events."""
+    """Records the types of events, as the last observer."""
 
     observer = True
     priority = _LAST
@@ -54,7 +54,7 @@ class Witness(NarrowHook):
 
 
 class Before(NarrowHook):
-    """The first editing hook: fires the events of a turn queue at the hook under test, once per call.
+    """Fires the events of a turn queue at the hook under test, once per call, as the first editing hook.
 
     Args:
         hook: The hook under test.
@@ -89,7 +89,7 @@ class Before(NarrowHook):
 
 
 def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
-    """Report each cancellation that reaches `on_event` of a hook and is not raised again.
+    """Report each cancellation that reaches `on_event` of a hook and is not raised from it.
 
     Args:
         hook: The hook under test; its `on_event` is replaced on the instance.
@@ -124,7 +124,7 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
 
 
 class _Faults(NoRun):
-    """Receives the failures in a chain without a run."""
+    """Receives failures in a chain without a run."""
 
     def __init__(self, failed: Callable[[Exception, str], None]) -> None:
         self._failed = failed
@@ -136,13 +136,13 @@ class _Faults(NoRun):
 
 
 class After(NarrowHook):
-    """The last editing hook: checks requests and replies after the hook under test.
+    """Checks requests and replies after the hook under test, as the last editing hook.
 
     Args:
         found: Called with each problem that a provider would reject: the event's name, the problem, and the evidence.
 
     Attributes:
-        repaired: Ids that replaced repeated or empty ones; filled by the stage.
+        repaired: The ids that replaced repeated or empty ones; filled by the stage.
         offered: The ids of calls as returned by the model.
     """
 
@@ -160,15 +160,15 @@ class After(NarrowHook):
             for what, where in illegal(event.input_messages):
                 self.found("PreReasoning", what, where)
         else:
-            asked = {use.id for use in event.reasoning_result.tool_uses}
-            repeated = (asked & self.repaired) - self.offered
+            ids = {use.id for use in event.reasoning_result.tool_uses}
+            repeated = (ids & self.repaired) - self.offered
             if repeated:
                 what = "adds tool calls with empty or repeated ids to the reply; they had to be renamed"
                 self.found("PostReasoning", what, f"renamed to {sorted(repeated)}")
 
 
 class Offered(NarrowHook):
-    """The first hook on `PostReasoning`: records the ids as returned by the model."""
+    """Records the ids of calls as returned by the model, as the first hook on `PostReasoning`."""
 
     priority = _FIRST
     events = (PostReasoning,)
@@ -182,7 +182,7 @@ class Offered(NarrowHook):
 
 
 class Saves(NarrowHook):
-    """The last observer of a call: checks that the state of the run and of the session can be saved.
+    """Checks that the state of the run and of the session can be saved, as the last observer of a call.
 
     Args:
         found: Called with each problem: a description, and the evidence.
@@ -211,12 +211,12 @@ class Saves(NarrowHook):
 
 
 def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
-    """Return the problems that a strict provider rejects in the order of a request, with their positions.
+    """Return the problems in the order of a request's messages that a strict provider rejects, with their positions.
 
-    The end of a request is not checked: a final thought becomes a note for providers that reject it.
+    The end of a request is not checked, since a trailing assistant message becomes a user message for such providers.
     """
     found: list[tuple[str, str]] = []
-    asked: set[str] = set()
+    ids: set[str] = set()
     spoken = [msg for msg in messages if msg.role != "system"]
     if not spoken:
         found.append(("leaves a request without messages", ""))
@@ -227,9 +227,9 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
         uses = [use.id for use in msg.tool_uses]
         results = [result.tool_use_id for result in msg.tool_results]
         before = [use.id for use in spoken[n - 1].tool_uses] if n else []
-        if repeated := [use for use in uses if use in asked]:
+        if repeated := [use for use in uses if use in ids]:
             found.append(("repeats tool calls in a request", f"message {n}: {repeated}"))
-        asked.update(uses)
+        ids.update(uses)
         if results and results != before:
             found.append(("leaves tool results without their calls", f"message {n} answers {results}"))
         after = [r.tool_use_id for r in spoken[n + 1].tool_results] if n + 1 < len(spoken) else []
@@ -241,7 +241,7 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
 
 
 class Canceller(NarrowHook):
-    """The first hook: cancels the task of the run at an event, some loop turns later.
+    """Cancels the task of the run some loop turns after an event, as the first hook.
 
     Args:
         at: The index of the event, from 0.

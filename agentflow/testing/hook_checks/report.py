@@ -36,7 +36,7 @@ class HookReport(Report[FindingKind]):
         events: The names of the events that fired.
         runs: The number of runs.
         seed: The seed of the random choices; the same seed makes the same choices.
-        notes: Limitations of the result, for example that the hook's results vary.
+        notes: Limitations of the report, for example that the hook's results vary.
     """
 
     hook: str

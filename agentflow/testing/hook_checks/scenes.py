@@ -1,7 +1,7 @@
 """The scenes for hooks: scripts of the model, tools, and planted faults.
 
 A scene can be played as any of fifty jobs. The job's number is part of the user's input, the model's replies and the tools'
-results, so that text from one run is recognised in another.
+results, so that text that leaks from one run to another is recognised.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Scene:
 
     Attributes:
         name: The name for the evidence.
-        script: Creates the replies of the model for a job; the last one is repeated.
+        script: Creates the replies of the model for a job; the last reply is repeated.
         calls: The number of consecutive calls in the session.
         rounds: The number of tool rounds in the session before the first call.
         max_iterations: The agent's limit.
@@ -171,7 +171,7 @@ SCENES: dict[str, Scene] = {
         Scene("an interrupt", _halting),
     )
 }
-"""All scenes by name, the simple ones first."""
+"""All scenes by name, simple ones first."""
 
 
 class SceneStage:
@@ -190,7 +190,7 @@ class SceneStage:
         self._repaired = repaired
         self._ids: dict[str, int] = {}
         self._lines = scene.script(job)
-        self._said = 0
+        self._next_line = 0
         self.model = ScriptedModel(self._say)
         self.agent = Agent(
             "checked",
@@ -235,8 +235,8 @@ class SceneStage:
             if self.scene.side_fails:
                 return ModelError("planted: the side model is down", retryable=True)
             return f"yes, {self.job}"
-        line = self._lines[min(self._said, len(self._lines) - 1)]
-        self._said += 1
+        line = self._lines[min(self._next_line, len(self._lines) - 1)]
+        self._next_line += 1
         return line
 
     def __enter__(self) -> SceneStage:
@@ -326,8 +326,8 @@ async def _ask_helper(x: int) -> str:
     """Ask another agent."""
     _ran("ask_helper", x=x)
     helper = Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=())
-    said = await full_agent(helper).answer(f"Help with {x}")
-    return said if isinstance(said, str) else said.text
+    helped = await full_agent(helper).answer(f"Help with {x}")
+    return helped if isinstance(helped, str) else helped.text
 
 
 _TOOLS: tuple[Tool[..., Any], ...] = (

@@ -1,13 +1,13 @@
-"""Watches the loop's thread from another thread, to find hook code that blocks the loop.
+"""Watch the loop's thread from another thread, to find code of hooks that blocks the loop.
 
 Rules:
 
-1. The criterion is the thread's activity, not a duration: a sample is the position of the thread.
+1. The criterion is what the thread does, not a duration: a sample is the position of the thread.
 2. Time in which the thread was ready but had no processor does not count. It is subtracted if the system reports it
    (`/proc/.../schedstat`); otherwise the limit is five times as high.
-3. One sample proves nothing: a position is reported only if it blocked the loop in three turns.
-4. Likewise for a hanging run: its patience ends when the thread has been idle for that time within one turn of the loop, not
-   while it computes or waits for a processor. A run that loops forever is limited by the time that it has used.
+3. One sample is not enough: a position is reported only if it blocked the loop in three turns.
+4. A run counts as hanging if the thread has been idle for `patience` seconds within one turn of the loop; time in which it
+   computes or waits for a processor does not count. For a run that loops forever, the used time is limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Watchdog"]
 
 _EVERY = 0.002
 _STARTS = threading.Thread.start.__code__
-"""On a busy machine, `asyncio.to_thread` waits here until the thread is scheduled."""
+"""The code in which `asyncio.to_thread` waits until a thread is scheduled, on a busy machine."""
 _ASLEEP = 0.02
 _BUSY = 0.1
 _TURNS = 3
@@ -54,7 +54,7 @@ class _Times(NamedTuple):
 
     @property
     def used(self) -> float:
-        """The thread's own time: running, or waiting for anything except a processor."""
+        """The time in which the thread was running, or waiting for anything except a processor."""
         return self.wall - max(self.waiting, 0.0)
 
     @property
@@ -136,15 +136,15 @@ class Watchdog:
         self._count_work(turn, stand, native)
 
     def _count_patience(self, turn: int, times: _Times, hangs: Callable[[bool], None], patience: float) -> None:
-        still, since, told = self._still
-        if turn != still and not told:
+        still, since, reports = self._still
+        if turn != still and not reports:
             still, since = turn, times.idle
-        stands = times.idle - since > patience * (told + 1)
-        ends_never = times.used - self._began > patience * (_LONG + told)
-        if told < 2 and (stands or ends_never):
-            told += 1
-            hangs(told == 2)
-        self._still = still, since, told
+        idle_too_long = times.idle - since > patience * (reports + 1)
+        runs_too_long = times.used - self._began > patience * (_LONG + reports)
+        if reports < 2 and (idle_too_long or runs_too_long):
+            reports += 1
+            hangs(reports == 2)
+        self._still = still, since, reports
 
     def _stand(self, turn: int, frames: list[FrameType]) -> _Stand | None:
         for frame in frames:
@@ -158,7 +158,7 @@ class Watchdog:
         return None
 
     def _judge(self, native: int | None) -> None:
-        """Decide, once the thread has moved on, whether it was asleep at its last position."""
+        """Decide, after the thread has moved on, whether it was asleep at its last position."""
         before, self._since = self._since, None
         if before is None or before[2] < 3:
             return
@@ -187,9 +187,9 @@ class Watchdog:
 def _frames(ident: int) -> list[FrameType]:
     """Return the frames of a running thread, innermost first.
 
-    The stack is walked by C code in one step, so that the frames belong together. Garbage collection is off meanwhile: on
-    Python 3.11 it may run whenever a frame object is made; a finalizer then lets the watched thread continue, and the walk
-    reads a frame that has ended: it sees another object, or the process crashes.
+    C code walks the stack in one step, so that the frames belong together. Garbage collection is off meanwhile: on Python
+    3.11 it may run whenever a frame object is created, and a finalizer may then let the watched thread continue, so that the
+    walk reads a frame that has ended: it sees another object, or the process crashes.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""A real model for tests: llama.cpp's server with a model of 270 million parameters, in a process of its own."""
+"""A real model for tests: llama.cpp's server with a model of 270 million parameters, in a separate process."""
 
 from agentflow.testing.real.server import LlamaServer
 

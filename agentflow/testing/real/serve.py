@@ -1,8 +1,8 @@
-"""The process of `LlamaServer`: llama.cpp's own HTTP server. It imports nothing from agentflow.
+"""The process of `LlamaServer`: llama.cpp's HTTP server. It imports nothing from agentflow.
 
 Rules:
 
-1. It exits with its parent: when standard input is closed.
+1. It exits with its parent, which closes its standard input.
 2. Standard output has one line, the address; the log goes to standard error.
 3. It runs with the lowest priority, so that it does not disturb other work.
 """
@@ -28,27 +28,27 @@ def model_file() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(dir=folder))
         try:
-            weights.assemble(place / made.name).replace(made)  # another process may do the same; the last one wins
+            weights.assemble(place / made.name).replace(made)  # another process may do the same, with the same result
         finally:
             shutil.rmtree(place)
     return made
 
 
-def parameters(asked: dict[str, Any], llama: Any) -> Any:
+def parameters(settings: dict[str, Any], llama: Any) -> Any:
     """Return the parameters for llama.cpp."""
     made = llama.CommonParams()
     made.model.path = str(model_file())
     made.chat_template = Path(__file__).with_name("gemma.jinja").read_text("utf-8")
     made.use_jinja = True
-    made.n_parallel = asked["slots"]
-    made.n_ctx = asked["slots"] * asked["context"]
-    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = asked["threads"]
+    made.n_parallel = settings["slots"]
+    made.n_ctx = settings["slots"] * settings["context"]
+    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = settings["threads"]
     made.cpuparams.poll = made.cpuparams_batch.poll = 0  # wait without busy polling
     made.n_threads_http = 16
     made.warmup = False
     made.endpoint_slots = True
     made.hostnames = ["127.0.0.1"]
-    made.port = asked["port"]
+    made.port = settings["port"]
     return made
 
 

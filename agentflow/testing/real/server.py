@@ -3,8 +3,8 @@
 Rules:
 
 1. The server is a separate process: it can be killed like a failing machine, and restarted at the same address.
-2. It runs with one thread and at low priority: its replies are random, and its speed is not a measurement.
-3. The process ends with its parent, in every case.
+2. It runs with one thread and at low priority, so its speed is not a measurement; its replies are random.
+3. The process ends with its parent, however the parent ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LlamaServer:
     """
 
     def __init__(self, *, slots: int = 2, context: int = 1024, threads: int = 1, patience: float = 120.0) -> None:
-        self._asked = {"slots": slots, "context": context, "threads": threads, "port": 0}
+        self._settings = {"slots": slots, "context": context, "threads": threads, "port": 0}
         self._patience = patience
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
@@ -56,7 +56,7 @@ class LlamaServer:
 
     @staticmethod
     def missing() -> str | None:
-        """Return the reason why it cannot be started, or None."""
+        """Return the reason why the server cannot be started, or None."""
         absent = [name for name in _NEEDED if find_spec(name) is None]
         if not absent:
             return None
@@ -83,7 +83,7 @@ class LlamaServer:
         """Start the server and wait until the model is loaded; a restart uses the same address.
 
         Raises:
-            UsageError: It is already running, the extra is not installed, or the start fails.
+            UsageError: The server is already running, the extra is not installed, or the start fails.
         """
         if self.running:
             raise UsageError(f"LlamaServer is already running at {self._url}. Use kill() to end it.")
@@ -91,7 +91,7 @@ class LlamaServer:
             raise UsageError(f"LlamaServer cannot be started: {reason}.")
         if self._log is None:
             self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - until stop()
-        command = [sys.executable, "-P", str(_SERVE), json.dumps(self._asked)]
+        command = [sys.executable, "-P", str(_SERVE), json.dumps(self._settings)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
@@ -108,7 +108,7 @@ class LlamaServer:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         while url and process.poll() is None:
-            self._url, self._asked["port"] = url, int(url.rpartition(":")[2])
+            self._url, self._settings["port"] = url, int(url.rpartition(":")[2])
             try:
                 self._get("/health")
             except (URLError, OSError):  # still loading the model

@@ -21,7 +21,7 @@ __all__ = ["delete", "exchange", "fork", "listing", "newer", "prune", "rename"]
 
 
 def _suspended(number: int) -> list[Fact]:
-    """A call that waits for a sub-agent's decision in its tool call `t1`."""
+    """Return the facts of a call that waits for a decision of a sub-agent in its tool call `t1`."""
     opened, run_id, call_id = a_call(number)[0], f"run_{number}", f"call_{number}"
     pending = Pending("t1/s1", "approval", within="t1")
     return [opened, RoundSuspended(run_id, (pending,), call_id), CallClosed(run_id, call_id, "suspended")]
@@ -32,11 +32,11 @@ async def _listed(trial: StoreTrial, *ids: str) -> list[tuple[str, int, str]]:
 
 
 async def listing(trial: StoreTrial) -> None:
-    """The list has id, version and status, the most recently used first."""
+    """The list has id, version and status of each session, most recently used first."""
     idle, cut, waits = (trial.new_session() for _ in range(3))
     for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (waits, _suspended(3))):
         await trial.keep(session_id, facts)
-        await asyncio.sleep(0.002)  # different times of use
+        await asyncio.sleep(0.002)  # so that the times of use differ
     wanted = [(waits, 3, "suspended"), (cut, 1, "unfinished"), (idle, 3, "idle")]
     trial.same(await _listed(trial, idle, cut, waits), wanted, "lists id, version, status or order wrongly")
     await trial.keep(idle, a_call(4)[:1])
@@ -75,10 +75,10 @@ async def fork(trial: StoreTrial) -> None:
 
 async def _names_are_checked(trial: StoreTrial, s: str, work: Callable[[str, str], Any], word: str) -> None:
     """A missing session is refused, and an existing one is not overwritten."""
-    there = trial.new_session()
-    await trial.keep(there, a_call(5))
-    await trial.refused(lambda: work(s, there), f"{word} to an id that is taken")
-    await trial.holds(there, a_call(5), f"overwrites a session by {word}")
+    taken = trial.new_session()
+    await trial.keep(taken, a_call(5))
+    await trial.refused(lambda: work(s, taken), f"{word} to an id that is taken")
+    await trial.holds(taken, a_call(5), f"overwrites a session by {word}")
     nobody, free = trial.new_session(), trial.new_session()
     await trial.refused(lambda: work(nobody, free), f"{word} of a missing session")
     await trial.holds(free, [], f"creates a session by {word} of a missing one")
@@ -97,12 +97,12 @@ async def rename(trial: StoreTrial) -> None:
 
 
 async def delete(trial: StoreTrial) -> None:
-    """A deleted session is removed with its facts; a writer that still knows it gets an error."""
+    """A deleted session is removed with its facts; a writer that expects it to exist gets an error."""
     store, s, other = trial.store, trial.new_session(), trial.new_session()
     for session_id in (s, other):
         await trial.keep(session_id, a_call(1))
-    told = [await store.delete(s), await store.delete(s)]
-    trial.same(told, [True, False], "does not report whether a deleted session existed")
+    existed = [await store.delete(s), await store.delete(s)]
+    trial.same(existed, [True, False], "does not report whether a deleted session existed")
     await trial.holds(s, [], "keeps facts of a deleted session")
     await trial.holds(other, a_call(1), "deletes another session too")
     doing = "an append to a session that was deleted meanwhile"
@@ -112,15 +112,15 @@ async def delete(trial: StoreTrial) -> None:
 
 
 async def prune(trial: StoreTrial) -> None:
-    """prune() deletes idle sessions, but never open calls, their children, or sessions to keep."""
+    """prune() deletes idle sessions, but never sessions with open calls, those of their sub-agents, or those in `keep`."""
     store = trial.store
-    idle, kept, cut = (trial.new_session() for _ in range(3))
+    idle, protected, cut = (trial.new_session() for _ in range(3))
     inner = inner_session_id(cut, "t1")
-    ours = {idle: a_call(1), kept: a_call(2), cut: a_call(3)[:1], inner: a_call(4)}
+    ours = {idle: a_call(1), protected: a_call(2), cut: a_call(3)[:1], inner: a_call(4)}
     for session_id, facts in ours.items():
         await trial.keep(session_id, facts)
     others = [info.id for info in await store.sessions() if info.id not in ours]
-    keep = [*others, kept]
+    keep = [*others, protected]
     for wrong in cast("tuple[Any, ...]", (30, timedelta(-1))):
         try:
             await store.prune(older_than=wrong, keep=[*keep, *ours])
@@ -130,21 +130,21 @@ async def prune(trial: StoreTrial) -> None:
             "prune", f"accepts older_than={wrong!r}, which is not a duration, instead of raising a UsageError"
         )
 
-    async def gone(age: timedelta, *statuses: Any) -> list[str]:
+    async def pruned(age: timedelta, *statuses: Any) -> list[str]:
         found = await store.prune(older_than=age, keep=keep, **({"statuses": statuses} if statuses else {}))
         return sorted(info.id for info in found)
 
     await asyncio.sleep(0.01)
-    trial.same(await gone(timedelta(days=1)), [], "prunes recently written sessions")
-    trial.same(await gone(timedelta(0)), [idle], "prunes other sessions than the idle ones")
+    trial.same(await pruned(timedelta(days=1)), [], "prunes recently written sessions")
+    trial.same(await pruned(timedelta(0)), [idle], "prunes other sessions than the idle ones")
     await trial.holds(idle, [], "keeps facts of a session reported as pruned")
     wanted = sorted([cut, inner])
-    trial.same(await gone(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the given statuses")
-    await trial.holds(kept, a_call(2), "prunes a session in keep=")
+    trial.same(await pruned(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the given statuses")
+    await trial.holds(protected, a_call(2), "prunes a session in keep=")
 
 
 async def exchange(trial: StoreTrial) -> None:
-    """An exported and imported session is equal; nothing is overwritten, and other data is refused."""
+    """An exported session is imported unchanged; no session is overwritten, and invalid data is refused."""
     store, s, copy = trial.store, trial.new_session(), trial.new_session()
     facts: Sequence[Fact] = [SessionBegan((Msg.user("before", id="u0"),)), *a_call(1)]
     await trial.keep(s, facts)

@@ -74,7 +74,7 @@ def a_call(number: int) -> list[Fact]:
 
 
 def samples() -> list[Fact]:
-    """Return a fact of each kind, and more of the kinds with varying content."""
+    """Return a fact of each kind, and several of those kinds whose content varies."""
     use = ToolUseBlock("t1", "pay", _DATA)
     malformed = ToolUseBlock.from_json("t2", "pay", '{"euros": ')
     image = DataBlock("image/png", data="aGk=")

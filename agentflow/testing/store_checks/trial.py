@@ -1,4 +1,4 @@
-"""The context of the store checks: separate sessions, and wordings for flaws."""
+"""The context of the store checks: separate sessions, and comparisons that report flaws."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StoreTrial:
 
     Args:
         store: The store.
-        kind: The kind of flaw that the check finds.
+        kind: The kind of flaw for which to check.
         open_another: Opens the store again.
     """
 
@@ -77,7 +77,7 @@ class StoreTrial:
     def append(
         self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
     ) -> Any:
-        """Start an append; await the result with `kept`."""
+        """Start an append; return None, or an awaitable, as the store does."""
         to: Any = self.any_store if store is None else store
         return to.append(session_id, facts, **options)
 
@@ -85,9 +85,9 @@ class StoreTrial:
         self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
     ) -> None:
         """Append, and wait until the facts are stored."""
-        kept = self.append(session_id, facts, store, **options)
-        if kept is not None:
-            await kept
+        pending = self.append(session_id, facts, store, **options)
+        if pending is not None:
+            await pending
 
     async def load(self, session_id: str, store: Store | None = None) -> list[Fact]:
         """Load all facts of a session."""
@@ -105,7 +105,7 @@ class StoreTrial:
     async def refused(
         self, work: Callable[[], Awaitable[object] | None], doing: str, error: type[StoreError] = StoreError
     ) -> StoreError:
-        """Report a flaw unless the store refuses with the right error."""
+        """Report a flaw unless the store refuses the work with the right error."""
         try:
             done = work()
             if done is not None:

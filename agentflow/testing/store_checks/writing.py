@@ -41,23 +41,23 @@ async def order(trial: StoreTrial) -> None:
     await trial.holds(other, a_call(2), "mixes sessions")
     if isinstance(trial.any_store, SessionStore):
         s = trial.new_session()
-        asked = [trial.append(s, a_call(number)) for number in (1, 2, 3)]
-        for kept in reversed(asked):
-            if kept is not None:
-                await kept
+        appends = [trial.append(s, a_call(number)) for number in (1, 2, 3)]
+        for pending in reversed(appends):
+            if pending is not None:
+                await pending
         wanted = [*a_call(1), *a_call(2), *a_call(3)]
         await trial.holds(s, wanted, "writes in the order of awaiting; it should take the facts when append is called")
 
 
 async def aliasing(trial: StoreTrial) -> None:
     """The caller's lists and the store's lists are independent."""
-    s, given = trial.new_session(), a_call(1)
-    kept = trial.append(s, given)
+    s, source = trial.new_session(), a_call(1)
+    pending = trial.append(s, source)
     if isinstance(trial.any_store, SessionStore):
-        given.clear()  # such a store has copied the facts; others may read them until they finish
-    if kept is not None:
-        await kept
-    given.clear()
+        source.clear()  # such a store has copied the facts; others may read them until they finish
+    if pending is not None:
+        await pending
+    source.clear()
     await trial.holds(s, a_call(1), "keeps the caller's list: changing it changes the stored facts")
     found = trial.any_store.load(s)
     found = await found if isinstance(found, Awaitable) else found
@@ -67,7 +67,7 @@ async def aliasing(trial: StoreTrial) -> None:
 
 
 async def facts(trial: StoreTrial) -> None:
-    """Facts of every kind, with every verdict, are loaded equal and with the same type."""
+    """Facts of every kind, with every verdict, are loaded unchanged and with the same type."""
     for fact in samples():
         s = trial.new_session()
         await trial.keep(s, [fact], **trial.at(0))
@@ -95,17 +95,17 @@ async def version(trial: StoreTrial) -> None:
         doing = f"an append that expects version {known} of a session with 6 facts"
         await trial.refused(lambda known=known: store.append(s, a_call(9), expected=known), doing, SessionConflictError)
     await trial.holds(s, [*a_call(1), *a_call(2)], "writes under a wrong version")
-    gone = trial.new_session()
+    missing = trial.new_session()
     await trial.refused(
-        lambda: store.append(gone, a_call(1), expected=3),
+        lambda: store.append(missing, a_call(1), expected=3),
         "an append that expects facts of a missing session",
         SessionConflictError,
     )
-    await trial.holds(gone, [], "creates a session in a refused append")
+    await trial.holds(missing, [], "creates a session in a refused append")
 
 
 async def duplicate(trial: StoreTrial) -> None:
-    """A fact that is delivered twice is stored once."""
+    """A fact that is delivered twice is stored only once."""
     s = trial.new_session()
     trial.store  # noqa: B018 - only a SessionStore has natural keys
     for _ in range(2):
@@ -123,8 +123,8 @@ async def fencing(trial: StoreTrial) -> None:
     store, s = trial.store, trial.new_session()
     first = await _claimed(trial, s)
     inner = inner_session_id(s, "t1")
-    told = (first.session_id, first.version, first.lost)
-    trial.same(told, (s, 0, False), "returns a claim with wrong session_id, version or lost")
+    fields = (first.session_id, first.version, first.lost)
+    trial.same(fields, (s, 0, False), "returns a claim with wrong session_id, version or lost")
     await trial.keep(s, a_call(1), expected=0, claim=first)
     await trial.keep(inner, a_call(2), claim=first)
     waiting = asyncio.ensure_future(_claimed(trial, s))
@@ -136,8 +136,8 @@ async def fencing(trial: StoreTrial) -> None:
     first.release()
     second = await waiting
     if second.epoch <= first.epoch or second.owner == first.owner:
-        told = f"first {first.owner} in epoch {first.epoch}, then {second.owner} in epoch {second.epoch}"
-        raise FlawFound("fencing", "does not distinguish two owners by owner and epoch", told)
+        fields = f"first {first.owner} in epoch {first.epoch}, then {second.owner} in epoch {second.epoch}"
+        raise FlawFound("fencing", "does not distinguish two owners by owner and epoch", fields)
     trial.same(second.version, 3, "returns a claim with a wrong version")
     for where in (s, inner):
         await trial.refused(
@@ -153,14 +153,14 @@ async def fencing(trial: StoreTrial) -> None:
 
 
 async def _claimed(trial: StoreTrial, session_id: str) -> Claim:
-    asked = trial.store.claim(session_id, lease=30.0)
-    if asked is None:
+    appends = trial.store.claim(session_id, lease=30.0)
+    if appends is None:
         raise CheckSkipped("it has no claims: writers notice a conflict when they append")
-    return await asked
+    return await appends
 
 
 async def concurrency(trial: StoreTrial) -> None:
-    """With concurrent writers nothing is lost, mixed, or written twice under one version."""
+    """With concurrent writers, no facts are lost, mixed, or written twice under one version."""
     s, numbers = trial.new_session(), range(1, 9)
     await asyncio.gather(*[trial.keep(s, a_call(number)) for number in numbers])
     found = await trial.load(s)
@@ -200,7 +200,7 @@ async def cancellation(trial: StoreTrial) -> None:
 
 
 async def errors(trial: StoreTrial) -> None:
-    """A closed store can be closed again; it either works, or raises an error that says that it is closed."""
+    """A closed store can be closed again; afterwards it either works, or raises an error that reports the close."""
     await trial.store.close()
     await trial.store.close()
     s = trial.new_session()
@@ -216,23 +216,23 @@ async def sharing(trial: StoreTrial) -> None:
     """Two stores opened on the same data see each other's facts, like two processes."""
     if trial.open_another is None:
         raise CheckSkipped("an instance was passed, not a function that opens the same data again")
-    s, here, there = trial.new_session(), trial.any_store, trial.open_another()
+    s, own, second_store = trial.new_session(), trial.any_store, trial.open_another()
     try:
         await trial.keep(s, a_call(1))
-        if here is there or not await trial.load(s, there):
+        if own is second_store or not await trial.load(s, second_store):
             raise CheckSkipped("each opened store has separate data")
-        for store in (here, there):  # both have read it, so that a stale cache is found
+        for store in (own, second_store):  # both have read it, so that a stale cache is found
             await trial.holds(s, a_call(1), "returns other facts to a second store on the same data", store)
-        await trial.keep(s, a_call(2), there)
+        await trial.keep(s, a_call(2), second_store)
         await trial.holds(s, [*a_call(1), *a_call(2)], "does not see the writes of a second store")
-        if isinstance(there, SessionStore):
+        if isinstance(second_store, SessionStore):
             doing = "an append under a version that a second store has outdated"
             work = trial.store.append
             await trial.refused(lambda: work(s, a_call(3), expected=3), doing, SessionConflictError)
-            await trial.keep(s, a_call(3), there, expected=6)
+            await trial.keep(s, a_call(3), second_store, expected=6)
     finally:
-        await _close(there if here is not there else None)
-    await trial.holds(s, [*a_call(1), *a_call(2), *a_call(3)][: 9 if isinstance(here, SessionStore) else 6], "forgets")
+        await _close(second_store if own is not second_store else None)
+    await trial.holds(s, [*a_call(1), *a_call(2), *a_call(3)][: 9 if isinstance(own, SessionStore) else 6], "forgets")
 
 
 async def _close(store: Store | None) -> None:

@@ -29,7 +29,7 @@ OVERFLOW = "prompt is too long: {used} tokens > {limit} maximum"
 
 
 def error_body(message: str, *, type: str, request_id: str | None, code: str | None = None) -> JsonObject:  # noqa: A002
-    """Build an error in Anthropic's format; a code is passed through for tests of the client."""
+    """Build an error in Anthropic's format; a code is passed on, for tests of the client."""
     details: JsonObject = {} if code is None else {"details": {"error_code": code}}
     return {"type": "error", "error": {"type": type, "message": message} | details, "request_id": request_id}
 
@@ -56,30 +56,35 @@ def usage_body(usage: WireUsage) -> JsonObject:
 
 def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
-    said = _said(plan, request)
-    worked = _server_blocks(said, request)
-    content = [*_thinking_blocks(said, signer), *worked, *_text_blocks(said), *_call_blocks(plan, said, request)]
-    answer = merged(_message(request), {"content": [*content], "stop_reason": FINISH.get(said.stop, said.stop)})
+    adapted = _adapted(plan, request)
+    worked = _server_blocks(adapted, request)
+    content = [
+        *_thinking_blocks(adapted, signer),
+        *worked,
+        *_text_blocks(adapted),
+        *_call_blocks(plan, adapted, request),
+    ]
+    answer = merged(_message(request), {"content": [*content], "stop_reason": FINISH.get(adapted.stop, adapted.stop)})
     if plan.usage != "none":
-        answer["usage"] = usage_body(said.usage_for(request.body))
+        answer["usage"] = usage_body(adapted.usage_for(request.body))
     return answer
 
 
 def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events, including the end mark."""
-    said = _said(plan, request)
-    usage = said.usage_for(request.body)
+    adapted = _adapted(plan, request)
+    usage = adapted.usage_for(request.body)
     counted = plan.usage != "none"
     first = usage_body(replace(usage, output=1, reasoning=0, searches=0))
     head = merged(_message(request), {"usage": first} if counted else {})
     events = [_event("head", "message_start", {"message": head})]
-    for place, block in enumerate(_blocks(plan, said, request, signer)):
+    for place, block in enumerate(_blocks(plan, adapted, request, signer)):
         events += _numbered(place, block)
     if len(events) > 1:
         events.insert(2, PING)
     if plan.usage == "twice":
         events.append(_event("usage", "message_delta", {"delta": {"stop_reason": None, "stop_sequence": None}}, usage))
-    delta: JsonObject = {"stop_reason": FINISH.get(said.stop, said.stop), "stop_sequence": None}
+    delta: JsonObject = {"stop_reason": FINISH.get(adapted.stop, adapted.stop), "stop_sequence": None}
     events.append(_event("stop", "message_delta", {"delta": delta}, usage if counted else None))
     if plan.end_mark:
         events.append(_event("end", "message_stop", {}))
@@ -94,7 +99,7 @@ def models_body(request: WireRequest, tokens: int) -> JsonObject:
 
 
 def tokens_body(request: WireRequest, tokens: int) -> JsonObject:
-    """Build the estimated size of a request."""
+    """Build the answer with the estimated size of a request."""
     del request
     return {"input_tokens": tokens}
 
@@ -106,8 +111,8 @@ def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A0
     return WireFrame("error", error, "error")
 
 
-def _said(plan: ReplyPlan, request: WireRequest) -> WireReply:
-    """Adapt the reply to the vendor: no thinking unless requested, and a refusal instead of the answer."""
+def _adapted(plan: ReplyPlan, request: WireRequest) -> WireReply:
+    """Adapt the reply to the vendor: without thinking unless requested, and with a refusal instead of the answer."""
     reply = plan.reply if request.thinking_on else replace(plan.reply, thinking=None, redacted=None)
     if plan.refusal is None:
         return reply
@@ -126,16 +131,16 @@ def _message(request: WireRequest) -> JsonObject:
     }
 
 
-def _thinking_blocks(said: WireReply, signer: Signer) -> Iterator[JsonObject]:
-    total = len(said.thoughts) + (said.redacted is not None)
-    for place, text in enumerate(said.thoughts):
+def _thinking_blocks(adapted: WireReply, signer: Signer) -> Iterator[JsonObject]:
+    total = len(adapted.thoughts) + (adapted.redacted is not None)
+    for place, text in enumerate(adapted.thoughts):
         yield {"type": "thinking", "thinking": text, "signature": signer.sign(text, place, total)}
-    if said.redacted is not None:
-        yield {"type": "redacted_thinking", "data": signer.sign(said.redacted, total - 1, total)}
+    if adapted.redacted is not None:
+        yield {"type": "redacted_thinking", "data": signer.sign(adapted.redacted, total - 1, total)}
 
 
-def _server_blocks(said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
-    for place, call in enumerate(said.server):
+def _server_blocks(adapted: WireReply, request: WireRequest) -> Iterator[JsonObject]:
+    for place, call in enumerate(adapted.server):
         ident = f"srvtoolu_wire_{request.index}_{place}"
         yield {"type": "server_tool_use", "id": ident, "name": call.name, "input": call.input}
         if call.result is not None:
@@ -143,10 +148,10 @@ def _server_blocks(said: WireReply, request: WireRequest) -> Iterator[JsonObject
             yield {"type": f"{kind}_tool_result", "tool_use_id": ident, "content": call.content}
 
 
-def _text_blocks(said: WireReply) -> Iterator[JsonObject]:
-    if said.text:
-        cited: list[JsonValue] = [_cited(cite) for cite in said.cites]
-        block: JsonObject = {"type": "text", "text": said.text}
+def _text_blocks(adapted: WireReply) -> Iterator[JsonObject]:
+    if adapted.text:
+        cited: list[JsonValue] = [_cited(cite) for cite in adapted.cites]
+        block: JsonObject = {"type": "text", "text": adapted.text}
         if cited:
             block["citations"] = cited
         yield block
@@ -157,46 +162,46 @@ def _cited(cite: Cite) -> JsonObject:
     return found | {"cited_text": cite.text, "encrypted_index": f"enc_{cite.title}"}
 
 
-def _call_blocks(plan: ReplyPlan, said: WireReply, request: WireRequest) -> Iterator[JsonObject]:
-    for place, call in enumerate(said.calls):
+def _call_blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest) -> Iterator[JsonObject]:
+    for place, call in enumerate(adapted.calls):
         ident = "" if plan.call_ids == "none" else call_id(request, place, call)
         yield {"type": "tool_use", "id": ident, "name": call.name, "input": call.input}
 
 
-def _blocks(plan: ReplyPlan, said: WireReply, request: WireRequest, signer: Signer) -> Iterator[list[WireFrame]]:
+def _blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest, signer: Signer) -> Iterator[list[WireFrame]]:
     """Yield the events of each block, without their index."""
-    for block in _thinking_blocks(said, signer):
-        yield [*_thinking_events(said, block)]
-    for block in _server_blocks(said, request):
-        if block["type"] != "server_tool_use":  # a result comes whole
+    for block in _thinking_blocks(adapted, signer):
+        yield [*_thinking_events(adapted, block)]
+    for block in _server_blocks(adapted, request):
+        if block["type"] != "server_tool_use":  # results are sent as a whole
             yield [_start(block), _stop()]
             continue
-        pieces = said.pieces(dump(block["input"]))
+        pieces = adapted.pieces(dump(block["input"]))
         yield [
             _start(block | {"input": {}}),
             *[_delta("block", "input_json_delta", {"partial_json": piece}) for piece in pieces],
             _stop(),
         ]
-    for block in _text_blocks(said):
-        deltas = [_delta("text", "text_delta", {"text": piece}) for piece in said.pieces(said.text)]
-        deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in said.cites]
-        begun: JsonObject = {"text": "", "citations": []} if said.cites else {"text": ""}
+    for block in _text_blocks(adapted):
+        deltas = [_delta("text", "text_delta", {"text": piece}) for piece in adapted.pieces(adapted.text)]
+        deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in adapted.cites]
+        begun: JsonObject = {"text": "", "citations": []} if adapted.cites else {"text": ""}
         yield [_start(block | begun), *deltas, _stop()]
-    for call, block in zip(said.calls, _call_blocks(plan, said, request), strict=True):
+    for call, block in zip(adapted.calls, _call_blocks(plan, adapted, request), strict=True):
         pieces = plan.call_pieces(call) if call.arguments else []
         pieces = pieces if plan.whole_calls and pieces else ["", *pieces]
         deltas = [_delta("call", "input_json_delta", {"partial_json": piece}) for piece in pieces]
         yield [_start(block | {"input": {}}), *deltas, _stop()]
 
 
-def _thinking_events(said: WireReply, block: JsonObject) -> Iterator[WireFrame]:
+def _thinking_events(adapted: WireReply, block: JsonObject) -> Iterator[WireFrame]:
     text, signature = block.get("thinking"), block.get("signature")
     if not isinstance(text, str) or not isinstance(signature, str):
         yield _start(block)
         yield _stop()
         return
     yield _start(block | {"thinking": "", "signature": ""})
-    for piece in said.pieces(text):
+    for piece in adapted.pieces(text):
         yield _delta("thinking", "thinking_delta", {"thinking": piece})
     yield _delta("thinking", "signature_delta", {"signature": signature})
     yield _stop()

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. A request of a batch is checked by the wire's rules and answered by the script, like one that comes alone. This happens when
-   the batch ends: after a number of looks at it, so time passes only if the client looks.
-2. OpenAI validates a file after the batch was created, Anthropic a batch before; what OpenAI does not answer is in the error
-   file. Results come in reverse order.
-3. Sources: the API references and clients of both vendors; texts of errors are not verified.
+1. A request of a batch is checked by the wire's rules and answered by the script, like a separate request. This happens when
+   the batch ends, which is after a number of looks at it: time passes only if the client looks.
+2. OpenAI validates a file after the batch was created, Anthropic a batch before; OpenAI lists requests without an answer in the
+   error file. Results are sent in reverse order.
+3. Sources: the API references and clients of both vendors; the texts of errors are not verified.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGEST_FILE = 200_000_000
 _MOST: Mapping[str, int] = {"openai": 50_000, "anthropic": 100_000}
 
 Play: TypeAlias = Callable[[str, JsonObject], Awaitable[tuple[int, JsonObject]]]
-"""Answers one request to a path: the status and the body."""
+"""Answers one request to a path, with a status and a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class BatchPlan:
         expired: The positions of requests that expire, in each batch.
         cancelled: The positions of requests that are cancelled, in each batch.
         missing: The positions of requests without a result.
-        repeated: The positions of requests with a second result, which differs.
+        repeated: The positions of requests with a second, different result.
         cut: How many downloads of results break off in the middle.
         short: How many downloads of results end properly, but without the last line.
-        lost: How many batches are created without an answer: the connection is closed.
+        lost: How many creations of batches are not answered, because the connection is closed.
         statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
-        page: The most batches on a page of the list.
-        silent: How many batches are created without an answer: the connection stays open.
+        page: The maximum number of batches on a page of the list.
+        silent: How many creations of batches are not answered, while the connection stays open.
     """
 
     looks: int = 1
@@ -71,11 +71,11 @@ class WireBatch:
     """A batch that a client created.
 
     Attributes:
-        id: Its id.
+        id: The id of the batch.
         requests: The bodies by `custom_id`.
         status: `"in_progress"`, `"ended"`, `"failed"` or `"cancelled"`.
-        looks: How often the client looked at it.
-        downloads: How often its results were requested.
+        looks: How often the client looked at the batch.
+        downloads: How often the results were requested.
         fields: The vendor's other fields.
     """
 
@@ -188,8 +188,8 @@ class VendorBatches:
 
     def _create(self, data: bytes, now: float) -> Answered:
         try:
-            asked = as_object(parse(data))
-            requests, fields = self._checked(asked)
+            request_body = as_object(parse(data))
+            requests, fields = self._checked(request_body)
         except ValueError as error:
             return Answered(HttpAnswer(status=400, message=str(error)))
         batch = WireBatch(id=f"batch_wire_{len(self.list)}", requests=requests, fields=fields | {"at": now})
@@ -202,22 +202,24 @@ class VendorBatches:
             return Answered(b"{", Halt(after=0, how="hang", headers=False))
         return Answered(self._shown(batch))
 
-    def _checked(self, asked: JsonObject) -> tuple[dict[str, JsonObject], JsonObject]:
-        """Return the requests and the other fields of a batch that may be created."""
+    def _checked(self, request_body: JsonObject) -> tuple[dict[str, JsonObject], JsonObject]:
+        """Return the requests and the other fields of a batch after checking that it may be created."""
         if self.vendor == "anthropic":
-            return dict(_params_of(as_list(asked.get("requests")))), {}
-        file, metadata = as_text(asked.get("input_file_id")), as_object(asked.get("metadata"))
+            return dict(_params_of(as_list(request_body.get("requests")))), {}
+        file, metadata = as_text(request_body.get("input_file_id")), as_object(request_body.get("metadata"))
         if file not in self._files:
             raise ValueError(f"Invalid input_file_id: no file {file!r}.")
-        if asked.get("completion_window") != "24h" or asked.get("endpoint") not in ENDPOINTS:
+        if request_body.get("completion_window") != "24h" or request_body.get("endpoint") not in ENDPOINTS:
             raise ValueError("Invalid 'completion_window' or 'endpoint'.")
         long = [
             key for key, value in metadata.items() if len(key) > 64 or not isinstance(value, str) or len(value) > 512
         ]
         if long or len(metadata) > 16:
             raise ValueError(f"Invalid 'metadata': {long}.")
-        kept: JsonObject = {name: asked.get(name) for name in ("input_file_id", "endpoint", "completion_window")}
-        return {}, merged(kept, {"metadata": metadata})
+        common: JsonObject = {
+            name: request_body.get(name) for name in ("input_file_id", "endpoint", "completion_window")
+        }
+        return {}, merged(common, {"metadata": metadata})
 
     # -- progress
 
@@ -239,7 +241,7 @@ class VendorBatches:
     async def _line(
         self, place: int, ident: str, body: JsonObject, endpoint: str, play: Play
     ) -> tuple[bool, JsonObject]:
-        """Return whether a request was answered, and its line of results."""
+        """Return whether a request was answered, and its line in the results."""
         if place in self.plan.expired or place in self.plan.cancelled:
             return False, self._failed_line(ident, "expired" if place in self.plan.expired else "cancelled")
         status, answer = await play(endpoint, body)
@@ -261,7 +263,7 @@ class VendorBatches:
         return {"id": f"batch_req_{ident}", "custom_id": ident, "response": None, "error": error}
 
     def _validated(self, batch: WireBatch) -> list[JsonValue]:
-        """Read OpenAI's file of requests; return its errors."""
+        """Read OpenAI's file of requests, and return its errors."""
         if self.plan.invalid is not None:
             return [_error(self.plan.invalid, 1)]
         errors: list[JsonValue] = []
@@ -319,7 +321,7 @@ class VendorBatches:
         )
 
     def _page(self, query: Mapping[str, str]) -> JsonObject:
-        """Return one page of the list, the newest batches first."""
+        """Return one page of the list, newest batches first."""
         newest = self.list[::-1]
         after = query.get("after") or query.get("after_id")
         start = next((n + 1 for n, one in enumerate(newest) if one.id == after), 0)

@@ -73,7 +73,7 @@ def thread_asked_for(s: Subject) -> Violation | None:
 
 
 def max_tokens_small(s: Subject) -> Violation | None:
-    value = s.body.get("max_tokens")  # 0 warms the cache without a reply
+    value = s.body.get("max_tokens")  # 0 fills the cache without a reply
     return Violation() if not isinstance(value, int) or value < 0 else None
 
 
@@ -159,8 +159,8 @@ def text_empty(s: Subject) -> Violation | None:
 
 
 def text_blank(s: Subject) -> Violation | None:
-    said = chain.from_iterable(texts(message.get("content")) for message in s.messages)
-    return next((Violation() for text in said if text and not text.strip()), None)
+    all_lines = chain.from_iterable(texts(message.get("content")) for message in s.messages)
+    return next((Violation() for text in all_lines if text and not text.strip()), None)
 
 
 def system_text_empty(s: Subject) -> Violation | None:
@@ -168,7 +168,7 @@ def system_text_empty(s: Subject) -> Violation | None:
 
 
 def _paused(message: JsonObject) -> bool:
-    """Whether an assistant message ends in server tool work, which a client returns unchanged (`pause_turn`)."""
+    """Whether an assistant message ends with the work of a server tool, which a client returns unchanged (`pause_turn`)."""
     kinds = [as_text(block.get("type")) for block in objects(message.get("content"))]
     if not kinds:
         return False
@@ -186,8 +186,8 @@ def prefill(s: Subject) -> Violation | None:
 def trailing_space(s: Subject) -> Violation | None:
     if s.role(len(s.messages) - 1) != "assistant":
         return None
-    said = [*texts(s.messages[-1].get("content"))]
-    return Violation() if said and said[-1] != said[-1].rstrip() else None
+    all_lines = [*texts(s.messages[-1].get("content"))]
+    return Violation() if all_lines and all_lines[-1] != all_lines[-1].rstrip() else None
 
 
 def block_type(s: Subject) -> Violation | None:
@@ -198,7 +198,7 @@ def block_type(s: Subject) -> Violation | None:
 
 
 def misplaced(role: str, *types: str) -> Callable[[Subject], Violation | None]:
-    """Create a check that blocks of these types occur only in messages of the role."""
+    """Create a check that blocks of these types occur only in messages with the role."""
 
     def check(s: Subject) -> Violation | None:
         return next((Violation(n=n, x=as_text(b["type"])) for n, _, b in s.blocks(*types) if s.role(n) != role), None)
@@ -296,8 +296,8 @@ def _leading_results(message: JsonObject) -> list[str]:
 def unanswered(s: Subject) -> Violation | None:
     for n, message in s.with_role("assistant"):
         answered = _leading_results(s.messages[n + 1]) if s.role(n + 1) == "user" else []
-        asked = [as_text(block.get("id")) for block in _of_type(message, "tool_use")]
-        missing = [ident for ident in asked if ident not in answered]
+        requested = [as_text(block.get("id")) for block in _of_type(message, "tool_use")]
+        missing = [ident for ident in requested if ident not in answered]
         if missing:
             return Violation(n=n, ids=", ".join(missing))
     return None
@@ -440,7 +440,7 @@ def prompt_long(s: Subject) -> Violation | None:
 
 
 def window(s: Subject) -> Violation | None:
-    limit, asked = s.dialect.window, s.body.get("max_tokens")
-    if limit is None or not isinstance(asked, int) or s.tokens + asked <= limit:
+    limit, requested = s.dialect.window, s.body.get("max_tokens")
+    if limit is None or not isinstance(requested, int) or s.tokens + requested <= limit:
         return None
-    return Violation(n=s.tokens, m=asked, limit=limit)
+    return Violation(n=s.tokens, m=requested, limit=limit)

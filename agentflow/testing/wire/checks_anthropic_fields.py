@@ -1,4 +1,4 @@
-"""The checks for `rules_anthropic.tsv` of a request's fields; the vendor's errors are worded like pydantic's."""
+"""The checks for `rules_anthropic.tsv` that concern a request's fields; the vendor's errors are worded like pydantic's."""
 
 import re
 from base64 import b64decode
@@ -24,15 +24,15 @@ VENDOR_NAMES = {
     "tool_search_tool_bm25_20251119": "tool_search_tool_bm25",
     "tool_search_tool_regex_20251119": "tool_search_tool_regex",
 }
-"""The only names of tools whose schema is the vendor's."""
+"""The only legal names of tools whose schema is the vendor's."""
 COMPUTER_BETAS = {
     "computer_20250124": "computer-use-2025-01-24",
     "computer_20251124": "computer-use-2025-11-24",
 }
-"""The types of tools that are only known to requests with a beta."""
+"""The types of tools that exist only in requests with a beta."""
 CHOICES = ("auto", "any", "tool", "none")
 SCHEMA_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-# The allowed fields: each name is a kind of object.
+# The allowed fields, by kind of object.
 INSIDE = {
     "message": frozenset({"role", "content"}),
     "text": frozenset({"type", "text", "citations", "cache_control"}),

@@ -212,9 +212,9 @@ def orphan(s: Subject) -> Violation | None:
 
 def unknown_answer(s: Subject) -> Violation | None:
     for n, message in s.with_role("tool"):
-        asked = asker(s, n)
+        position = asker(s, n)
         ident = as_text(message.get("tool_call_id"))
-        if asked is not None and ident not in call_ids(s.messages[asked]):
+        if position is not None and ident not in call_ids(s.messages[position]):
             return Violation(n=n, id=ident)
     return None
 
@@ -337,9 +337,9 @@ def too_large(s: Subject) -> Violation | None:
 
 
 def ceiling(s: Subject) -> Violation | None:
-    asked, limit = s.body.get("max_completion_tokens", s.body.get("max_tokens")), s.dialect.max_output
-    if isinstance(asked, int) and limit is not None and asked > limit:
-        return Violation(n=asked, m=limit)
+    requested, limit = s.body.get("max_completion_tokens", s.body.get("max_tokens")), s.dialect.max_output
+    if isinstance(requested, int) and limit is not None and requested > limit:
+        return Violation(n=requested, m=limit)
     return None
 
 

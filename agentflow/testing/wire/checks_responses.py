@@ -25,13 +25,13 @@ ACTIONS = {
 }
 """The actions of a computer, with their fields."""
 MADE = ("message", "reasoning", "function_call", "image_generation_call", "computer_call")
-"""The items that a model produces."""
+"""The types of items that a model produces."""
 
 
 def items(s: Subject) -> list[JsonObject]:
-    """Return the input's items; a text counts as a user's message."""
-    given = s.body.get("input")
-    return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
+    """Return the input's items; a text counts as a user message."""
+    source = s.body.get("input")
+    return [{"role": "user", "content": source}] if isinstance(source, str) else objects(source)
 
 
 def of_type(s: Subject, *types: str) -> Iterator[tuple[int, JsonObject]]:
@@ -40,7 +40,7 @@ def of_type(s: Subject, *types: str) -> Iterator[tuple[int, JsonObject]]:
 
 
 def item_type(item: JsonObject) -> str:
-    """Return the type, which a message may omit."""
+    """Return the type of an item, which a message may omit."""
     return as_text(item.get("type")) or ("message" if "role" in item else "")
 
 
@@ -49,8 +49,8 @@ def no_input(s: Subject) -> Violation | None:
 
 
 def input_type(s: Subject) -> Violation | None:
-    given = s.body.get("input")
-    return None if given is None or isinstance(given, str | list) else Violation(kind=kind_of(given))
+    source = s.body.get("input")
+    return None if source is None or isinstance(source, str | list) else Violation(kind=kind_of(source))
 
 
 def item_kind(s: Subject) -> Violation | None:
@@ -256,10 +256,10 @@ def computer_alone(s: Subject) -> Violation | None:
 
 def led_nowhere(s: Subject) -> Violation | None:
     """Check for a reasoning item without the item that followed it."""
-    given = items(s)
+    source = items(s)
     for n, item in of_type(s, "reasoning"):
-        behind = given[n + 1] if n + 1 < len(given) else {}
-        made = item_type(behind) in MADE and as_text(behind.get("role")) in ("", "assistant")
+        following = source[n + 1] if n + 1 < len(source) else {}
+        made = item_type(following) in MADE and as_text(following.get("role")) in ("", "assistant")
         if not made:
             return Violation(id=as_text(item.get("id")))
     return None
@@ -370,8 +370,8 @@ def choice_unknown(s: Subject) -> Violation | None:
 
 
 def least_output(s: Subject) -> Violation | None:
-    asked = s.body.get("max_output_tokens")
-    return Violation(x=asked) if isinstance(asked, int) and asked < LEAST_OUTPUT else None
+    requested = s.body.get("max_output_tokens")
+    return Violation(x=requested) if isinstance(requested, int) and requested < LEAST_OUTPUT else None
 
 
 def sampling(s: Subject) -> Violation | None:
@@ -381,5 +381,9 @@ def sampling(s: Subject) -> Violation | None:
 
 
 def ceiling(s: Subject) -> Violation | None:
-    asked, limit = s.body.get("max_output_tokens"), s.dialect.max_output
-    return Violation(n=asked, m=limit) if isinstance(asked, int) and limit is not None and asked > limit else None
+    requested, limit = s.body.get("max_output_tokens"), s.dialect.max_output
+    return (
+        Violation(n=requested, m=limit)
+        if isinstance(requested, int) and limit is not None and requested > limit
+        else None
+    )

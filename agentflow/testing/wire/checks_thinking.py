@@ -1,6 +1,6 @@
-"""The checks of Anthropic's rows on thinking. Each returns the values for the placeholders of its row's text, or None.
+"""The checks for Anthropic's rows on thinking. Each returns the values for the placeholders of its row's text, or None.
 
-A tool loop is open if the request ends in tool results. Its head is the first assistant message after the last user message
+A tool loop is open if the request ends with tool results. Its head is the first assistant message after the last user message
 that has no result; the vendor counts everything from there on as one assistant turn.
 """
 
@@ -157,7 +157,7 @@ def signature(s: Subject) -> Violation | None:
 
 
 def bound_elsewhere(s: Subject) -> Violation | None:
-    """Check for thinking with a changed prefix, in a request that does not ask to drop such thinking."""
+    """Check for thinking with a changed prefix, in a request that does not request that such thinking be dropped."""
     binding = as_object(as_object(s.body.get("thinking")).get("block_binding"))
     if not s.dialect.binds or binding.get("prefix_mismatch_behavior") == "drop_block":
         return None

@@ -1,4 +1,4 @@
-"""Sends one answer over HTTP, with the faults of its plan.
+"""Send an answer over HTTP, with the faults of its plan.
 
 Rules:
 
@@ -24,7 +24,7 @@ from agentflow.testing.wire.wires import Wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireResponse:
-    """A complete HTTP answer: its writes, and its interruption if any."""
+    """A complete HTTP answer: its writes, and its interruption, if any."""
 
     status: int
     headers: dict[str, str]
@@ -46,7 +46,7 @@ def json_answer(status: int, body: object, headers: dict[str, str] | None = None
 
 
 def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, dialect: Dialect) -> WireResponse:
-    """Build the vendor's error for a refused request. A 400 is marked as not retryable."""
+    """Build the vendor's error for a refused request; a 400 is marked as not retryable."""
     headers = _ids(wire, request)
     if refusal.status == 400:
         headers["x-should-retry"] = "false"
@@ -54,7 +54,7 @@ def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, diale
 
 
 def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> WireResponse:
-    """Build an HTTP error, or any raw body, with which a fault replaces the reply."""
+    """Build the HTTP error or the raw body with which a fault replaces the reply."""
     headers = _ids(wire, request) | dict(answer.headers)
     if answer.body is None:
         refusal = wire.refusal_of(answer, dialect, tokens)
@@ -82,8 +82,8 @@ def reply_answer(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Sign
         return error_answer(wire, error, request, dialect, 0)
     data = dump(wire.body(plan, request, signer)).encode()
     if halt is not None:
-        kept = data[: len(data) // 2] if halt.how != "hang" else b""
-        parts, length = writes([kept], plan) if kept else [], len(data) if halt.how == "abort" else None
+        sent = data[: len(data) // 2] if halt.how != "hang" else b""
+        parts, length = writes([sent], plan) if sent else [], len(data) if halt.how == "abort" else None
     else:
         parts, length = writes([data], plan), len(data)
     headers = {"content-type": "application/json"} | _ids(wire, request)
@@ -121,7 +121,7 @@ async def send(answer: WireResponse, raw: web.BaseRequest, request: WireRequest)
         await _wait_turn(answer.plan, number)
         await response.write(data)
         request.writes += 1
-        await asyncio.sleep(0)  # lets a client in the same loop see this write on its own
+        await asyncio.sleep(0)  # lets a client in the same loop read this write separately
     if halt is not None and halt.how == "hang":
         await asyncio.Event().wait()
     request.ending = "complete" if halt is None else "broken off"

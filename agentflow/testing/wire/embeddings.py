@@ -1,4 +1,4 @@
-"""OpenAI's `/embeddings`: its rules, and vectors by terms."""
+"""OpenAI's `/embeddings`: its rules, and vectors derived from the terms of texts."""
 
 from agentflow.testing.embedding import TermEmbedder
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_text

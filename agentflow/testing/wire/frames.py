@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A wire first builds the whole list of frames; interruptions, noise and splitting into writes follow, in that order.
-2. A number in a `Point` counts frames of the reply, never noise (pings, comments, unknown events).
+1. A wire builds the whole list of frames; then interruptions, noise and the split into writes are applied, in this order.
+2. A number in a `Point` counts frames of the reply, not noise (pings, comments, unknown events).
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ def position(frames: Sequence[WireFrame], after: Point) -> int:
         raise UsageError(f"a fault is placed after frame {after}, but this reply streams {len(frames)} frames")
     kinds = [frame.kind for frame in frames]
     wanted: dict[str, FrameKind] = {"content": "stop", "all": "end"}
-    if after == "all" and "end" not in kinds:  # the last event is the end mark
+    if after == "all" and "end" not in kinds:  # on a wire without an end mark
         return len(frames)
     kind: str = wanted.get(after, after)
     if kind not in kinds:

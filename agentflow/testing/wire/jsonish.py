@@ -1,4 +1,4 @@
-"""JSON as a type, and readers that never raise.
+"""A type for JSON, and readers that never raise.
 
 A request body is untrusted and may have any structure. The readers return an empty value if the type is wrong, so that a rule
 can check its own fields without validating all others.
@@ -14,7 +14,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 _ESCAPED = b"\\ud"
-"""With this a surrogate is written in JSON."""
+"""The start of an escaped surrogate in JSON."""
 
 
 def parse(text: str | bytes) -> JsonValue:
@@ -30,7 +30,7 @@ def parse(text: str | bytes) -> JsonValue:
 
 
 def dump(value: object) -> str:
-    """Serialise JSON without spaces and without escapes, like the vendors."""
+    """Serialise JSON without spaces and escapes, like the vendors."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -60,7 +60,7 @@ def merged(*parts: JsonObject) -> JsonObject:
 
 
 def kind_of(value: JsonValue) -> str:
-    """Name a value's JSON type like OpenAI's error texts, including the article."""
+    """Return the name of a value's JSON type, with the article, as in OpenAI's error texts."""
     names: dict[type, str] = {
         dict: "an object",
         list: "an array",

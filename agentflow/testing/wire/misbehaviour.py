@@ -1,8 +1,8 @@
 """Faults between a model and its client, as values.
 
-A fault edits the plan of one reply and nothing else; faults can be combined. `after` is a `Point`: a number counts streamed
-frames, a name is a position. `"head"` is after the first frame; `"thinking"`, `"text"` and `"call"` are after the first chunk
-of that; `"content"` is before the stop reason; `"stop"` is after it; `"all"` is before the end mark.
+A fault only edits the plan of one reply; faults can be combined. `after` is a `Point`: a number counts streamed frames, a
+name is a position. `"head"` is after the first frame; `"thinking"`, `"text"` and `"call"` are after the first chunk of that
+kind; `"content"` is before the stop reason; `"stop"` is after it; `"all"` is before the end mark.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from agentflow.testing.wire.reply import Gate, Halt, HttpAnswer, Point, ReplyPla
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault in a reply. Create it with the class methods, or from a name and an edit function.
+    """A fault in a reply, created with the class methods, or from a name and an edit function.
 
     Example:
         >>> Fault.status(429, retry_after=2).name
@@ -49,8 +49,8 @@ class Fault:
 
         Args:
             status: The HTTP status (400, 401, 404, 429, 500, 503, 529 …).
-            retry_after: The `retry-after` header: seconds (fractions are kept), a datetime (sent as an HTTP date; an aware
-                one, UTC), or text sent unchanged.
+            retry_after: The `retry-after` header: seconds (fractions are kept), a datetime (sent as an HTTP date, in UTC if
+                it is aware), or text, which is sent unchanged.
             retry_after_ms: The `retry-after-ms` header.
             message: The error's message; None means the vendor's text for this status.
             type: The error's type; None means the vendor's.
@@ -103,7 +103,7 @@ class Fault:
         type: str | None = None,  # noqa: A002 - the wire's own name
         message: str | None = None,
     ) -> "Fault":
-        """Send an error event inside the stream and end it. A reply that is not streamed becomes an HTTP error.
+        """Send an error event in the stream, and end it; a reply that is not streamed becomes an HTTP error.
 
         Args:
             after: The point; 0 is before anything, "head" before the first text, "text" after it.
@@ -115,7 +115,7 @@ class Fault:
 
     @classmethod
     def cut(cls, after: Point = "text", *, clean: bool = False) -> "Fault":
-        """Interrupt the stream. A reply that is not streamed loses the second half of its body.
+        """Interrupt the stream; a reply that is not streamed loses the second half of its body.
 
         Args:
             after: The point; "content" is just before the stop reason, "stop" just after it.
@@ -144,8 +144,8 @@ class Fault:
         """Delay each write until a gate opens, by a pause, or both.
 
         Args:
-            gate: An `asyncio.Event` of the server's loop, or an async function that receives the number of the write and
-                returns when it may be sent.
+            gate: An `asyncio.Event` of the server's loop, or an async function that receives the number of a write, and
+                returns when the write may be sent.
             after: The number of writes without delay.
             seconds: A pause before each later write.
         """
@@ -162,12 +162,12 @@ class Fault:
 
     @classmethod
     def usage_twice(cls) -> "Fault":
-        """Send cumulative usage in two places, so that a client that adds counts doubles it."""
+        """Send cumulative usage in two places, so that a client that adds up the counts doubles them."""
         return cls("usage twice", lambda plan: replace(plan, usage="twice"))
 
     @classmethod
     def length_mid_call(cls) -> "Fault":
-        """Stop for length in the middle of the last call's arguments."""
+        """Stop in the middle of the last call's arguments, with the stop reason `length`."""
         return cls("length in the midst of a call", without_last_half)
 
     @classmethod
@@ -242,7 +242,7 @@ class Fault:
 
     @classmethod
     def split_bytes(cls, size: int = 1, *, at: tuple[int, ...] = ()) -> "Fault":
-        """Write the body in parts that respect neither events nor characters.
+        """Write the body in parts that may split events and characters.
 
         Args:
             size: Bytes per write.

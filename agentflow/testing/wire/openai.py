@@ -81,10 +81,10 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     """Build the reply as chunks, including the end mark."""
     del signer
     options = as_object(request.body.get("stream_options"))
-    asked = options.get("include_usage") is True and plan.usage != "none"
+    requested = options.get("include_usage") is True and plan.usage != "none"
     usage = usage_body(plan.reply.usage_for(request.body))
     chunks = [*_each_choice([*_content(plan, request)], _choices(request))]
-    if asked:
+    if requested:
         twice = usage if plan.usage == "twice" else None
         chunks = [*(_counted(chunk, None) for chunk in chunks[:-1]), _counted(chunks[-1], twice)]
         chunks.append(WireFrame("usage", _usage_chunk(plan, request, usage)))
@@ -176,12 +176,12 @@ def _whole_call(plan: ReplyPlan, request: WireRequest, place: int, call: Scripte
 
 
 def _choices(request: WireRequest) -> int:
-    asked = request.body.get("n")
-    return asked if isinstance(asked, int) and asked > 1 else 1
+    requested = request.body.get("n")
+    return requested if isinstance(requested, int) and requested > 1 else 1
 
 
 def _each_choice(chunks: list[WireFrame], count: int) -> Iterator[WireFrame]:
-    """Yield the chunks of one choice, then of each further choice that the request asks for (`n`)."""
+    """Yield the chunks of the first choice, then those of each further choice (`n` in the request)."""
     yield from chunks
     for n in range(1, count):
         for chunk in chunks:
@@ -191,7 +191,7 @@ def _each_choice(chunks: list[WireFrame], count: int) -> Iterator[WireFrame]:
 
 
 def _logprobs(request: WireRequest, pieces: list[str]) -> JsonValue:
-    """Return made-up probabilities, one token for each chunk, if the request asks for them."""
+    """Return made-up probabilities, one token for each chunk, if requested."""
     if request.body.get("logprobs") is not True:
         return None
     top = request.body.get("top_logprobs")

@@ -3,9 +3,9 @@
 Rules:
 
 1. It binds only to 127.0.0.1. It requires a key, and accepts any.
-2. It keeps the vendor's state: the input buffer, the conversation, the reply in progress. An event that does not fit is refused
-   with the vendor's error, and is in `refused`.
-3. It hears speech in audio that is not silent, and the end of a turn after 200 ms of silence.
+2. It keeps the vendor's state: the input buffer, the conversation, the reply in progress. An event that is illegal in this
+   state is refused with the vendor's error, which is recorded in `refused`.
+3. Audio that is not silent counts as speech; 200 ms of silence end a turn.
 4. A reply's audio is a tone of 40 ms for each character of its text.
 """
 
@@ -29,8 +29,8 @@ class RealtimeServer(RealtimeTraffic):
     Attributes:
         received: The events of all clients, in order.
         sent: The events of the server.
-        refused: The vendor's errors for what clients sent.
-        contexts: What the model was shown for each reply: the role or type of each item, and its text.
+        refused: The vendor's errors for events of clients.
+        contexts: The conversation before each reply: the role or type of each item, and its text.
 
     Example:
         >>> RealtimeServer.openai(["Hello."], heard=["Hi"]).refused
@@ -50,7 +50,7 @@ class RealtimeServer(RealtimeTraffic):
 
         Args:
             script: The replies in order.
-            heard: The transcripts of what users say, in order; None for one that fails.
+            heard: The transcripts of the users' speech, in order; None for a transcription that fails.
         """
         return cls(OpenAIPeer, script, heard)
 

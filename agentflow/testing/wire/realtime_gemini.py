@@ -60,7 +60,7 @@ class GeminiPeer(RealtimePeer):
         self.calls: list[str] = []
         self.generating = False
         self._active = False
-        self._said = ""
+        self._spoken = ""
 
     @staticmethod
     def refusal(request: web.Request) -> web.StreamResponse | None:
@@ -72,7 +72,7 @@ class GeminiPeer(RealtimePeer):
         return None
 
     async def raw(self, text: str) -> None:
-        """Send a frame as it is: binary, as the vendor does."""
+        """Send a frame unchanged, as binary data like the vendor."""
         await self.socket.send_bytes(text.encode())
 
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
@@ -81,7 +81,7 @@ class GeminiPeer(RealtimePeer):
         await self.socket.close(code=1007, message=str(error).encode()[:120])
 
     async def handle(self, event: Event) -> None:
-        """Check a message, and do what it asks for."""
+        """Check a message, and act on it."""
         kinds = [*event]
         if len(kinds) != 1 or (self.setup is None) != (kinds == ["setup"]):
             raise RefusedEventError(f"Request contains an invalid argument: {kinds}.")
@@ -93,9 +93,9 @@ class GeminiPeer(RealtimePeer):
                     raise RefusedEventError(f"model {setup['model']} is not found")
                 self.setup = setup
                 await self.send({"setupComplete": {}})
-            case {"realtimeInput": given}:
-                known(given, _INPUT, "realtimeInput")
-                await self._hear(given)
+            case {"realtimeInput": message}:
+                known(message, _INPUT, "realtimeInput")
+                await self._hear(message)
             case {"clientContent": content}:
                 known(content, {"turns", "turnComplete"}, "clientContent")
                 await self._interrupt()
@@ -103,9 +103,9 @@ class GeminiPeer(RealtimePeer):
                     self._note(turn)
                 if content.get("turnComplete"):
                     await self._answer()
-            case {"toolResponse": given}:
-                known(given, {"functionResponses"}, "toolResponse")
-                await self._results(given["functionResponses"])
+            case {"toolResponse": message}:
+                known(message, {"functionResponses"}, "toolResponse")
+                await self._results(message["functionResponses"])
             case _:
                 raise RefusedEventError(f"Unknown name {kinds[0]!r}")
 
@@ -124,8 +124,8 @@ class GeminiPeer(RealtimePeer):
         setup = self.setup or {}
         return bool(setup.get("realtimeInputConfig", {}).get("automaticActivityDetection", {}).get("disabled"))
 
-    async def _hear(self, given: Event) -> None:
-        match given:
+    async def _hear(self, message: Event) -> None:
+        match message:
             case {"audio": {"mimeType": str() as kind, "data": data}}:
                 if kind != f"audio/pcm;rate={self.input_rate}":
                     raise RefusedEventError(f"Unsupported mime type {kind}")
@@ -150,7 +150,7 @@ class GeminiPeer(RealtimePeer):
         await self._interrupt()
 
     async def heard_end(self, voice: bytes) -> None:
-        """Transcribe what was said, and answer it."""
+        """Transcribe the speech, and answer it."""
         text = self.server.heard.popleft() if self.server.heard else ""
         for part in (text or "").partition(" "):
             if part:
@@ -159,7 +159,7 @@ class GeminiPeer(RealtimePeer):
         await self._answer()
 
     async def _interrupt(self) -> None:
-        """End a reply that is generated, or that the vendor believes to be played."""
+        """End a reply that is being generated, or that the vendor assumes is being played."""
         if not self.generating:
             return
         await self.stop()
@@ -189,7 +189,7 @@ class GeminiPeer(RealtimePeer):
         await self._answer()
 
     async def _reply(self, line: WireReply | Callable[[RealtimePeer], Awaitable[None]]) -> None:
-        with suppress(ConnectionError):  # the client left
+        with suppress(ConnectionError):  # the client has disconnected
             if not isinstance(line, WireReply):
                 await line(self)
                 return
@@ -208,8 +208,8 @@ class GeminiPeer(RealtimePeer):
         """Send the reply in chunks: audio and, independently, its transcript; or text."""
         speaks = (self.setup or {})["generationConfig"]["responseModalities"] == ["AUDIO"]
         for chunk in line.pieces(line.text):
-            await asyncio.sleep(0)  # an interruption comes between chunks
-            self._said += chunk
+            await asyncio.sleep(0)  # lets an interruption arrive between chunks
+            self._spoken += chunk
             if not speaks:
                 await self._send_part({"text": chunk})
                 continue
@@ -223,9 +223,9 @@ class GeminiPeer(RealtimePeer):
         await self.send({"serverContent": {"modelTurn": {"role": "model", "parts": [part]}}})
 
     def _keep(self) -> None:
-        if self._said:
-            self.context.append(("model", self._said))
-        self._said = ""
+        if self._spoken:
+            self.context.append(("model", self._spoken))
+        self._spoken = ""
 
     async def finish(self) -> None:
         """End the reply, with its usage."""

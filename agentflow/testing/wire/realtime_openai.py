@@ -107,7 +107,7 @@ class OpenAIPeer(RealtimePeer):
         await super().send({"event_id": self.new_id("event"), **event})
 
     async def greet(self) -> None:
-        """Send the session."""
+        """Send the session's settings."""
         await self.send({"type": "session.created", "session": self.session})
 
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
@@ -121,7 +121,7 @@ class OpenAIPeer(RealtimePeer):
         return hearing.get("turn_detection", {"type": "server_vad"})
 
     async def handle(self, event: Event) -> None:
-        """Check an event, and do what it asks for."""
+        """Check an event, and act on it."""
         kind = event["type"]
         if kind not in _CLIENT_EVENTS:
             raise RefusedEventError(f"Invalid value: '{kind}'.")
@@ -212,7 +212,7 @@ class OpenAIPeer(RealtimePeer):
         await self.send({"type": kind, "audio_start_ms": 0, "item_id": self._next_item})
 
     async def heard_end(self, voice: bytes) -> None:
-        """Commit what was said; answer it if the session asks for that."""
+        """Commit the speech, and answer it if the session is configured so."""
         kind = "input_audio_buffer.speech_stopped"
         await self.send({"type": kind, "audio_end_ms": 0, "item_id": self._next_item})
         await self._commit(voice)
@@ -262,7 +262,7 @@ class OpenAIPeer(RealtimePeer):
         self.replying = asyncio.create_task(self._reply(line, self.response))
 
     async def _reply(self, line: WireReply | Callable[[RealtimePeer], Awaitable[None]], response: Event) -> None:
-        with suppress(ConnectionError):  # the client left
+        with suppress(ConnectionError):  # the client has disconnected
             if not isinstance(line, WireReply):
                 await line(self)
                 return
@@ -278,7 +278,7 @@ class OpenAIPeer(RealtimePeer):
                 await self.finish("incomplete", {"type": "incomplete", "reason": reason})
 
     async def _output(self, item: Event) -> None:
-        """Add a whole item to the reply."""
+        """Add a complete item to the reply."""
         assert self.response is not None
         at = {"response_id": self.response["id"], "output_index": len(self.response["output"])}
         shown = {"object": "realtime.item", "status": "completed", **item}
@@ -288,7 +288,7 @@ class OpenAIPeer(RealtimePeer):
         await self.send({"type": "response.output_item.done", **at, "item": shown})
 
     async def speak(self, line: WireReply) -> None:
-        """Send a message: its transcript and its audio in chunks; or its text."""
+        """Send a message in chunks: transcript and audio, or text."""
         assert self.response is not None
         speaks = self.response["output_modalities"] == ["audio"]
         kind = "output_audio" if speaks else "output_text"
@@ -302,7 +302,7 @@ class OpenAIPeer(RealtimePeer):
         await self.send({"type": "response.content_part.added", **at, "part": {"type": kind[7:]}})
         pieces = line.pieces(line.text)
         for piece in pieces:  # a transcript is ahead of its audio
-            await asyncio.sleep(0)  # a cancellation comes between chunks
+            await asyncio.sleep(0)  # lets a cancellation arrive between chunks
             named = "output_audio_transcript" if speaks else "output_text"
             await self.send({"type": f"response.{named}.delta", **at, "delta": piece})
         for piece in pieces if speaks else ():
@@ -310,14 +310,14 @@ class OpenAIPeer(RealtimePeer):
             sound = tone(len(piece) * PER_CHARACTER)
             self.audio[item["id"]] += len(sound)
             await self.send({"type": "response.output_audio.delta", **at, "delta": b64encode(sound).decode()})
-        said = {"transcript": line.text} if speaks else {"text": line.text}
+        transcript = {"transcript": line.text} if speaks else {"text": line.text}
         if item["content"] == []:  # else it was truncated
-            item["content"] = [{"type": kind, **said}]
+            item["content"] = [{"type": kind, **transcript}]
         if speaks:
             await self.send({"type": "response.output_audio.done", **at})
-            await self.send({"type": "response.output_audio_transcript.done", **at, **said})
+            await self.send({"type": "response.output_audio_transcript.done", **at, **transcript})
         else:
-            await self.send({"type": "response.output_text.done", **at, **said})
+            await self.send({"type": "response.output_text.done", **at, **transcript})
         whole = {"object": "realtime.item", "status": "completed", **item}
         self.response["output"].append(whole)
         await self.send({"type": "response.output_item.done", **output, "item": whole})
@@ -342,7 +342,7 @@ _TRUNCATED: Final = ("item_id", "content_index", "audio_end_ms")
 
 
 def _shown(item: Event) -> tuple[str, str]:
-    """Return what an item is, and its text; audio without a text is `(audio)`."""
+    """Return an item's role or type, and its text; audio without a text is `(audio)`."""
     match item["type"]:
         case "message":
             texts = [part.get("text") or part.get("transcript") or "(audio)" for part in item["content"]]

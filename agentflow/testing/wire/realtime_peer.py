@@ -1,4 +1,4 @@
-"""A connection of a realtime server, without a protocol: frames, speech detection, the script (`realtime.py` has the rules)."""
+"""The protocol-independent part of a realtime server's connection: frames, speech detection, the script (see `realtime.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PER_CHARACTER", "Event", "RealtimePeer", "RealtimeTraffic", "Refused
 Event = dict[str, Any]
 
 Spoken: TypeAlias = "WireReply | str | Callable[[RealtimePeer], Awaitable[None]]"
-"""A reply, or a function that sends anything over a connection instead of one."""
+"""A reply, or a function that sends any data over a connection instead."""
 
 PER_CHARACTER: Final = 0.04
 """The seconds of audio for each character of a reply."""
@@ -31,7 +31,7 @@ _FRAME: Final = 0.02
 
 
 def tone(seconds: float, rate: int = 24_000) -> bytes:
-    """Return a tone as 16-bit PCM, mono, which a realtime server hears as speech.
+    """Return a tone as 16-bit PCM, mono, which a realtime server detects as speech.
 
     Example:
         >>> len(tone(0.5))
@@ -57,12 +57,12 @@ class RealtimeTraffic:
     """The script of a realtime server, and its record.
 
     Attributes:
-        script: The replies that are left.
-        heard: The transcripts that are left.
+        script: The remaining replies.
+        heard: The remaining transcripts.
         received: The events of all clients, in order.
         sent: The events of the server.
-        refused: The vendor's errors for what clients sent.
-        contexts: What the model had for each reply: the role or type of each item, and its text.
+        refused: The vendor's errors for events of clients.
+        contexts: The conversation before each reply: the role or type of each item, and its text.
     """
 
     def __init__(self, script: Sequence[Spoken], heard: Sequence[str | None]) -> None:
@@ -75,12 +75,12 @@ class RealtimeTraffic:
 
 
 class RealtimePeer(ABC):
-    """A connection of a realtime server; a function of its script sends over it.
+    """A connection of a realtime server, over which functions of the script can send.
 
     Args:
         server: The server.
         socket: The websocket.
-        transport: Its connection.
+        transport: The transport of the websocket.
     """
 
     path: ClassVar[str]
@@ -101,10 +101,10 @@ class RealtimePeer(ABC):
     @staticmethod
     @abstractmethod
     def refusal(request: web.Request) -> web.StreamResponse | None:
-        """Return the answer to a handshake that the vendor refuses."""
+        """Return the answer to a handshake that the vendor refuses, or None."""
 
-    async def greet(self) -> None:  # noqa: B027 - not every vendor sends something first
-        """Send what comes first."""
+    async def greet(self) -> None:  # noqa: B027 - not every vendor sends an event first
+        """Send the first event."""
 
     @abstractmethod
     async def handle(self, event: Event) -> None:
@@ -112,7 +112,7 @@ class RealtimePeer(ABC):
 
     @abstractmethod
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
-        """Refuse an event in the vendor's way."""
+        """Refuse an event as the vendor does."""
 
     @abstractmethod
     async def heard_start(self) -> None:
@@ -128,16 +128,16 @@ class RealtimePeer(ABC):
         await self.raw(dump(event))
 
     async def raw(self, text: str) -> None:
-        """Send a frame as it is."""
+        """Send a frame unchanged."""
         await self.socket.send_str(text)
 
     async def abort(self) -> None:
-        """Lose the connection without a closing handshake."""
+        """Close the connection without a closing handshake."""
         if self._transport is not None:
             self._transport.abort()
 
     async def serve(self) -> None:
-        """Handle events until the client leaves."""
+        """Handle events until the client disconnects."""
         await self.greet()
         async for frame in self.socket:
             if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):

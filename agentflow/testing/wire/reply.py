@@ -1,7 +1,7 @@
 """The replies of a scripted model, in vendor-neutral terms.
 
-A `WireReply` is the model's content; a `ReplyPlan` is how it is sent. Each `PlanEdit` (a fault) turns one plan into another, so
-faults apply in the order of the list.
+A `WireReply` is the model's content; a `ReplyPlan` describes how it is sent. Each `PlanEdit` (a fault) turns one plan into
+another, so faults apply in the order of the list.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Point: TypeAlias = int | Literal["head", "thinking", "text", "call", "content", 
 """A point in a streamed reply: after a number of frames, or after a part of it."""
 
 Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[None]]
-"""Delays writes: an event, or an async function of the number of the write."""
+"""Delays writes: an event to wait for, or an async function of the number of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireUsage:
-    """Token counts of one reply. `input` excludes tokens read from or written to the cache; `output` includes `reasoning`;
-    `searches` is the number of web searches, which only Anthropic reports.
+    """The token counts of a reply. `input` excludes tokens read from or written to the cache; `output` includes
+    `reasoning`; `searches` is the number of web searches, which only Anthropic reports.
 
     Example:
         >>> WireUsage(input=11, output=5, cache_read=4, cache_write=2).prompt
@@ -77,7 +77,7 @@ class WireUsage:
 
 
 class PlanEdit(Protocol):
-    """A change of how a reply is sent; `Fault` is the implementation included."""
+    """A change of how a reply is sent; implemented by `Fault`."""
 
     @property
     def name(self) -> str:
@@ -145,16 +145,16 @@ class WireReply:
 
     Args:
         text: The visible text. If empty, no text is sent.
-        thinking: Reasoning text; a tuple for several blocks. `""` is a thinking block without text (with a signature). The
-            Anthropic wire sends it only if the request enables thinking, like the vendor.
+        thinking: Reasoning text; a tuple for several blocks. `""` is a thinking block without text (with a signature). Like
+            the vendor, the Anthropic wire sends it only if the request enables thinking.
         redacted: Reasoning that the Anthropic wire sends as an opaque, encrypted block.
         calls: The tool calls, all in one message. On `/responses`, a call of `computer` is a `computer_call` with the
             arguments as its fields (`actions`, `pending_safety_checks`), if the request has OpenAI's tool of that type.
         finish: The finish reason; None derives it from the content. A value outside `Finish` is sent unchanged.
         usage: Token counts; None estimates one token per four characters.
-        chunk: Characters per streamed chunk; 0 sends each part whole.
+        chunk: The number of characters per streamed chunk; 0 sends each part as a whole.
         interleave: On the OpenAI wire, interleave the arguments of parallel calls.
-        faults: The faults, in order of application. A single fault need not be in a tuple.
+        faults: The faults in order of application, or a single fault.
         cites: The citations of the text.
         images: Images from the model, as `data:` addresses; only on the OpenAI wire.
         audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
@@ -233,10 +233,10 @@ class WireReply:
         if self.usage is not None:
             return self.usage
         thought = sum(map(len, self.thoughts))
-        said = len(self.text) + thought + sum(len(call.name) + len(call.raw) for call in self.calls)
+        length = len(self.text) + thought + sum(len(call.name) + len(call.raw) for call in self.calls)
         searches = sum(call.name == "web_search" for call in self.server)
         size = max(1, len(dump(request)) // 4)
-        return WireUsage(input=size, output=max(1, said // 4), reasoning=thought // 4, searches=searches)
+        return WireUsage(input=size, output=max(1, length // 4), reasoning=thought // 4, searches=searches)
 
 
 class Say(WireReply):
@@ -303,7 +303,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The point and kind of an interruption: connection aborted, stream ended too soon, silence, or an error event."""
+    """The point and kind of an interruption: an aborted connection, a stream that ends too soon, silence, or an error event."""
 
     after: Point
     how: Literal["abort", "close", "hang", "error"]
@@ -343,7 +343,7 @@ class ReplyPlan:
 
 
 def plan_for(reply: WireReply) -> ReplyPlan:
-    """Return the plan of a reply after all its faults."""
+    """Return the plan of a reply with all its faults applied."""
     plan = ReplyPlan(reply=reply.with_faults())
     for edit in reply.edits:
         plan = edit.edit(plan)

@@ -22,19 +22,19 @@ class ToolAnswer:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WireRequest:
-    """One received request.
+    """A received request.
 
     Attributes:
         wire: `"openai"` (chat completions), `"responses"` or `"anthropic"`.
-        index: Its position among the requests received, from 0.
+        index: The position among all received requests, from 0.
         body: The parsed body; empty if it was not a JSON object.
         headers: The headers, names in lower case.
         status: The HTTP status of the answer; None before it.
-        refused: The message of the rule that refused it, or None.
+        refused: The message of the rule that refused the request, or None.
         rule: The id of that rule.
         reply: The scripted reply, or None if the script was not used.
         writes: The number of parts of the body that were sent.
-        ending: How it ended; None while it is in progress.
+        ending: How the answer ended; None while it is in progress.
 
     Example:
         >>> WireRequest(wire="openai", index=0, body={"messages": [{"role": "user", "content": "hi"}]}).user_text
@@ -56,8 +56,8 @@ class WireRequest:
     def messages(self) -> list[JsonObject]:
         """The messages as received; for `/responses`, the items of the input."""
         if self.wire == "responses":
-            given = self.body.get("input")
-            return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
+            source = self.body.get("input")
+            return [{"role": "user", "content": source}] if isinstance(source, str) else objects(source)
         return objects(self.body.get("messages"))
 
     @property
@@ -92,10 +92,10 @@ class WireRequest:
         """The system text, in the wire's format."""
         if self.wire == "anthropic":
             return text_of(self.body.get("system"))
-        told = [m.get("content") for m in self.messages if m.get("role") in ("system", "developer")]
+        texts = [m.get("content") for m in self.messages if m.get("role") in ("system", "developer")]
         if "instructions" in self.body:
-            told.insert(0, self.body["instructions"])
-        return "\n".join(map(text_of, told))
+            texts.insert(0, self.body["instructions"])
+        return "\n".join(map(text_of, texts))
 
     @property
     def user_text(self) -> str:

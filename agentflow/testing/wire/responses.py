@@ -1,8 +1,8 @@
 """OpenAI's `/responses` wire: a reply as a JSON body or as a list of events.
 
-Reasoning is an item of its own. Its text is sent if the request asks for a summary, its encrypted content if the request
-includes it. The id of an item shows whether it directly follows reasoning, so that this server can require the reasoning
-in later requests.
+Reasoning is a separate item. Its text is sent if a summary is requested, its encrypted content if the request includes it.
+The id of an item shows whether it directly follows reasoning, so that this server can require the reasoning in later
+requests.
 """
 
 import re
@@ -69,7 +69,7 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     events = [_event("head", "response.created", {"response": begun})]
     events.append(_event("block", "response.in_progress", {"response": begun}))
     for run in _runs(output, interleave=plan.reply.interleave):
-        events += _told(plan, run)
+        events += _frames_of(plan, run)
     ended = _response(plan, request, [made.item for made in output])
     events.append(_event("stop", f"response.{ended['status']}", {"response": ended}))
     return [_numbered(frame, n) for n, frame in enumerate(events)]
@@ -86,12 +86,12 @@ def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made
     reply = plan.reply
     thoughts = [*_thoughts(reply, request, signer)]
     after = f"_after_{len(thoughts) - 1}" if thoughts else ""
-    said: list[_Made] = []
+    made_items: list[_Made] = []
     if plan.refusal is not None:
         return [_words(reply, plan.refusal, f"msg_wire_{request.index}_0", refused=True)]
     for n, work in enumerate(reply.server):
         item: JsonObject = {"id": f"ws_wire_{request.index}_{n}", "type": f"{work.name}_call", "status": "completed"}
-        said.append(_Made(item | work.input, item | {"status": "in_progress"}, []))
+        made_items.append(_Made(item | work.input, item | {"status": "in_progress"}, []))
         if work.name == "tool_search":
             found: JsonObject = {
                 "id": f"tso_wire_{request.index}_{n}",
@@ -99,23 +99,25 @@ def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made
                 "execution": "server",
             }
             found |= {"call_id": None, "status": "completed", "tools": work.content}
-            said.append(_Made(found, found | {"status": "in_progress"}, []))
+            made_items.append(_Made(found, found | {"status": "in_progress"}, []))
     if reply.text or reply.cites or not reply.calls:
-        said.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
-    said += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
+        made_items.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
+    made_items += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
     for n, call in enumerate(reply.calls):
-        ident = f"fc_wire_{request.index}_{n + 1}{'' if said else after}"
-        said.append(_call(plan, request, call, n, ident))
-    return [*thoughts, *said]
+        ident = f"fc_wire_{request.index}_{n + 1}{'' if made_items else after}"
+        made_items.append(_call(plan, request, call, n, ident))
+    return [*thoughts, *made_items]
 
 
 def _thoughts(reply: WireReply, request: WireRequest, signer: Signer) -> Iterator[_Made]:
-    told = as_object(request.body.get("reasoning")).get("summary") is not None
+    summarised = as_object(request.body.get("reasoning")).get("summary") is not None
     sealed = SEALED in as_list(request.body.get("include"))
     hidden = () if reply.redacted is None else (reply.redacted,)
     total = len(reply.thoughts) + len(hidden)
     for n, text in enumerate((*reply.thoughts, *hidden)):
-        summary: list[JsonValue] = [{"type": "summary_text", "text": text}] if told and n < len(reply.thoughts) else []
+        summary: list[JsonValue] = (
+            [{"type": "summary_text", "text": text}] if summarised and n < len(reply.thoughts) else []
+        )
         item: JsonObject = {"id": f"rs_wire_{request.index}_{n}", "type": "reasoning", "summary": summary}
         if sealed:
             item["encrypted_content"] = signer.sign(text, n, total)
@@ -145,8 +147,8 @@ def _words(reply: WireReply, text: str, ident: str, *, refused: bool) -> _Made:
     place: JsonObject = {"content_index": 0}
     pieces = [_event("block", "response.content_part.added", merged(place, {"part": empty}))]
     logs: JsonObject = {} if refused else {"logprobs": []}
-    told = f"response.{kind}.delta"
-    pieces += [_event("text", told, merged(place, {"delta": piece}, logs)) for piece in reply.pieces(text)]
+    name = f"response.{kind}.delta"
+    pieces += [_event("text", name, merged(place, {"delta": piece}, logs)) for piece in reply.pieces(text)]
     for n, note in enumerate(noted):
         noticed = merged(place, {"annotation_index": n, "annotation": note})
         pieces.append(_event("text", "response.output_text.annotation.added", noticed))
@@ -168,9 +170,9 @@ def _image(url: str, ident: str) -> _Made:
 
 def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int, ident: str) -> _Made:
     if call.name == "computer" and any(tool.get("type") == "computer" for tool in objects(request.body.get("tools"))):
-        asked: JsonObject = {"id": f"cu{ident[2:]}", "type": "computer_call", "status": "completed"}
-        asked |= {"call_id": call_id(request, place, call), "pending_safety_checks": []} | call.input
-        return _Made(asked, asked | {"status": "in_progress", "actions": []}, [])
+        computer: JsonObject = {"id": f"cu{ident[2:]}", "type": "computer_call", "status": "completed"}
+        computer |= {"call_id": call_id(request, place, call), "pending_safety_checks": []} | call.input
+        return _Made(computer, computer | {"status": "in_progress", "actions": []}, [])
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
     if call.name in _loaded(plan, request):
         item["namespace"] = call.name
@@ -184,7 +186,7 @@ def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int,
 
 
 def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
-    """Return the names of the tools that a search has found in this reply or before."""
+    """Return the names of the tools that a search has found, in this reply or earlier."""
     before = [
         item.get("tools") for item in objects(request.body.get("input")) if item.get("type") == "tool_search_output"
     ]
@@ -204,7 +206,7 @@ def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, 
         yield calls
 
 
-def _told(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
+def _frames_of(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
     for place, made in run:
         kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
@@ -234,9 +236,9 @@ def _numbered(frame: WireFrame, number: int) -> WireFrame:
 
 
 def _response(plan: ReplyPlan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
-    asked, reply = request.body, plan.reply
+    settings, reply = request.body, plan.reply
     cut = None if plan.refusal is not None else _CUT.get(reply.stop)
-    text, choice = as_object(asked.get("text")), asked.get("tool_choice")
+    text, choice = as_object(settings.get("text")), settings.get("tool_choice")
     return {
         "id": f"resp_wire_{request.index}",
         "object": "response",
@@ -244,20 +246,20 @@ def _response(plan: ReplyPlan, request: WireRequest, output: list[JsonObject]) -
         "status": "completed" if cut is None else "incomplete",
         "error": None,
         "incomplete_details": None if cut is None else {"reason": cut},
-        "instructions": asked.get("instructions"),
-        "max_output_tokens": asked.get("max_output_tokens"),
+        "instructions": settings.get("instructions"),
+        "max_output_tokens": settings.get("max_output_tokens"),
         "metadata": {},
-        "model": as_text(asked.get("model")),
+        "model": as_text(settings.get("model")),
         "output": [*output],
-        "parallel_tool_calls": asked.get("parallel_tool_calls") is not False,
+        "parallel_tool_calls": settings.get("parallel_tool_calls") is not False,
         "previous_response_id": None,
-        "reasoning": as_object(asked.get("reasoning")),
-        "store": asked.get("store") is not False,
-        "temperature": asked.get("temperature"),
+        "reasoning": as_object(settings.get("reasoning")),
+        "store": settings.get("store") is not False,
+        "temperature": settings.get("temperature"),
         "text": merged({"format": {"type": "text"}}, text),
         "tool_choice": "auto" if choice is None else choice,
-        "tools": as_list(asked.get("tools")),
-        "top_p": asked.get("top_p"),
+        "tools": as_list(settings.get("tools")),
+        "top_p": settings.get("top_p"),
         "truncation": "disabled",
-        "usage": None if plan.usage == "none" else usage_body(reply.usage_for(asked)),
+        "usage": None if plan.usage == "none" else usage_body(reply.usage_for(settings)),
     }

@@ -1,9 +1,9 @@
-"""Rules as table rows: the requests that a vendor refuses, its error texts, and how certain they are.
+"""Rules as table rows: the requests that a vendor refuses, the error texts, and how certain these are.
 
 Rules:
 
-1. A row's check looks only at its own fields and returns the values for the placeholders of the row's text, or None. The
-   first violated row, in table order, is the refusal; so rows on structure precede rows on order.
+1. A row's check only reads its own fields, and returns the values for the placeholders of the row's text, or None. The
+   first violated row, in table order, determines the refusal, so rows on structure precede rows on order.
 2. `mark` is the origin of the text: `D` documented by the vendor, `I` seen in a public issue or pull request, `B` believed
    (the rule is known, the wording is not verified).
 3. A dialect enables and disables rows; a row checks its dialect itself.
@@ -36,7 +36,7 @@ class Dialect:
     The plain `Dialect()` is the strict common subset: current models of that wire accept every request that it accepts.
 
     Args:
-        name: Its name in messages.
+        name: The name in messages.
         family: `"vendor"` is the wire's owner. The others use OpenAI's wire with rules of their own: `"mistral"`,
             `"deepseek"`, and `"template"` (a local server that renders a strict chat template).
         prefill: Anthropic up to 4.5: an assistant message may end the request.
@@ -143,8 +143,8 @@ class RuleRefusal:
 class Subject:
     """A request being checked, with accessors shared by the checks.
 
-    `thoughtless` holds the ids of calls that this server sent without thinking, so that no client is required to return
-    thinking that never existed.
+    `thoughtless` has the ids of calls that this server sent without thinking, so that clients are not required to return
+    thinking that did not exist.
     """
 
     wire: WireName
@@ -201,7 +201,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRule:
-    """A row: a check and the vendor's answer if it fails.
+    """A row: a check, and the vendor's answer if a request violates it.
 
     Attributes:
         id: A stable name that starts with the wire.

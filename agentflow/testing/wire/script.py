@@ -1,4 +1,4 @@
-"""The script of a wire server, which produces its replies.
+"""The script of a wire server, from which it answers requests.
 
 Rules:
 
@@ -17,13 +17,13 @@ from agentflow.testing.wire.reply import WireReply
 from agentflow.testing.wire.request import WireRequest
 
 Line: TypeAlias = WireReply | Fault | str
-"""Answers one request."""
+"""The answer to one request."""
 
 Brain: TypeAlias = Callable[[WireRequest], Line | Awaitable[Line]]
 """A script as a function of the request."""
 
 Script: TypeAlias = Sequence[Line] | Brain
-"""The replies of a server: one by one, or from a function."""
+"""The replies of a server: a list, or a function that returns them."""
 
 
 class ScriptPlayer:
@@ -69,10 +69,10 @@ class ScriptPlayer:
         return self._lines[self._used - 1]
 
     def check(self) -> None:
-        """Fail if replies are left, or if the script had an error.
+        """Fail if some replies were not used, or if the script had an error.
 
         Raises:
-            AssertionError: There are replies left, or an error in the script.
+            AssertionError: There are unused replies, or the script had an error.
         """
         faults = list(self.problems)
         if self.left:

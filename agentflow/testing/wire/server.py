@@ -2,9 +2,9 @@
 
 Rules:
 
-1. It binds only to 127.0.0.1. It accepts any key, but requires one, like the vendor.
+1. It binds only to 127.0.0.1. Like the vendor, it requires a key, but accepts any.
 2. Every request is recorded before it is checked, even if it is refused.
-3. A connection serves one request. An open connection has an unfinished answer.
+3. A connection serves one request, so an open connection has an unfinished answer.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ class WireServer:
     Create it with `openai` or `anthropic` and enter it with `async with`, or run it in a thread with `in_thread()`.
 
     Attributes:
-        requests: The requests received, in order, including refused ones.
+        requests: The received requests, in order, including refused ones.
         beside: The requests for embeddings, lists of models, counts of tokens, files and batches.
-        rules: The rules that it enforces.
-        dialect: The model generation or compatible vendor that it simulates.
+        rules: The enforced rules.
+        dialect: The simulated model generation or compatible vendor.
 
     Example:
         >>> server = WireServer.openai(["hello"])
@@ -140,14 +140,14 @@ class WireServer:
     async def wait_closed_connections(self) -> None:
         """Wait until no connection is open and no answer is in progress. Limit the wait with `asyncio.timeout`.
 
-        Await it in the server's own event loop (under `in_thread()`, read `open_connections`).
+        Must be awaited in the server's event loop (with `in_thread()`, poll `open_connections` instead).
         """
         await self._traffic.wait(lambda: not self._traffic.open and not self._traffic.busy)
 
     async def wait_requests(self, count: int = 1) -> None:
         """Wait until this many requests have arrived. Limit the wait with `asyncio.timeout`.
 
-        Await it in the server's own event loop.
+        Must be awaited in the server's event loop.
         """
         await self._traffic.wait(lambda: len(self.requests) >= count)
 
@@ -155,7 +155,7 @@ class WireServer:
         """Fail unless the script was used exactly.
 
         Raises:
-            AssertionError: There are replies left, there were too few, or the script failed.
+            AssertionError: There were unused or too few replies, or the script failed.
         """
         self._player.check()
 
@@ -164,8 +164,8 @@ class WireServer:
     async def start(self) -> Self:
         """Bind a free port of 127.0.0.1 and listen.
 
-        UsageError: It is already running.
-            UsageError: It is running already.
+        Raises:
+            UsageError: The server is already running.
         """
         if self._runner is not None:
             raise UsageError(f"this wire server is already running at {self.base_url}")
@@ -179,7 +179,7 @@ class WireServer:
         return self
 
     async def stop(self) -> None:
-        """Interrupt answers in progress and close. Stopping twice is allowed."""
+        """Interrupt answers in progress, and close the server; stopping it again does nothing."""
         runner, self._runner, self._port = self._runner, None, None
         if runner is None:
             return
@@ -239,7 +239,7 @@ class WireServer:
             raise
 
     async def _batch_answer(self, raw: web.BaseRequest, request: WireRequest, data: bytes) -> WireResponse | None:
-        """Answer a request about batches; None if it is about something else."""
+        """Answer a request about batches; return None for other requests."""
 
         async def play(path: str, body: JsonObject) -> tuple[int, JsonObject]:
             wire = next((wire for wire in self._wires if wire.prefix + wire.path == path), self._wires[0])
@@ -253,17 +253,17 @@ class WireServer:
         if answered is None:
             return None
         self.beside.append(request)
-        said = answered.body
-        if isinstance(said, HttpAnswer):
-            return error_answer(self._wires[0], said, request, self.dialect, 0)
-        if not isinstance(said, bytes):
-            return json_answer(200, said)
+        answer_body = answered.body
+        if isinstance(answer_body, HttpAnswer):
+            return error_answer(self._wires[0], answer_body, request, self.dialect, 0)
+        if not isinstance(answer_body, bytes):
+            return json_answer(200, answer_body)
         headers = {"content-type": "application/x-jsonl"}
-        length = len(said) if answered.halt is None else len(said) + 1
-        return WireResponse(status=200, headers=headers, writes=[said], length=length, halt=answered.halt)
+        length = len(answer_body) if answered.halt is None else len(answer_body) + 1
+        return WireResponse(status=200, headers=headers, writes=[answer_body], length=length, halt=answered.halt)
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
-        """Answer a request for other data than a reply; it consumes no reply."""
+        """Answer a request for other data than a reply, without consuming a reply of the script."""
         for (method, path), body in self._wires[0].beside.items():
             if raw.method == method and raw.path.endswith(path):
                 self.beside.append(request)
@@ -298,7 +298,7 @@ class WireServer:
             return error_answer(wire, failed, request, self.dialect, 0)
 
     def _remember(self, wire: Wire, request: WireRequest, reply: WireReply) -> None:
-        """Record calls that were sent without thinking although it was requested, so that it is not required later."""
+        """Record calls that were sent without the requested thinking, so that it is not required later."""
         wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:
             self._thoughtless |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
@@ -333,7 +333,7 @@ class WireServerThread:
         """Start the thread and return the server once it is listening.
 
         Raises:
-            UsageError: It was started before.
+            UsageError: The thread was started before.
         """
         if self._thread is not None:
             raise UsageError("this wire server's thread was already started. Create a new server for another thread")
@@ -345,7 +345,7 @@ class WireServerThread:
         return self._server
 
     def stop(self) -> None:
-        """Stop the server and wait for its thread. Stopping twice is allowed."""
+        """Stop the server, and wait for its thread; stopping it again does nothing."""
         if self._loop is not None and self._quit is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._quit.set)
             self._thread.join()

@@ -1,8 +1,8 @@
 """Signatures of thinking blocks, with which the server checks returned blocks.
 
-A signature contains the block's position among its siblings and a digest of its text; a bound one also a digest of everything
-before the block: system prompt, tools and earlier messages. The same key produces the same signatures in every process, so a
-stored conversation can be resumed with a new server.
+A signature contains the block's position among its siblings and a digest of its text; a bound signature also a digest of
+everything before the block: system prompt, tools and earlier messages. The same key produces the same signatures in every
+process, so a stored conversation can be resumed with a new server.
 """
 
 import base64
@@ -28,7 +28,7 @@ class BlockSeal:
     prefix: bytes = b""
 
     def covers(self, text: str) -> bool:
-        """Whether the text is the signed one."""
+        """Whether the text is the signed text."""
         return hmac.compare_digest(self.digest, _digest(text))
 
 

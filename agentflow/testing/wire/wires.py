@@ -1,4 +1,4 @@
-"""A common interface of the wires, so that the server is independent of them."""
+"""A common interface of the wires, which makes the server independent of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Wire:
     unknown: WireFrame
     call_id: Callable[[WireRequest, int, ScriptedCall], str]
     beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
-    """The vendor's other answers by method and path, for a request and its estimated size."""
+    """Functions for the vendor's other answers, by method and path; each takes a request and its estimated size."""
     ping: WireFrame | None = None
 
 
