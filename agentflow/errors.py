@@ -256,7 +256,7 @@ class UnsupportedContentError(ModelError):
 
     def __init__(self, model: str, shown: str, why: str, media_type: str) -> None:
         super().__init__(
-            f"The model {model!r} cannot be sent {shown}: it {why}. Nothing was sent. Give it in another form, or ask "
+            f"The model {model!r} cannot be sent {shown}: it {why}. Nothing was sent. Send it in another form, or use "
             "another model.",
             model=model,
             kind="unsupported_content",
@@ -295,7 +295,7 @@ class OutputError(ModelError):
         often = "once" if times == 1 else f"{times} times"
         super().__init__(
             f"The model answered {often}, and no answer was accepted as output={form}. The last time: "
-            f"{problem.rstrip('.')}. More attempts: Output(..., retries={times}); another way of asking: Output(..., "
+            f"{problem.rstrip('.')}. More attempts: Output(..., retries={times}); another method: Output(..., "
             "via='tool').",
             model=model or None,
         )

@@ -111,16 +111,16 @@ class Problem(NamedTuple):
 class SchemaCheck:
     """A check of a value: the remaining steps, and the problems found so far."""
 
-    __slots__ = ("depth", "found", "left")
+    __slots__ = ("depth", "found", "remaining")
 
     def __init__(self) -> None:
-        self.left = MOST_STEPS
+        self.remaining = MOST_STEPS
         self.depth = 0
         self.found: list[Problem] = []
 
     def spend(self, steps: int) -> None:
-        self.left -= steps
-        if self.left < 0:
+        self.remaining -= steps
+        if self.remaining < 0:
             raise TooCostlyError(f"checking the value against the schema takes more than {MOST_STEPS} steps")
 
     def add(self, at: At, keyword: str, rule: Any, value: Any, forms: tuple[list[Problem], ...] = ()) -> None:
@@ -189,7 +189,7 @@ class Compiler:
         dialect = dialect if isinstance(dialect, str) else ""
         self.old = any(f"draft-0{number}" in dialect for number in (4, 6, 7))
         if "draft-03" in dialect:
-            raise JsonSchemaError("it is of draft 3, which is not read; draft 4 and later ones are")
+            raise JsonSchemaError("it uses draft 3, which is not supported. Use draft 4 or later")
 
     def compile_schema(self) -> Node:
         self._name_all()
@@ -241,7 +241,7 @@ class Compiler:
                 if isinstance(anchor, str):
                     self._anchors.setdefault((base, anchor), raw)
                     if key == "$dynamicAnchor":
-                        self._refuse_repeated(f"{key} {_cut(anchor)}")
+                        self._refuse_repeated(f"{key} {_shortened(anchor)}")
             if raw.get("$recursiveAnchor") is True:
                 self._refuse_repeated("$recursiveAnchor")
         return base
@@ -254,7 +254,9 @@ class Compiler:
 
     def _join_address(self, base: str, ref: str) -> str:
         if len(ref) > _LONGEST_REF or len(base) > _LONGEST_REF:
-            raise JsonSchemaError(f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_cut(ref)}")
+            raise JsonSchemaError(
+                f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_shortened(ref)}"
+            )
         if ref.startswith("#"):
             return base + ref  # also if the base is a URN, which cannot be joined
         from urllib.parse import urljoin  # not loaded with the package
@@ -262,7 +264,7 @@ class Compiler:
         try:
             return urljoin(base, ref)
         except ValueError:
-            raise JsonSchemaError(f"it refers to {_cut(ref)}, which is not an address") from None
+            raise JsonSchemaError(f"it refers to {_shortened(ref)}, which is not an address") from None
 
     def _resolve(self, ref: str, holder: dict[str, Any]) -> Any:
         address, _, fragment = self._join_address(self._bases.get(id(holder), ""), ref).partition("#")
@@ -285,7 +287,7 @@ class Compiler:
             found = self._anchors.get((address, fragment), _MISSING)
         if found is _MISSING:
             raise JsonSchemaError(
-                f"it refers to {_cut(ref)}, which is not in it. Write the reference out: nothing is fetched"
+                f"it refers to {_shortened(ref)}, which is not in it. Write the reference out: nothing is fetched"
             )
         return found
 
@@ -295,7 +297,7 @@ class Compiler:
         """Return the node of a subschema, which is filled in later."""
         self.spend(1)
         if not isinstance(raw, dict | bool):
-            raise no_schema(where, "a schema is an object, true or false", raw)
+            raise no_schema(where, "a schema must be an object, true or false", raw)
         made = cast("dict[str, Any] | bool", raw)
         known = self._nodes.get(id(made)) if isinstance(made, dict) else None
         if known is None:
@@ -309,12 +311,12 @@ class Compiler:
 
     def reference(self, ref: Any, holder: dict[str, Any], where: At) -> Node:
         if not isinstance(ref, str):
-            raise no_schema(where, "a reference is a string", ref)
+            raise no_schema(where, "a reference must be a string", ref)
         return self.node(self._resolve(ref, holder), (None, ref))
 
     def pattern(self, text: Any, where: At) -> SchemaPattern:
         if not isinstance(text, str):
-            raise no_schema(where, "a pattern is a string", text)
+            raise no_schema(where, "a pattern must be a string", text)
         found = self._patterns.get(text)
         if found is None:
             try:
@@ -363,37 +365,37 @@ class Subschema:
 
     def same(self, raw: Any, *steps: str | int) -> Node:
         """Return the node of a subschema for the same value."""
-        return self.took(self.compiler.node(raw, self.where(*steps)))
+        return self.added(self.compiler.node(raw, self.where(*steps)))
 
-    def took(self, node: Node) -> Node:
+    def added(self, node: Node) -> Node:
         self.node.in_place.append(node)
         return node
 
     def schemas(self, key: str, rule: Any) -> list[Node]:
         if not isinstance(rule, list) or not rule:
-            raise no_schema(self.where(key), "it is a list of schemas", rule)
+            raise no_schema(self.where(key), "it must be a list of schemas", rule)
         return [self.same(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
 
     def mapping(self, key: str, rule: Any) -> dict[str, Any]:
         if not isinstance(rule, dict):
-            raise no_schema(self.where(key), "it is an object", rule)
+            raise no_schema(self.where(key), "it must be an object", rule)
         return cast("dict[str, Any]", rule)
 
     def names(self, key: str, rule: Any) -> list[str]:
         if not isinstance(rule, list) or not all(isinstance(one, str) for one in cast("list[Any]", rule)):
-            raise no_schema(self.where(key), "it is a list of names", rule)
+            raise no_schema(self.where(key), "it must be a list of names", rule)
         names = cast("list[str]", rule)
         self.compiler.spend(len(names))
         return list(dict.fromkeys(names))
 
     def number(self, key: str, rule: Any) -> int | float:
         if not is_number(rule) or not isfinite(rule):
-            raise no_schema(self.where(key), "it is a number", rule)
+            raise no_schema(self.where(key), "it must be a number", rule)
         return rule
 
     def count(self, key: str, rule: Any) -> int:
         if not is_integer(rule) or rule < 0:
-            raise no_schema(self.where(key), "it is a whole number of at least 0", rule)
+            raise no_schema(self.where(key), "it must be a whole number of at least 0", rule)
         return int(rule)
 
 
@@ -477,10 +479,10 @@ def steps_of(at: At) -> list[str | int]:
 
 def _named(where: At) -> str:
     """Return a position in the schema, as a reference."""
-    return _cut("/".join([str(step) for step in ("#", *steps_of(where))]), str)
+    return _shortened("/".join([str(step) for step in ("#", *steps_of(where))]), str)
 
 
-def _cut(value: Any, shown: Callable[[Any], str] = repr) -> str:
+def _shortened(value: Any, shown: Callable[[Any], str] = repr) -> str:
     try:
         text = shown(value)
     except ValueError:  # an integer with more digits than Python converts
@@ -488,8 +490,8 @@ def _cut(value: Any, shown: Callable[[Any], str] = repr) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def no_schema(where: At, demand: str, given: Any) -> JsonSchemaError:
-    return JsonSchemaError(f"{demand}, not {_cut(given)} (at {_named(where)})")
+def no_schema(where: At, demand: str, actual: Any) -> JsonSchemaError:
+    return JsonSchemaError(f"{demand}, not {_shortened(actual)} (at {_named(where)})")
 
 
 def _never(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:

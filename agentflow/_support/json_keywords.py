@@ -31,7 +31,7 @@ __all__ = ["KEYWORDS"]
 
 
 def _ref(schema: Subschema, key: str, rule: Any) -> Check:
-    return schema.took(schema.compiler.reference(rule, schema.raw, schema.where(key))).check
+    return schema.added(schema.compiler.reference(rule, schema.raw, schema.where(key))).check
 
 
 def _type(schema: Subschema, key: str, rule: Any) -> Check:
@@ -39,7 +39,7 @@ def _type(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(names, list) or not all(
         isinstance(one, str) and one in TYPES for one in cast("list[Any]", names)
     ):
-        raise no_schema(schema.where(key), f"it is one or several of {', '.join(TYPES)}", rule)
+        raise no_schema(schema.where(key), f"it must be one or several of {', '.join(TYPES)}", rule)
     known = [TYPES[name] for name in dict.fromkeys(cast("list[str]", names))]
     if len(known) == 1:
         [fits] = known
@@ -57,7 +57,7 @@ def _type(schema: Subschema, key: str, rule: Any) -> Check:
 
 def _enum(schema: Subschema, key: str, rule: Any) -> Check:
     if key == "enum" and not isinstance(rule, list):
-        raise no_schema(schema.where(key), "it is a list of values", rule)
+        raise no_schema(schema.where(key), "it must be a list of values", rule)
     values = cast("list[Any]", rule if key == "enum" else [rule])
     known = frozenset([canonical(one, schema.compiler.spend) for one in values])
 
@@ -94,7 +94,7 @@ _OF_LIMITS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 def _multiple_of(schema: Subschema, key: str, rule: Any) -> Check:
     divisor = schema.number(key, rule)
     if divisor <= 0:
-        raise no_schema(schema.where(key), "it is a number above 0", rule)
+        raise no_schema(schema.where(key), "it must be a number above 0", rule)
     exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -227,7 +227,7 @@ def _entries(node: Node, after: int) -> Check:
 
 def _prefix_items(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(rule, list):
-        raise no_schema(schema.where(key), "it is a list of schemas", rule)
+        raise no_schema(schema.where(key), "it must be a list of schemas", rule)
     nodes = [schema.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -263,7 +263,7 @@ def _contains(schema: Subschema, key: str, rule: Any) -> Check:
 
 def _unique_items(schema: Subschema, key: str, rule: Any) -> Check | None:
     if not isinstance(rule, bool):
-        raise no_schema(schema.where(key), "it is true or false", rule)
+        raise no_schema(schema.where(key), "it must be true or false", rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. Nothing sleeps: when all tasks wait, time moves to the next timer at once; an hour's delay takes no time.
-2. While a thread works (`to_thread`, `run_in_executor`) the loop waits in real time and virtual time does not advance,
-   so no timer overtakes the thread.
-3. If all tasks wait and there is no timer, no file and no thread of the loop, the loop is stuck. After half a minute,
-   in which another thread could still wake the loop, a `RuntimeError` shows where each task waits.
+1. Nothing sleeps: when all tasks wait, the clock jumps to the next timer; an hour's delay takes no real time.
+2. While a thread works (`to_thread`, `run_in_executor`), the loop waits in real time and virtual time does not advance,
+   so that no timer overtakes the thread.
+3. If all tasks wait and there is no timer, file or thread of the loop, the loop is stuck. After half a minute, in which
+   another thread might wake the loop, a `RuntimeError` shows the position of each task.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["VirtualClockLoop", "run_virtual"]
 
 T = TypeVar("T")
 
-# Up to this many seconds (46 days) a float resolves a nanosecond.
+# Up to this many seconds (46 days), floats can represent nanoseconds.
 _FINE = 4e6
 # Real seconds for which a loop without timers waits for a thread that it did not start.
 _PATIENCE = 30.0
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls instead of waiting, and sums up the saved time."""
+    """Polls instead of waiting, and adds up the saved time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,14 +49,13 @@ class _JumpingSelector(selectors.DefaultSelector):
         if not ready and timeout > 0:
             self.saved += timeout
             if self.saved > _FINE:
-                # The loop runs timers that are due within a nanosecond of now, which is now itself in floats this
-                # large.
+                # The loop runs timers that are due within a nanosecond, which floats this large cannot represent.
                 self.saved = math.nextafter(self.saved, math.inf)
         return ready
 
 
 def _waiting() -> str:
-    """Return the stacks of the loop's tasks, down to what each awaits."""
+    """Return the stacks of the loop's tasks, down to the innermost awaitable."""
     return "\n".join(
         f"{task.get_name()}:\n{''.join(traceback.format_list(_frames(task.get_coro())))}"
         for task in asyncio.all_tasks()
@@ -72,12 +71,12 @@ def _frames(awaited: Any) -> list[traceback.FrameSummary]:
             break
         found += traceback.extract_stack(frame, limit=1)
         inner = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-        awaited = frame.f_locals.get("coro") if inner is None else inner  # a generator that drives a coroutine itself
+        awaited = frame.f_locals.get("coro") if inner is None else inner  # None in a generator that drives a coroutine
     return found
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """An asyncio event loop in virtual time, which begins at 0.
+    """An asyncio event loop in virtual time, which starts at 0.
 
     Example:
         >>> with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
@@ -93,14 +92,14 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return self._jumping.saved
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """As in any loop; virtual time does not advance until the thread is done."""
+        """Run a function in a thread; virtual time does not advance until it is done."""
         future = super().run_in_executor(executor, func, *args)
         self._jumping.threads += 1
         future.add_done_callback(self._thread_done)
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Wait for the threads, however long; the time limit of Python 3.12 would pass at once in virtual time."""
+        """Wait for the threads without a time limit; that of Python 3.12 would pass immediately in virtual time."""
         await super().shutdown_default_executor()
 
     def _thread_done(self, _future: asyncio.Future[Any]) -> None:
@@ -108,7 +107,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in a fresh loop in virtual time.
+    """Run a coroutine in a new loop in virtual time.
 
     Args:
         main: The coroutine (or a Mono).

@@ -254,7 +254,7 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         session = self._waiting.pop(key, None)
         if session is None:
-            return _failed("The conversation that this answers is no longer here.")
+            return _failed("The conversation to which this answer belongs no longer exists.")
         waits = [one for one in session.pending if one.kind != "parked"]
         decisions = {one.id: _decision(one, answers.get(one.id)) for one in waits}
         try:

@@ -1,4 +1,4 @@
-"""The parts of an agent's server besides tools: prompts, resources, and suggestions for arguments.
+"""The other parts of an agent's server than tools: prompts, resources, and suggestions for arguments.
 
 Rules:
 

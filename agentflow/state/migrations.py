@@ -110,8 +110,8 @@ def migrate(connection: Connection, upto: int = SCHEMA_VERSION) -> None:
     """Migrate the schema; the connection is in a transaction that the caller commits.
 
     Args:
-        connection: On SQLite, the transaction must be a writing one (BEGIN IMMEDIATE).
-        upto: The version to stop at; for tests.
+        connection: The connection; on SQLite, the transaction must be a writing one (BEGIN IMMEDIATE).
+        upto: The version at which to stop; for tests.
 
     Raises:
         StoreError: The schema is newer than this code.

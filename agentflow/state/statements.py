@@ -71,7 +71,7 @@ def check_id(session_id: str) -> None:
 def cure(session_id: str, number: int) -> str:
     """Return advice for a session with an unreadable fact."""
     if number == 1:
-        return "No fact before it is left: restore the session from a backup, or delete it."
+        return "There is no fact before it: restore the session from a backup, or delete it."
     return f"The facts before it can be used: await store.fork({session_id!r}, 'new-id', at={number - 1})."
 
 

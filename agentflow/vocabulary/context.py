@@ -509,7 +509,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         return (Msg.user(messages, id=new_id("msg_")),)
     if isinstance(messages, Msg):
         return (messages,)
-    value = cast("object", messages)  # from outside: it may be anything
+    value = cast("object", messages)  # from the user: it may have any type
     if isinstance(value, Awaitable | Mapping) or not isinstance(value, Iterable):
         raise UsageError(
             f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{_how_to_write(messages)}"

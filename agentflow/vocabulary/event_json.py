@@ -3,7 +3,7 @@
 Rules:
 
 1. The result is JSON-safe: text, numbers, booleans, None, lists, and dicts with text keys.
-2. Converting never raises: a value that JSON does not know becomes its `repr`.
+2. Converting never raises: a value without a JSON form becomes its `repr`.
 3. Data of earlier events is not repeated: `ReasoningChunk` has the chunk, not the reply so far.
 """
 

@@ -1,6 +1,6 @@
 """Read-only views of a conversation's messages; the cost of a request built from them does not grow with the history.
 
-Messages are only ever appended, so a view of the first n messages stays valid.
+Messages are only appended, so a view of the first n messages stays valid.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ WORKFLOW_STEP: Final = "workflow_step"
 """The name of the tool that runs the functions of a workflow's steps. No list of tools contains it."""
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
-"""`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
+"""`"auto"`, `"none"`, `"required"`, or the name of the tool that the model must call."""
 
 
 Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
@@ -222,7 +222,7 @@ class ToolSpec:
 
 
 class AnyTool(Protocol):
-    """The part of a tool that the vocabulary layer knows."""
+    """The part of a tool's interface that this layer uses."""
 
     @property
     def name(self) -> str:
@@ -282,8 +282,8 @@ class ModelOptions:
         if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(
-                f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which knows finite numbers only. Leave it "
-                "out for the provider's default."
+                f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which allows only finite numbers. Leave "
+                "it out for the provider's default."
             )
         if self.thinking is not None:
             _check_thinking(self.thinking)
@@ -311,7 +311,7 @@ def _check_thinking(value: object) -> None:
     elif isinstance(value, bool) or (isinstance(value, int) and value > 0):
         return
     raise UsageError(
-        f"ModelOptions(thinking={value!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: "
+        f"ModelOptions(thinking={value!r:.60}): it must be True, False (off), a budget in tokens above 0, or an effort: "
         "'low', 'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
     )
 
@@ -321,8 +321,8 @@ def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
     for tool in tools:
         if not isinstance(tool, ServerTool):
             raise UsageError(
-                f"ModelOptions(server_tools=...) holds {tool!r:.60}, which is no ServerTool. Write "
-                "server_tools=(ServerTool.web_search(),); tools of your own belong into the agent's tools=."
+                f"ModelOptions(server_tools=...) holds {tool!r:.60}, which is not a ServerTool. Write "
+                "server_tools=(ServerTool.web_search(),); your own tools belong in the agent's tools=."
             )
     return cast("tuple[ServerTool, ...]", tools)
 

@@ -175,7 +175,7 @@ def test_options_that_no_request_could_hold(options: dict[str, Any], wrong: str)
     with pytest.raises(UsageError) as caught:
         ModelOptions(**options)
     assert str(caught.value) == (
-        f"ModelOptions({wrong}): a request is JSON, which knows finite numbers only. Leave it out for the provider's default."
+        f"ModelOptions({wrong}): a request is JSON, which allows only finite numbers. Leave it out for the provider's default."
     )
 
 

@@ -181,7 +181,7 @@ async def test_an_effort_that_a_model_does_not_have(thinking: Any, name: str, ta
 def test_thinking_is_a_closed_type(thinking: Any) -> None:
     """Anything else is refused when the options are built, with the legal values."""
     with pytest.raises(
-        UsageError, match=r"legal are True, False .* 'low', 'medium', 'high' for every model; 'minimal'"
+        UsageError, match=r"it must be True, False .* 'low', 'medium', 'high' for every model; 'minimal'"
     ):
         ModelOptions(thinking=thinking)
 

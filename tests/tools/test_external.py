@@ -346,7 +346,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: external_tool("x", "", {"properties": {"a": {"type": "strin"}}}),
         (
-            "Tool 'x': its JSON schema cannot be used: it is one or several of array, boolean, integer, null, number, "
+            "Tool 'x': its JSON schema cannot be used: it must be one or several of array, boolean, integer, null, number, "
             "object, string, not 'strin' (at #/properties/a/type)."
         ),
     ),

@@ -335,7 +335,7 @@ class _YamlFile:
         for key, value in node.value:
             name = self._scalar(key) if isinstance(key, library.ScalarNode) else None
             if not isinstance(name, str | int):
-                raise self._at(key.start_mark.line, "a key is a text or a whole number.")
+                raise self._at(key.start_mark.line, "a key must be a text or a whole number.")
             if name in made:
                 raise self._at(key.start_mark.line, f"the key {name!r:.80} occurs twice.")
             made[name] = self._value(value, (*place, name), library)

@@ -4,7 +4,7 @@ Rules:
 
 1. An event is valid once built. *Writable* fields may be assigned while the event's chain of hooks runs, and each
    assignment is checked; all other fields are read-only. After the chain the event is sealed: all fields are read-only.
-2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
+2. Events never refer to the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
    `RunContext`.
 3. Values that all events of a call share are stored once, in a `Frame`, and read through the event.
 4. The run waits for the hooks of a decision, which may steer the run. The hooks of a notification cannot steer it.

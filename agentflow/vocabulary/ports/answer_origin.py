@@ -1,4 +1,4 @@
-"""The origin of a model's answer: data that adapters report besides its chunks, for tracing of model calls.
+"""The origin of a model's answer: data that adapters report in addition to the chunks, for tracing of model calls.
 
 An adapter passes its event reader through `noting_origin`, which returns it unchanged if no tracing is active.
 """

@@ -305,7 +305,7 @@ def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> 
     seconds = length_of(older_than)
     known = get_args(SessionStatus)
     if isinstance(statuses, str) or not set(statuses) <= set(known):
-        raise UsageError(f"prune(statuses={statuses!r}): it is a tuple of {', '.join(map(repr, known))}.")
+        raise UsageError(f"prune(statuses={statuses!r}): it must be a tuple of {', '.join(map(repr, known))}.")
     return time.time() - seconds
 
 
@@ -316,7 +316,7 @@ def length_of(older_than: timedelta) -> float:
         UsageError: `older_than` is not a timedelta.
     """
     if not isinstance(cast("object", older_than), timedelta) or older_than < timedelta(0):
-        raise UsageError(f"prune(older_than={older_than!r}): it is a timedelta, such as timedelta(days=30).")
+        raise UsageError(f"prune(older_than={older_than!r}): it must be a timedelta, such as timedelta(days=30).")
     return older_than.total_seconds()
 
 

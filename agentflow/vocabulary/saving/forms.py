@@ -55,7 +55,7 @@ def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], S
     """Validate loaded data.
 
     Args:
-        form: A type that pydantic knows, such as a `TypedDict`.
+        form: A type that pydantic supports, such as a `TypedDict`.
         data: The loaded data. Its `version` (`form` in requests and results) is checked first.
         label: The name of the data in errors, such as "The saved turn".
         wrong: Builds the error from the first problem.
