@@ -1,4 +1,4 @@
-"""The other parts of an agent's server than tools: prompts, resources, and suggestions for arguments.
+"""Prompts, resources, and suggestions for arguments, which an agent's server offers in addition to tools.
 
 Rules:
 
