@@ -12,6 +12,7 @@ from agentflow import (
     Approve,
     CallEnded,
     MemoryStore,
+    ModelRequest,
     Msg,
     PreReasoning,
     ReasoningChunk,
@@ -357,3 +358,35 @@ async def test_a_session_says_where_it_is() -> None:
     assert later.session("cut").status == "unfinished"
     await later.resume("cut")
     assert later.session("cut").status == "ready"
+
+
+async def test_only_sub_agents_that_wait_are_saved_with_a_session() -> None:
+    """Each is resumed from the saved session; those that have finished are not kept in it."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def asks(name: str, **arguments: Any) -> ScriptedModel:
+        def say(request: ModelRequest) -> Any:
+            if request.messages[-1].role == "tool":
+                return "Done."
+            return ToolUseBlock(f"{name}{len(request.messages)}", name, arguments)
+
+        return ScriptedModel(say)
+
+    def boss() -> Agent[Any]:
+        clerk = Agent("clerk", asks("pay"), tools=[pay])
+        return Agent("boss", asks("clerk", message="go"), tools=[clerk])
+
+    saved = list[Any]()
+    session = Session.fresh()
+    for _ in range(2):
+        reply = await boss().call("Go", session=session)
+        saved.append(list(session.to_dict()["inner"]))
+        session = Session.from_json(session.to_json())
+        done = await boss().resume(session, decisions={reply.pending[0].id: Approve()})
+        saved.append((done.text, "inner" in session.to_dict()))
+    uses = [call.id for msg in session.messages for call in msg.tool_uses]
+    assert saved == [uses[:1], ("Done.", False), uses[1:], ("Done.", False)]
