@@ -83,11 +83,7 @@ def replayable(program: Program) -> Program:
     kind = (
         "close" if program.path.kind == "close-elsewhere" else program.path.kind
     )  # where that meets it cannot be seen
-    path = (
-        replace(program.path, kind=kind, second=None)
-        if alone
-        else Path("stream" if program.path.slow_reader else "call")
-    )
+    path = replace(program.path, kind=kind) if alone else Path("stream" if program.path.slow_reader else "call")
     if path.timeout is not None:  # the call's limit and that of a wrapper never end in one instant of a real clock
         path = replace(path, timeout=path.timeout + 0.003)
     return replace(program, replies=replies, hooks=hooks, arounds=arounds, path=path, session="fresh")
