@@ -105,6 +105,9 @@ TESTS: dict[str, tuple[str, ...]] = {
 DEFAULTS = "tests/test_public_defaults.py"
 """It notices changed defaults of all public names: it is tried for what is executed on import, signatures included."""
 
+BOUNDS = "tests/test_bounds.py"
+"""It tries the bounds of numeric options everywhere."""
+
 LEFT_OUT = (
     "core/RemoveDecorator",  # removing @override, @dataclass(slots=True) or @final changes nothing that is run
     "core/VariableInserter",
@@ -529,7 +532,9 @@ def main() -> int:
         found: dict[str, Any] = {"reach": {}, "between": [], "elsewhere": [], "seconds": {}, "files": {}}
         if asked.reach and asked.reach.exists():
             found |= json.loads(asked.reach.read_text())
-        tests = expanded(asked.tests or [test for mutant in mutants for test in (*suites_of(mutant.path), DEFAULTS)])
+        tests = expanded(
+            asked.tests or [test for mutant in mutants for test in (*suites_of(mutant.path), DEFAULTS, BOUNDS)]
+        )
         digests = digests_of(tests, mark)
         files = {name: digest for name, digest in digests.items() if found["files"].get(name) != digest}
         if files:
