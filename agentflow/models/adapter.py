@@ -3,8 +3,8 @@
 Rules:
 
 1. A reply that fails after chunks were delivered starts over; its first new chunk has `restart=True`.
-2. If a provider refuses thoughts, because the messages before them changed or it fails to decrypt them, they are left out
-   permanently, and the request is sent again without them; this does not count as a retry.
+2. If a provider refuses thoughts, because earlier messages changed or it cannot decrypt them, they are omitted permanently, and
+   the request is sent again without them; this does not count as a retry.
 3. `vocabulary/ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
 """
 
@@ -52,7 +52,7 @@ class PreparedRequest(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Json]:
-        """The fields besides the conversation and the options."""
+        """The fields other than the conversation and the options."""
         form: dict[str, Json] = {} if self.form is None else {"response_format": self.form}
         return {**self.tools, **self.cache, **form}
 
@@ -79,7 +79,7 @@ class Adapter(ABC):
     _tells_errors: ClassVar[bool] = False
     """Whether the wire has a field for a failed tool."""
     _returns_server_tools: ClassVar[bool] = False
-    """Whether the wire takes the work of server tools back."""
+    """Whether the wire accepts the work of server tools in requests."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Adapter(ABC):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
         """Answer the request in chunks.
 
-        If the iterator is not read to its end, it should be closed (`aclose()`), which closes the connection.
+        If the iterator is not read to the end, it should be closed (`aclose()`), which closes the connection.
 
         Raises:
             ModelError: The provider failed, and retries did not help or were not possible.
@@ -194,8 +194,8 @@ class Adapter(ABC):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if self._secrets():
             raise TypeError(
-                f"{self!r} holds a credential (api_key=, headers= or params=), which pickle would store in plain text. Pickle "
-                "a model without one: it reads its key from the environment, also after unpickling."
+                f"{self!r} contains a credential (api_key=, headers= or params=), which pickle would store in plain text. "
+                "Pickle a model without one: it reads its key from the environment, also after unpickling."
             )
         return super().__reduce_ex__(protocol)
 
@@ -217,7 +217,7 @@ class Adapter(ABC):
                 "tool needs. Remove the tool, or use a model that has it: docs/computer.md lists them."
             )
         tools = self._tools.arguments(request, profile)
-        # Thoughts made with the real tools may be refused if stand-ins replace the tools.
+        # Thoughts created with the real tools may be refused if stand-ins replace the tools.
         stood_in = bool(tools) and not request.tools
         thinking = BARRED if stood_in else thinking_out(request, profile, self._name, supported)
         schema, messages = request.options.answer_schema, request.messages
@@ -248,7 +248,7 @@ class Adapter(ABC):
 
 
 def modes_of(family: Family, name: str, known: Mapping[str, object]) -> AnswerModes:
-    """Return the ways in which a model can be made to answer in a schema.
+    """Return the supported ways to request an answer in a schema.
 
     Args:
         family: The model's family.

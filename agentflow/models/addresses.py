@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A name is resolved once, and the checked address is the one connected to. So a name that resolves differently a
-   moment later gains nothing.
+1. A name is resolved once, and the checked address is the one connected to. So a name that resolves differently a moment later
+   cannot evade the check.
 2. If one address of a name is refused, the name is refused.
 3. Addresses embedded in IPv6 (IPv4-mapped, 6to4, Teredo, NAT64) are checked as well.
 """
@@ -65,7 +65,7 @@ def _kind(address: IPv4Address | IPv6Address) -> str | None:
 
 
 def check_literal(host: str) -> None:
-    """Check a host that is a literal address: no resolver is called for it.
+    """Check a host that is a literal address, for which no resolver is called.
 
     Raises:
         RefusedAddressError: The address is refused.
@@ -79,7 +79,7 @@ def check_literal(host: str) -> None:
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves names, and refuses those that lead to addresses that are not public."""
+    """Resolves names, and refuses those with addresses that are not public."""
 
     def __init__(self) -> None:
         self._resolver = ThreadedResolver()

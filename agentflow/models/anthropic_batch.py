@@ -3,7 +3,8 @@
 Rules:
 
 1. A batch is one request with all bodies. Its results are one file, in any order.
-2. A batch has no metadata. One that was perhaps created is found by its time and size, and then by the ids in its results.
+2. A batch has no metadata. A batch that may have been created is found by its time and size, and then by the ids in its
+   results.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agentflow.models.wire import encode
 
 __all__ = ["AnthropicBatch"]
 
-_LATER = 3600  # seconds within which a batch is created, with its retries
+_LATER = 3600  # seconds within which a batch is created, retries included
 _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 
 
@@ -46,8 +47,8 @@ class AnthropicBatch(AnthropicWire, BatchWire):
         return f"{self._url()}/batches{rest}"
 
     async def _create(self, requests: Requests) -> str:
-        asked = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
-        url, data = self._batch_url(), b'{"requests":[' + b",".join(asked) + b"]}"
+        requests_json = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
+        url, data = self._batch_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
         return self._id_of(await self._json_of(self._send("POST", url, data, repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:

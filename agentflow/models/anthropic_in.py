@@ -4,7 +4,7 @@ Rules:
 
 1. Events, blocks and deltas have a `type`; an unknown one is skipped with all its fields, as Anthropic recommends.
 2. An event with fields of unexpected types is read again by `loose.py`.
-3. The call of a tool that Anthropic runs is no call of ours: it becomes a block of the reply, with its result.
+3. A call of a tool that Anthropic runs becomes a block of the reply, with its result, not a tool call.
 4. Usage is cumulative: input tokens are in the first event, output tokens in the last ones.
 """
 
@@ -108,7 +108,7 @@ class AnthropicReader:
 
     Args:
         name: The model's name.
-        priced: Makes the chunk of a usage, from it, the tokens cached for an hour, and the number of web searches.
+        priced: Creates the chunk for the usage, the tokens cached for an hour, and the number of web searches.
     """
 
     __slots__ = (
@@ -208,8 +208,8 @@ class AnthropicReader:
             case "text":
                 return (ModelChunk(block.text),) if block.text else ()
             case "thinking":
-                said = [ModelChunk(thinking=block.thinking, model=self._name)] if block.thinking else []
-                return [*said, ModelChunk(signature=block.signature, model=self._name)] if block.signature else said
+                chunks = [ModelChunk(thinking=block.thinking, model=self._name)] if block.thinking else []
+                return [*chunks, ModelChunk(signature=block.signature, model=self._name)] if block.signature else chunks
             case "redacted_thinking":
                 sealed = ThinkingBlock("", None, block.data or "", self._name)
                 return (ModelChunk(blocks=(sealed,), model=self._name),)
@@ -245,11 +245,11 @@ class AnthropicReader:
         return ModelChunk(tool_uses=(ToolUseDelta(self._calls[index], id, name, arguments),))
 
     def _whole(self, index: int) -> ModelChunk:
-        """Return a call's input that came with its start, without fragments."""
+        """Return a call's input that was sent with its start, without fragments."""
         return self._call(index, arguments=self._inputs.pop(index))
 
     def _count(self, usage: _Usage) -> None:
-        """Replace earlier counts by newer ones."""
+        """Replace earlier counts with newer ones."""
         for name in usage.__struct_fields__:
             if (value := getattr(usage, name)) is not None:
                 setattr(self._used, name, value)
@@ -360,12 +360,12 @@ def _loose_usage(value: object) -> _Usage | None:
     fields = cast("dict[str, object]", value)
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     counts = {name: None if fields.get(name) is None else count(fields[name]) for name in names}
-    kept = field(fields.get("cache_creation"), "ephemeral_1h_input_tokens")
+    one_hour = field(fields.get("cache_creation"), "ephemeral_1h_input_tokens")
     thought = field(fields.get("output_tokens_details"), "thinking_tokens")
     searches = field(fields.get("server_tool_use"), "web_search_requests")
     return _Usage(
         **counts,
-        cache_creation=None if kept is None else _CacheCreation(count(kept)),
+        cache_creation=None if one_hour is None else _CacheCreation(count(one_hour)),
         output_tokens_details=None if thought is None else _OutputDetails(count(thought)),
         server_tool_use=None if searches is None else _ServerToolUse(count(searches)),
     )

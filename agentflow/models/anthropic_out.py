@@ -54,17 +54,17 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
 
 
 def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
-    """Remove, in place, searches that found a tool which the request does not define: Anthropic refuses them."""
+    """Remove, in place, searches that found a tool that is not in the request: Anthropic refuses them."""
     known = {tool["name"] for tool in tools}
     for message in messages:
-        lost = {
+        dangling = {
             block["tool_use_id"]
             for block in message["content"]
             if block["type"] == "tool_search_tool_result" and not known.issuperset(_found(block["content"]))
         }
-        if lost:
-            kept = [one for one in message["content"] if one.get("tool_use_id", one.get("id")) not in lost]
-            message["content"] = kept or [{"type": "text", "text": EMPTY_TEXT}]
+        if dangling:
+            remaining = [one for one in message["content"] if one.get("tool_use_id", one.get("id")) not in dangling]
+            message["content"] = remaining or [{"type": "text", "text": EMPTY_TEXT}]
 
 
 def _found(result: Block) -> list[str]:
@@ -83,9 +83,9 @@ def _blocks(message: WireMessage, model: str) -> list[Block]:
         case "assistant":
             blocks = [*cast("list[Block]", message.get("thinking_blocks") or ()), *_parts(content, model)]
             for call in cast("list[Block]", message.get("tool_calls") or ()):
-                made = call["function"]
-                use: Block = {"type": "tool_use", "id": call["id"], "name": made["name"]}
-                use["input"] = msgspec.Raw(made["arguments"].encode())
+                function = call["function"]
+                use: Block = {"type": "tool_use", "id": call["id"], "name": function["name"]}
+                use["input"] = msgspec.Raw(function["arguments"].encode())
                 blocks.append(_marked(use, call))
             return blocks
         case _:
@@ -127,10 +127,10 @@ def _source(url: str) -> Block:
 
 
 def _document(file: Mapping[str, str]) -> Block:
-    place = file.get("file_data") or file["file_id"]
-    if not place.startswith(("data:", "http://", "https://")):
-        return {"type": "document", "source": {"type": "file", "file_id": place}}
-    document: Block = {"type": "document", "source": _source(place)}
+    source = file.get("file_data") or file["file_id"]
+    if not source.startswith(("data:", "http://", "https://")):
+        return {"type": "document", "source": {"type": "file", "file_id": source}}
+    document: Block = {"type": "document", "source": _source(source)}
     return {**document, "title": file["filename"]} if "filename" in file else document
 
 
@@ -145,11 +145,11 @@ def tool_fields(fields: Mapping[str, Json], typed: Mapping[str, Mapping[str, Any
         return {}
     tools: list[Block] = []
     for tool in cast("list[Block]", fields["tools"]):
-        made = tool["function"]
-        own = typed.get(made["name"])
-        entry: Block = {"name": made["name"], "input_schema": made["parameters"]} if own is None else {**own}
-        if own is None and "description" in made:
-            entry["description"] = made["description"]
+        function = tool["function"]
+        own = typed.get(function["name"])
+        entry: Block = {"name": function["name"], "input_schema": function["parameters"]} if own is None else {**own}
+        if own is None and "description" in function:
+            entry["description"] = function["description"]
         tools.append(_marked(entry, tool))
     choice = fields.get("tool_choice")
     if choice is None:

@@ -77,7 +77,7 @@ class AnthropicWire(DirectWire):
     async def _unpaused(
         self, attempt: AsyncGenerator[ModelChunk, None], request: ModelRequest, conversation: Conversation
     ) -> AsyncGenerator[ModelChunk, None]:
-        """Continue a reply while Anthropic pauses it in the work of its tools; the usage of all requests is added up."""
+        """Continue a reply while Anthropic pauses it during the work of its tools; add up the usage of all requests."""
         said: list[ModelChunk] = []
         before, used, pauses = Usage(), Usage(), 0
         while True:
@@ -155,8 +155,8 @@ class AnthropicWire(DirectWire):
         tools = cast("Iterable[Mapping[str, object]]", body.get("tools", ()))
         betas = [beta for tool in tools if (beta := BETAS.get(str(tool.get("type")))) is not None]
         if betas:
-            given = {**(self._headers or {}), **headers}
-            betas = [value for name, value in given.items() if name.lower() == _BETA] + betas
+            all_headers = {**(self._headers or {}), **headers}
+            betas = [value for name, value in all_headers.items() if name.lower() == _BETA] + betas
             headers = {**headers, _BETA: ",".join(betas)}
         return super()._post(url, body, headers)
 

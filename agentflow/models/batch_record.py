@@ -1,12 +1,12 @@
-"""The record of provider batches: one SQLite file with what was submitted, and the results.
+"""The record of provider batches: one SQLite file with the submitted requests and the results.
 
 Rules:
 
-1. A batch is recorded before it is created at the provider, and its id after that: a process that ends in between leaves a
-   batch without an id, which is looked up at the provider.
+1. A batch is recorded before it is created at the provider, and its id afterwards: if a process ends in between, the batch is
+   looked up at the provider.
 2. A request has a key, the digest of its URL and body. Within a process each recorded request is claimed once, so two equal
    requests have two answers; the next process claims the same ones again.
-3. One process holds the file, until it ends.
+3. One process locks the file until it ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ create table if not exists result (batch text, place integer, line blob, primary
 
 
 class Slot(NamedTuple):
-    """The place of a request in a batch."""
+    """The position of a request in a batch."""
 
     batch: str
     place: int
@@ -41,7 +41,7 @@ class RecordedBatch(NamedTuple):
 
     Attributes:
         name: Its name here; the ids of its requests are `name-place`.
-        id: Its id at the provider; None if it is unknown whether it was created.
+        id: Its id at the provider; None if it is unknown.
         at: When it was recorded, in seconds since the epoch.
         size: The number of its requests.
     """
@@ -77,7 +77,7 @@ class BatchRecord:
             ) from None
 
     def claim(self, key: str) -> Slot | None:
-        """Claim the first recorded request with a key; None if there is none that is free."""
+        """Claim the first free recorded request with a key; return None if there is none."""
         rows = self._file.execute("select batch, place from request where key = ? order by rowid", (key,))
         free = (slot for row in rows if (slot := Slot(*row)) not in self._claimed and slot.batch not in self._hidden)
         slot = next(free, None)
@@ -86,19 +86,19 @@ class BatchRecord:
         return slot
 
     def release(self, slot: Slot) -> None:
-        """Let the request be claimed again."""
+        """Allow the request to be claimed again."""
         self._claimed.discard(slot)
 
     def hide(self, name: str) -> None:
-        """Keep the requests of a batch from being claimed, while it is being cancelled."""
+        """Prevent the requests of a batch from being claimed while it is cancelled."""
         self._hidden.add(name)
 
     def show(self, name: str) -> None:
-        """Let the requests of a batch be claimed again."""
+        """Allow the requests of a batch to be claimed again."""
         self._hidden.discard(name)
 
     def begin(self, name: str, at: float, keys: Mapping[int, str]) -> None:
-        """Record a batch that will be submitted; its requests are claimed."""
+        """Record a batch that will be submitted, and claim its requests."""
         self._claimed |= {Slot(name, place) for place in keys}
         with self._file:
             self._file.execute("begin")

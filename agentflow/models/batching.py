@@ -1,11 +1,11 @@
-"""`BatchWire`: the base of wires that reach a model through a provider's batches, at half the price.
+"""`BatchWire`: the base class of wires that use a provider's batches, at half the price.
 
 Rules:
 
 1. A request waits in the batch that is being collected. The batch is submitted after its window, or when it is full.
-2. Each batch has one task: it submits, polls, stores the results in the record, and gives each waiting run its line.
-3. A run that is cancelled leaves the batch to the others. The last one cancels it at the provider.
-4. If it is unknown whether a batch was created, it is looked up before another one is created.
+2. Each batch has one task: it submits, polls, stores the results in the record, and passes each waiting run its line.
+3. A cancelled run leaves the batch to the others; the last one cancels the batch at the provider.
+4. If a batch may have been created, it is looked up before another one is created.
 5. A result without a reply is removed from the record, so that a retry is sent in the next batch.
 """
 
@@ -78,7 +78,7 @@ _MISSING = NoReply("the batch ended without a result for this request. Try again
 _GONE = NoReply("the provider no longer has the batch. Start the program again to send it in another batch")
 
 _Outcome: TypeAlias = bytes | NoReply | ProviderError | ModelError | None
-"""A request's line of results; why it has none; the failure of the batch; None if the batch was not created."""
+"""A request's line of results, the reason why it has none, or the failure of the batch; None if the batch was not created."""
 
 
 class Ended(NamedTuple):
@@ -111,7 +111,7 @@ class _Batch:
         self.keys: dict[int, str] = {}
         self.places = self.size = 0
         self.waiting: dict[int, Future[_Outcome]] = {}
-        self.timer: Future[None] | None = None  # its end closes the batch; None if it was submitted earlier
+        self.timer: Future[None] | None = None  # closes the batch; None if it was submitted earlier
         self.task: Task[None]
         self.recorded = False
 
@@ -129,7 +129,7 @@ class BatchWire(DirectWire):
     _most_requests: ClassVar[int]
     _most_bytes: ClassVar[int]
     _list: ClassVar[tuple[str, str]]
-    """The parameters of a list of batches: its size, and the id after which it begins."""
+    """The parameters of a list of batches: its size, and the id before its first entry."""
 
     def __init__(
         self,
@@ -145,8 +145,8 @@ class BatchWire(DirectWire):
         super().__init__(name, **options)
         if window < 0 or poll <= 0 or (max_requests is not None and not 1 <= max_requests <= self._most_requests):
             raise UsageError(
-                f"{self!r}: window={window} is the seconds from the first request, 0 or more, poll={poll} is more than 0, and "
-                f"max_requests={max_requests} is 1 to {self._most_requests:,}."
+                f"{self!r}: window={window} must be 0 or more seconds, poll={poll} above 0, and "
+                f"max_requests={max_requests} from 1 to {self._most_requests:,}."
             )
         self._path = Path(path)
         self._window = window
@@ -208,8 +208,8 @@ class BatchWire(DirectWire):
     async def _answer(self, body: bytes) -> tuple[Slot, bytes | NoReply | ProviderError]:
         """Return a request's line of results, or the failure of the request."""
         if len(body) + _ENVELOPE > self._most_bytes:
-            said = f"the request has {len(body):,} bytes, and a batch at most {self._most_bytes:,}"
-            raise self._failed(ProviderError(said, 413), self._url())
+            problem = f"the request has {len(body):,} bytes, and a batch at most {self._most_bytes:,}"
+            raise self._failed(ProviderError(problem, 413), self._url())
         record = self._opened()
         key = blake2b(self._url().encode() + b"\n" + body, digest_size=16).hexdigest()
         while True:
@@ -245,13 +245,13 @@ class BatchWire(DirectWire):
             batch = self._collecting = _Batch(new_id("batch"))
             batch.timer = asyncio.ensure_future(self._sleep(self._window))
             self._started(batch)
-        place, batch.places = batch.places, batch.places + 1
-        batch.bodies[place], batch.keys[place] = body, key
+        index, batch.places = batch.places, batch.places + 1
+        batch.bodies[index], batch.keys[index] = body, key
         batch.size += len(body) + _ENVELOPE
         if len(batch.bodies) == self._most:
             batch.close()
             self._collecting = None
-        return batch, Slot(batch.name, place)
+        return batch, Slot(batch.name, index)
 
     async def _outcome(self, batch: _Batch, slot: Slot) -> _Outcome:
         future: Future[_Outcome] = asyncio.get_running_loop().create_future()
@@ -279,7 +279,7 @@ class BatchWire(DirectWire):
         return batch
 
     async def _drive(self, batch: _Batch) -> None:
-        """Submit a batch, wait until it ends, and give each run its outcome."""
+        """Submit a batch, wait until it ends, and pass each run its outcome."""
         outcomes: dict[int, _Outcome] = {}
         failure: ModelError | None = None
         record = self._opened()
@@ -300,8 +300,8 @@ class BatchWire(DirectWire):
                 record.created(batch.name, found)
             missing = await self._collect(record.batch(batch.name))
             record.finish(batch.name)
-            for place in batch.waiting:
-                outcomes[place] = record.result(Slot(batch.name, place)) or missing
+            for index in batch.waiting:
+                outcomes[index] = record.result(Slot(batch.name, index)) or missing
         except ModelError as error:
             failure = error
         except Exception as error:
@@ -311,14 +311,14 @@ class BatchWire(DirectWire):
         finally:
             batch.close()
             self._batches.pop(batch.name, None)
-            for place, future in batch.waiting.items():
+            for index, future in batch.waiting.items():
                 if not future.done():
-                    future.set_result(outcomes.get(place, failure))
+                    future.set_result(outcomes.get(index, failure))
 
     async def _submit(self, batch: _Batch) -> None:
         """Create a batch at the provider, once."""
         record = self._opened()
-        requests = {f"{batch.name}-{place}": body for place, body in batch.bodies.items()}
+        requests = {f"{batch.name}-{index}": body for index, body in batch.bodies.items()}
         attempts = self._policy.start(self._sleep)
         created: str | None = None
         unsure = False
@@ -342,7 +342,7 @@ class BatchWire(DirectWire):
 
         Args:
             known: The batch.
-            downloads: How often its results are downloaded while some are missing.
+            downloads: The maximum number of downloads while results are missing.
 
         Returns:
             Why requests have no result.
@@ -371,7 +371,7 @@ class BatchWire(DirectWire):
             await self._sleep(pause)
 
     async def _download(self, name: str, url: str) -> None:
-        """Store the results of one file. A file that breaks off is read again later; its first results are stored already."""
+        """Store the results of one file. A truncated file is read again later; its first results are stored already."""
         failure: ModelError | None = None
         lines: list[tuple[str, int, bytes]] = []
         try:
@@ -459,7 +459,7 @@ class BatchWire(DirectWire):
                 return [(row, age) for row, age in found if age >= -_EARLIER]
             rest = f"?{limit}&{after}={quote(str(field(rows[-1][0], 'id')), safe='')}"
 
-    # -- a provider's own
+    # -- implemented for each provider
 
     @abstractmethod
     async def _create(self, requests: Requests) -> str:
@@ -467,7 +467,7 @@ class BatchWire(DirectWire):
 
     @abstractmethod
     async def _find(self, known: RecordedBatch) -> str | None:
-        """Find a batch that was perhaps created; None if it was not."""
+        """Find a batch that may have been created; return None if it was not."""
 
     @abstractmethod
     async def _look(self, id: str) -> Ended | None:  # noqa: A002
@@ -479,7 +479,7 @@ class BatchWire(DirectWire):
 
     @abstractmethod
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
-        """Return the events of the reply in a line of results, as the wire's reader reads them, or the request's failure."""
+        """Return the events of the reply in a line of results, for the wire's reader, or the request's failure."""
 
 
 def _moment(value: object) -> float:

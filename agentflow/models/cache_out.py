@@ -1,4 +1,4 @@
-"""Marks for prompt caches, in the format of OpenAI's wire with Anthropic's `cache_control`, as LiteLLM takes them.
+"""Marks for prompt caches, in the format of OpenAI's wire with Anthropic's `cache_control`, as LiteLLM expects them.
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
    request (a provider searches only a limited number of blocks back for a known prefix). Four marks are Anthropic's limit.
 2. All marks of a request have the same lifetime: a shorter one must not precede a longer one.
 3. A thought or an empty text never carries a mark, so an assistant's message never does.
-4. If the provider caches automatically, a key made from the stable parts routes requests to the same cache (OpenAI).
+4. If the provider caches automatically, a key derived from the stable parts routes requests to the same cache (OpenAI).
 
 Sources: platform.claude.com build-with-claude/prompt-caching; microsoft/vscode#315505 (the same four marks, and the reason for
 the fourth); platform.openai.com docs/guides/prompt-caching.
@@ -45,17 +45,17 @@ def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], optio
     listed = tools.get("tools")
     if isinstance(listed, list) and listed and isinstance(last := listed[-1], dict):
         listed[-1] = {**last, "cache_control": mark}
-    for place in _places(messages):
-        messages[place] = _marked(messages[place], mark)
+    for index in _indices(messages):
+        messages[index] = _marked(messages[index], mark)
 
 
-def _places(messages: Sequence[dict[str, Json]]) -> list[int]:
+def _indices(messages: Sequence[dict[str, Json]]) -> list[int]:
     """Return the indices of the messages to mark."""
     roles = [message["role"] for message in messages]
-    places = [max((place for place, role in enumerate(roles) if role == "system"), default=-1)]
-    said = next((place for place in range(len(roles) - 1, -1, -1) if roles[place] == "assistant"), 0)
-    places += [end for end in (said - 1, len(roles) - 1) if end >= 0 and roles[end] in ("user", "tool")]
-    return [place for place in dict.fromkeys(places) if place >= 0]
+    indices = [max((index for index, role in enumerate(roles) if role == "system"), default=-1)]
+    last_reply = next((index for index in range(len(roles) - 1, -1, -1) if roles[index] == "assistant"), 0)
+    indices += [end for end in (last_reply - 1, len(roles) - 1) if end >= 0 and roles[end] in ("user", "tool")]
+    return [index for index in dict.fromkeys(indices) if index >= 0]
 
 
 def _marked(message: dict[str, Json], mark: Json) -> dict[str, Json]:

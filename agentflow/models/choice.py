@@ -36,7 +36,7 @@ def anthropic(name: str) -> Model:
 
 
 def why_litellm(provider: str, name: str) -> str | None:
-    """Explain why a model of a vendor with a direct wire uses LiteLLM; None if it does not.
+    """Explain why a model of a vendor with a direct wire uses LiteLLM; return None if it does not.
 
     Example:
         >>> why_litellm("openai", "whisper-1")

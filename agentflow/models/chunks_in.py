@@ -7,7 +7,7 @@ Rules:
 2. The text of a thought is in `reasoning_content` (`reasoning` at some servers); only the seal is read from `thinking_blocks`
    (with it, 1.105 repeats the whole text, 1.109 sends none).
 3. Fragments of tool calls keep the provider's index; if there is none, an id or a name begins the next call.
-4. A call of a tool that the vendor runs (LiteLLM shows Anthropic's like calls of ours) is skipped.
+4. A call of a tool that the vendor runs (LiteLLM presents Anthropic's as client calls) is skipped.
 5. Gemini's signatures are inside LiteLLM's ids: they become the seal of a thought before the call, and are removed from the id.
 """
 
@@ -75,7 +75,7 @@ class ChunkReader:
         """
         for choice in one_or_more(field(chunk, "choices")):
             if place(field(choice, "index")):
-                continue  # an alternative answer, which no request asks for
+                continue  # an alternative answer, which is never requested
             delta = field(choice, "delta")
             if delta is None:
                 delta = field(choice, "message")  # some servers send the whole answer at once
@@ -117,7 +117,7 @@ class ChunkReader:
             return ""
 
     def _parts(self, parts: Sequence[object]) -> Iterator[ModelChunk]:
-        """Read text that comes as a list of parts: Mistral's, and that of servers that stream the format of `/responses`."""
+        """Read text sent as a list of parts, by Mistral and servers that stream the format of `/responses`."""
         for part in parts:
             kind = field(part, "type")
             if isinstance(thinking := field(part, "thinking"), (str, list)):
@@ -140,8 +140,8 @@ class ChunkReader:
         ]
         if cited:
             yield ModelChunk(citations=tuple(cited))
-        made = [media_in(field(field(part, "image_url"), "url")) for part in items(field(delta, "images"))]
-        if blocks := tuple(block for block in made if block is not None):
+        images = [media_in(field(field(part, "image_url"), "url")) for part in items(field(delta, "images"))]
+        if blocks := tuple(block for block in images if block is not None):
             yield ModelChunk(blocks=blocks)
         sound = field(delta, "audio")
         if spoken := as_text(field(sound, "transcript"), "transcript"):
@@ -166,7 +166,7 @@ class ChunkReader:
         id = as_text(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own name
         name = as_text(field(function, "name"), "the name of a tool call")
         arguments = json_text(field(function, "arguments"))
-        if custom is not None:  # a tool that takes text instead of JSON: such a call fails with an explanation
+        if custom is not None:  # a tool with text input instead of JSON: such a call fails with an explanation
             arguments += as_text(field(custom, "input"), "the input of a tool call")
         if not (id or name or arguments):
             return  # Anthropic's empty chunks

@@ -41,11 +41,11 @@ async def client_of_loop(kind: str, make: Callable[[], C], close: Callable[[C], 
         close: Closes it.
     """
     loop = asyncio.get_running_loop()
-    mine = _clients.get(id(loop)) or await _begin(loop)
-    held = mine.clients.get(kind)
-    if held is None:
-        held = mine.clients[kind] = (make(), close)
-    return cast("C", held[0])
+    own = _clients.get(id(loop)) or await _begin(loop)
+    entry = own.clients.get(kind)
+    if entry is None:
+        entry = own.clients[kind] = (make(), close)
+    return cast("C", entry[0])
 
 
 async def close_clients() -> None:
@@ -54,10 +54,10 @@ async def close_clients() -> None:
     They are closed when the loop ends (`asyncio.run`, `block()`); call this to close them earlier. Models remain usable and
     open new ones; running requests on this loop fail.
     """
-    mine = _clients.get(id(asyncio.get_running_loop()))
-    if mine is None:
+    own = _clients.get(id(asyncio.get_running_loop()))
+    if own is None:
         return
-    clients, mine.clients = mine.clients, {}
+    clients, own.clients = own.clients, {}
     async with AsyncExitStack() as closing:  # if one fails to close, the others are still closed
         for client, close in clients.values():
             closing.push_async_callback(close, client)
@@ -67,13 +67,13 @@ async def _begin(loop: AbstractEventLoop) -> _LoopClients:
     for mark, other in list(_clients.items()):
         if other.loop.is_closed():  # it was closed without ending its generators
             _clients.pop(mark, None)
-    mine = _clients[id(loop)] = _LoopClients(loop)
-    await anext(mine.end)
-    return mine
+    own = _clients[id(loop)] = _LoopClients(loop)
+    await anext(own.end)
+    return own
 
 
 async def _end_of(loop: AbstractEventLoop) -> AsyncGenerator[None]:
-    """A generator that ends with its loop: `asyncio.run` and similar functions close the remaining generators."""
+    """Yield once, and clean up with the loop: `asyncio.run` and similar functions close the remaining generators."""
     try:
         yield
     finally:

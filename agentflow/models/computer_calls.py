@@ -6,7 +6,7 @@ https://developers.openai.com/api/docs/guides/tools-computer-use.
 
 Rules:
 
-1. Each action is a tool call, so that hooks and people decide on each. Its id is the id of the `computer_call` with the
+1. Each action is a tool call, so that hooks and people can decide about it. Its id is the id of the `computer_call` with the
    action's number; its input is the action in Anthropic's terms, with the original as `openai`.
 2. An action without a counterpart gets a name that `computer_tool` refuses: the model reads the error.
 3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as why an
@@ -162,16 +162,16 @@ def call_id(item: object) -> str:
     return as_text(field(item, "call_id") or field(item, "id"), "the id of a computer call")
 
 
-def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
+def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
     """Return a request's items, with the tool calls of each `computer_call` joined again.
 
     Args:
-        given: The items, with function calls.
+        unjoined: The items, with function calls.
         failed: The ids of the calls that did not succeed.
     """
     calls: dict[str, list[Item]] = {}
     current: set[str] = set()  # the calls of one reply
-    for item in given:
+    for item in unjoined:
         kind = item.get("type")
         if kind == "function_call_output":
             current.clear()
@@ -182,8 +182,8 @@ def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
             if part[1] in current:  # otherwise the provider reused the id of an earlier reply's call
                 calls[part[1]].append(item)
     if not calls:
-        return [*given]
-    answers = {item["call_id"]: item for item in given if item.get("type") == "function_call_output"}
+        return [*unjoined]
+    answers = {item["call_id"]: item for item in unjoined if item.get("type") == "function_call_output"}
     wholes: dict[str, _Joined] = {}  # by the ids of the parts
     for ident, parts in calls.items():
         if (whole := _joined_call(ident, parts, answers, failed)) is not None:
@@ -191,7 +191,7 @@ def joined(given: Sequence[Item], failed: Collection[str]) -> list[Item]:
     out: list[Item] = []
     texts: list[str] = []
     sent: set[tuple[str, str]] = set()
-    for item in [*given, {}]:
+    for item in [*unjoined, {}]:
         whole, kind = wholes.get(item.get("call_id", "")), item.get("type", "")
         if texts and kind != "function_call_output":  # all results of a reply come before the next message
             out.append({"role": "user", "content": "\n".join(texts)})
@@ -215,21 +215,21 @@ def _joined_call(
     texts: list[str] = []
     allowed = False
     for part in parts:
-        given = _parsed(part["arguments"])
-        checks = given.get("pending_safety_checks", [])
-        if "openai" not in given or given != _input(given["openai"], checks) or part["call_id"] not in answers:
+        fields = _parsed(part["arguments"])
+        checks = fields.get("pending_safety_checks", [])
+        if "openai" not in fields or fields != _input(fields["openai"], checks) or part["call_id"] not in answers:
             return None
-        if given["action"].startswith(_UNSUPPORTED):
+        if fields["action"].startswith(_UNSUPPORTED):
             return None
-        actions.append(given["openai"])
+        actions.append(fields["openai"])
         performed = part["call_id"] not in failed
         allowed = allowed or performed
         shown = _parts(answers[part["call_id"]]["output"])
         images = [one["image_url"] for one in shown if one["type"] == "input_image"]
         if images or performed:  # an earlier screenshot does not show the effect of this action
             screenshot = images[-1] if images else None
-        said = [text for one in shown if (text := one.get("text", NO_OUTPUT)) != NO_OUTPUT]
-        texts += [f"[result of {COMPUTER}, {given['action']}] {text}" for text in said]
+        outputs = [text for one in shown if (text := one.get("text", NO_OUTPUT)) != NO_OUTPUT]
+        texts += [f"[result of {COMPUTER}, {fields['action']}] {text}" for text in outputs]
     if screenshot is None or (checks and not allowed):
         return None
     call: Item = {"type": "computer_call", "id": f"cu_{ident}", "call_id": ident, "status": "completed"}
@@ -266,8 +266,8 @@ def translated(action: object) -> Item:
         >>> translated({"type": "click", "button": "back", "x": 1, "y": 2})
         {'action': 'unsupported click'}
     """
-    given = cast("Item", action) if isinstance(action, dict) else {}
-    fields = {_IN_THE_GUIDE.get(name, name): value for name, value in given.items()}
+    original = cast("Item", action) if isinstance(action, dict) else {}
+    fields = {_IN_THE_GUIDE.get(name, name): value for name, value in original.items()}
     try:
         known = cast("_Action", msgspec.convert(fields, _ACTION))
     except msgspec.ValidationError:

@@ -3,7 +3,7 @@
 Rules:
 
 1. Content of the user's newest message that the model does not accept is an error before the request is sent.
-2. Such content in the history, or from a tool, is replaced by a description: the conversation must stay usable.
+2. Such content in the history, or from a tool, is replaced with a description: the conversation must stay usable.
 3. A family without rows is sent everything: the models of a compatible server are unknown.
 
 The marks of the rows: D is the vendor's documentation, B common knowledge.
@@ -58,7 +58,7 @@ def content_rules() -> Mapping[str, Mapping[str, ContentRule]]:
 
 
 def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | None:
-    """Explain why a model of the family does not accept a block; None if it does.
+    """Explain why a model of the family does not accept a block; return None if it does.
 
     Args:
         block: The block to send.
@@ -97,7 +97,7 @@ def check_content(messages: Sequence[Msg], model: str, family: Family, *, listen
 
 
 def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
-    """Return the content of the user's newest message; earlier content may be why an earlier call failed."""
+    """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
     for place in range(len(messages) - 1, -1, -1):
         msg = messages[place]
         if msg.role != "user":

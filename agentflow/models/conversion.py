@@ -1,13 +1,13 @@
-"""Converts messages to the OpenAI-style dicts that LiteLLM takes.
+"""Converts messages to the OpenAI-style dicts that LiteLLM expects.
 
 Rules (for every provider; the order of messages is legal already):
 
 1. Each message is converted once; sending a long history again costs one look-up per message.
 2. Blank text is left out; a message that would be empty gets a placeholder.
-3. Tool-use ids and tool names are made legal by a pure function of the stored one, so both sides of a call agree.
+3. Tool-use ids and tool names are made legal by a pure function, so that a call and its result match.
 4. Arguments are always the text of a JSON object.
-5. Thoughts are sent back unchanged, and only to the model that made them.
-6. The result is new dicts: LiteLLM modifies the messages that it gets.
+5. Thoughts are sent back unchanged, and only to the model that created them.
+6. The result consists of new dicts: LiteLLM modifies its messages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class Conversation:
         memory: About how many converted messages are cached (at most twice as many).
         listens: Whether it accepts audio, for families in which not all models do.
         tells_errors: Whether the wire has a field `is_error` for a tool's message.
-        server_tools: Whether the wire takes the work of server tools back.
+        server_tools: Whether the wire accepts the work of server tools in requests.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -106,8 +106,8 @@ class Conversation:
             thoughts: Whether sealed thoughts are sent; a provider refuses them if thinking is switched off.
             continues: Whether the last message is the beginning of the reply, which the provider has paused.
         """
-        begun = messages[-1] if continues else None
-        if begun is not None:
+        beginning = messages[-1] if continues else None
+        if beginning is not None:
             messages = messages[:-1]
         elif messages and messages[-1].role == "assistant":
             messages = (*messages[:-1], note(messages[-1], "assistant"))
@@ -140,14 +140,14 @@ class Conversation:
                     out.append({"role": "assistant", "content": BRIDGE})
                 out.append(converted.copy())
                 previous = role
-        if begun is not None:
-            out.append(self._assistant(begun, unfinished=True))
+        if beginning is not None:
+            out.append(self._assistant(beginning, unfinished=True))
         if not thoughts and self._profile.thinking == "blocks":
             _drop_thoughts(out)
         return out
 
     def drop_thoughts(self, messages: Iterable[Msg]) -> bool:
-        """Leave the thoughts of these messages out from now on; return whether any were sent so far.
+        """Omit the thoughts of these messages from now on; return whether any were sent before.
 
         This is permanent, because later thoughts are bound to the conversation without them.
         """
@@ -231,7 +231,7 @@ class Conversation:
                 elif cited:
                     message["content"] = self._in_order([b for b in msg.content if isinstance(b, TextBlock)])
                 if any(self._server_work(block, unfinished=unfinished) for block in msg.content):
-                    message.pop("thinking_blocks", None)  # their place among the blocks is fixed
+                    message.pop("thinking_blocks", None)  # their position among the blocks is fixed
                     message["content"] = self._in_order(msg.content, thoughts=bool(own), unfinished=unfinished)
             case "text":
                 if calls:
@@ -247,11 +247,11 @@ class Conversation:
         """Return thoughts, texts and calls in order; a thought without a following item is left out, since it would be
         refused."""
         items: list[Json] = []
-        made = iter(calls)
+        remaining = iter(calls)
         for kind, run in groupby(msg.content, type):
             blocks = list(run)
             if kind is ToolUseBlock:
-                items += [next(made) for _ in blocks]
+                items += [next(remaining) for _ in blocks]
             elif kind is TextBlock and (text := _text_of(blocks).rstrip()):
                 items.append(text_part(text))
             elif kind is ServerToolBlock:
@@ -291,7 +291,7 @@ class Conversation:
         return parts
 
     def _text_item(self, block: TextBlock, *, whole: bool) -> Json:
-        """Return a text with this model's citations; if they split a sentence, its spaces are kept."""
+        """Return a text with this model's citations; keep the spaces of sentences that they split."""
         part: dict[str, Json] = {"type": "text", "text": block.text if whole else block.text.rstrip()}
         return {**part, "citations": cited} if (cited := self._cited(block)) else part
 
@@ -319,11 +319,11 @@ class Conversation:
         return calls
 
     def _signature(self, before: ContentBlock | None) -> str | None:
-        """Return the seal of a Gemini call, which the thought directly before it carries."""
+        """Return the seal of a Gemini call, which is in the thought directly before it."""
         return before.signature if isinstance(before, ThinkingBlock) and before.model == self._model else None
 
     def _results(self, msg: Msg) -> Iterable[WireMessage]:
-        """Return one message for each result, then a user's message with the media that results cannot contain here."""
+        """Return one message for each result, then a user message with the media that results cannot contain."""
         answers: list[WireMessage] = []
         later: list[Json] = []
         for result in msg.content:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. No request is sent for this, and no table is downloaded: the tokenizers are those in LiteLLM.
-2. A count is exact for OpenAI's models and requests of text alone; otherwise it is an estimate, and marked as one.
+1. Nothing is sent or downloaded: the tokenizers are LiteLLM's own.
+2. A count is exact for OpenAI's models and requests with only text; otherwise it is marked as an estimate.
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ def _texts(messages: Sequence[Msg]) -> Iterator[str]:
 
 
 def _pictures(msg: Msg) -> int:
-    inside = [part for result in msg.tool_results for part in result.content if isinstance(part, DataBlock)]
-    return len(msg.data) + len(inside)
+    media = [part for result in msg.tool_results for part in result.content if isinstance(part, DataBlock)]
+    return len(msg.data) + len(media)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Long lists are sent in batches. A batch that fails temporarily is sent again, as requests to models are.
+1. Long lists are sent in batches. A batch that fails temporarily is sent again, like requests to models.
 2. `OpenAIEmbedder` uses the connections, keys and errors of `OpenAIWire`.
 """
 
@@ -46,7 +46,7 @@ class _Embedder(ABC):
         self, name: str, dimensions: int | None, retries: int, sleep: Callable[[float], Awaitable[None]]
     ) -> None:
         if dimensions is not None and dimensions < 1:
-            raise UsageError(f"{type(self).__name__}({name!r}, dimensions={dimensions}): it is at least 1.")
+            raise UsageError(f"{type(self).__name__}({name!r}, dimensions={dimensions}): it must be at least 1.")
         if retries < 0:
             raise UsageError(f"{type(self).__name__}({name!r}, retries={retries}): it must not be negative.")
         self._name = name

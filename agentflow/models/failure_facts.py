@@ -52,7 +52,7 @@ _NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientErr
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-# Local servers answer 500 to requests that never work: a failing chat template, or an image for a text-only model.
+# Local servers answer 500 to requests that can never work: a failing chat template, or an image for a text-only model.
 _NEVER = (
     "roles must alternate",
     "system role not supported",
@@ -111,7 +111,7 @@ class Facts:
         status: The HTTP status.
         headers: The answer's headers, names in lower case.
         text: The provider's text, on one line.
-        raw: The texts of the chain, as they are.
+        raw: The unchanged texts of the chain.
         is_bug: Whether the program is at fault, not the connection.
         keyless: Whether the request had no key.
     """
@@ -177,7 +177,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def status_in(chain: list[BaseException]) -> int | None:
-    """Return the original HTTP status: LiteLLM's outer classes replace it by their own (529 becomes 500)."""
+    """Return the original HTTP status: LiteLLM's outer classes replace it with their own (529 becomes 500)."""
     for link in reversed(chain):
         if type(link).__name__.endswith("HTTPStatusError"):
             status = field(field(link, "response"), "status_code")
@@ -209,7 +209,7 @@ def headers_in(chain: list[BaseException]) -> dict[str, str]:
 def _said(link: BaseException, *causes: BaseException) -> str:
     message = field(link, "message")
     text = message if isinstance(message, str) and message else str(link)
-    if "{'error'" in text:  # a body as OpenAI's client prints it, which is also in a field
+    if "{'error'" in text:  # a body printed by OpenAI's client, which is also in a field
         bodies = [field(cause, "body") for cause in (link, *causes)]
         found = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
         return next((one for one in found if isinstance(one, str)), text)
@@ -226,9 +226,9 @@ def raw_text(link: BaseException) -> str:
 def is_retryable(facts: Facts) -> bool:
     if facts.mentions((*_QUOTA, *_OVERFLOW)):
         return False
-    asked = facts.headers.get("x-should-retry", "").lower()
-    if asked in ("true", "false"):
-        return asked == "true"
+    should_retry = facts.headers.get("x-should-retry", "").lower()
+    if should_retry in ("true", "false"):
+        return should_retry == "true"
     if facts.is_bug or (facts.status in (None, 500) and facts.mentions(_NEVER)):
         return False
     if facts.status is not None:
@@ -240,7 +240,7 @@ def is_retryable(facts: Facts) -> bool:
 
 def _clean(text: str) -> str:
     """Extract the provider's own text, on one line."""
-    for _ in range(4):  # a proxy wraps the answer that it got
+    for _ in range(4):  # a proxy wraps the answer that it received
         inner = _message_in_json(text)
         text = _TRAILER.sub("", text)
         if inner is None and (inner := _message_in_json(text)) is None:

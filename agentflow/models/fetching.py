@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Nothing here runs unless a program calls it: an address in a message goes to the provider unchanged.
+1. It runs only if a program calls it: an address in a message is sent to the provider unchanged.
 2. Each hop is checked (scheme, address, size), and https is never followed to http.
 3. No proxy, no cookies, no `.netrc`; the caller's headers are sent only to the host of the given address.
 4. The unpacked size is counted while reading; the size that a server declares only allows an earlier refusal.
@@ -128,7 +128,7 @@ def _check_url(url: str) -> URL:
             f"fetch({url!r}): an address begins with https:// or http://. For a file: DataBlock.from_path."
         )
     if place.user or place.password:
-        raise UsageError("fetch: the address holds a user or a password; give it in headers={'authorization': ...}.")
+        raise UsageError("fetch: the address contains a user or a password; pass it in headers={'authorization': ...}.")
     return place
 
 
@@ -190,7 +190,7 @@ async def _unpack(answer: aiohttp.ClientResponse, url: str, limit: int) -> Async
             yield chunk
         return
     if packed not in ("gzip", "deflate"):
-        raise FetchError(url, f"it is packed with {packed[:20]}, although that was not asked for")
+        raise FetchError(url, f"it is packed with {packed[:20]}, which was not requested")
     unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
     try:
         async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):

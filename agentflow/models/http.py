@@ -5,7 +5,7 @@ Rules:
 1. A connection is reused only if its reply was read to the end; otherwise it is closed at once.
 2. Proxy and certificates come from the environment (`environment.py`). Redirects are not followed: the key would be sent along.
 3. No cookies, no `.netrc`, no body that is read without a limit.
-4. A kept connection that turns out to be closed does not count as an attempt: the request is sent again on another one. Servers
+4. A kept connection that proves to be closed does not count as an attempt: the request is sent again on another one. Servers
    close at any time, even just after a reply that promised to keep the connection (llama.cpp).
 5. aiohttp is imported with the first request, in a thread: it takes longer than the rest of a wire.
 """
@@ -83,7 +83,7 @@ async def send(
         connect_timeout: The longest time to connect, TLS handshake included.
         tls: How the server's certificate is checked.
         method: The HTTP method.
-        repeatable: Whether it may be sent again if a kept connection was closed; a server could have received it.
+        repeatable: Whether it may be sent again if a kept connection was closed, although the server may have received it.
     """
     import aiohttp
 
@@ -120,7 +120,7 @@ async def send(
             if sending.on_kept_connection and repeatable and not session.closed:
                 continue
             if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
-                # The error contains the headers received so far, including cookies.
+                # The error contains the received headers, including cookies.
                 raise aiohttp.ServerDisconnectedError("the server disconnected within the head of its answer") from None
             raise
 
@@ -171,7 +171,7 @@ async def finish(response: aiohttp.ClientResponse) -> None:
 
 
 async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> ProviderError:
-    """Read the error that was sent instead of a reply.
+    """Return the error that was sent instead of a reply.
 
     Args:
         response: The answer.
@@ -183,20 +183,20 @@ async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> Provi
             data += part
     except failures():
         pass  # the part that was received is enough
-    said = data.decode(errors="replace").strip()
+    text = data.decode(errors="replace").strip()
     fields = error_fields(data)
     if response.status < 300 and not ("message" in fields or "error" in fields):
-        said = f"it answered without a stream of events: {said[:200] or 'an empty body'}"
+        text = f"it answered without a stream of events: {text[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
-        said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would be sent along"
+        text = f"it redirects to {response.headers.get('location')}, which is not followed: the key would be sent along"
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return ProviderError(said or response.reason or "", response.status, headers, fields)
+    return ProviderError(text or response.reason or "", response.status, headers, fields)
 
 
-def error_fields(said: bytes | bytearray) -> Mapping[str, object]:
+def error_fields(body: bytes | bytearray) -> Mapping[str, object]:
     """Return the fields of the error in an answer's JSON: those of `error`, else all; gateways wrap them in a list."""
     try:
-        answer: Any = msgspec.json.decode(said)
+        answer: Any = msgspec.json.decode(body)
     except NO_JSON:
         return {}
     outer = _fields(answer[0] if answer and type(answer) is list else answer)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The list is the file that LiteLLM ships; without it, nothing is known of any model.
+1. The list is the file that LiteLLM ships; without it, no model is known.
 2. It is decoded when a model is first looked up (some milliseconds), and only the requested rows are kept.
 3. Prices are the row's: tokens read from and written to the cache have prices of their own, and long prompts may.
 """
@@ -106,7 +106,7 @@ def batch_prices(row: Row) -> Row:
 
 
 def _per_search(row: Row) -> float:
-    """Return the price of a web search; 0 if the list does not have it."""
+    """Return the price of a web search; 0 if it is not listed."""
     prices = row.get("search_context_cost_per_query")
     price = cast("Mapping[str, object]", prices).get(_SEARCH) if isinstance(prices, Mapping) else None
     return float(price) if isinstance(price, (int, float)) else 0.0

@@ -92,7 +92,7 @@ class LiteLLMModel(Adapter):
                 raise broken_stream(self._name)
         except (ModelError, UsageError):
             raise
-        except Exception as error:  # providers' clients raise anything: all of it is a failure of the model
+        except Exception as error:  # providers' clients may raise anything: each is a failure of the model
             # An error after the finish reason costs the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
@@ -126,7 +126,7 @@ class LiteLLMModel(Adapter):
         return await count_here(request, self._name, self._prepared(await library()).profile.family)
 
     async def answer_modes(self) -> AnswerModes:
-        """Return the ways in which this model can be made to answer in a schema.
+        """Return the supported ways to request an answer in a schema.
 
         Raises:
             ModelError: LiteLLM does not know the name's provider.
@@ -141,7 +141,7 @@ class LiteLLMModel(Adapter):
             known: Served | ModelError
             try:
                 known = served(litellm, self._name, self._api_base)
-            except Exception as error:  # an unknown name, or one that fails in a provider's own code
+            except Exception as error:  # an unknown name, or a failure in a provider's code
                 known = model_error(error, self._name, secrets=self._secrets())
             if isinstance(known, ModelError):
                 raise known

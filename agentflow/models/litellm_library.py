@@ -1,4 +1,4 @@
-"""The one module that uses the `litellm` package: loading it, its types, closing its connections.
+"""The only module that uses the `litellm` package: loading it, its types, closing its connections.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Reads fields that servers send in other types than their wire specifies.
+"""Reads fields that servers send with types other than specified.
 
 Rules:
 

@@ -36,8 +36,8 @@ class OpenAIBatch(OpenAIWire, BatchWire):
     Args:
         name: The model's name.
         path: The file that records submitted batches and their results (SQLite), one for each job. If a process is killed, the
-            next one that makes the same requests gets their results.
-        window: How long requests are collected, in seconds from the first one.
+            next one with the same requests gets their results.
+        window: The seconds during which requests are collected, from the first one.
         poll: The longest wait between two requests for a batch's status, in seconds.
         max_requests: The largest batch; by default the provider's limit.
         keep_cancelled: Whether the provider continues a batch if all its runs were cancelled, so that the next process can
@@ -66,14 +66,14 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         url, form = f"{self._base()}/files", {"content-type": f"multipart/form-data; boundary={_BOUNDARY}"}
         uploaded = await self._json_of(self._send("POST", url, _upload(lines), form), url)
         batch = next(iter(requests)).rpartition("-")[0]
-        asked = {
+        body = {
             "input_file_id": self._id_of(uploaded),
             "endpoint": endpoint,
             "completion_window": "24h",
             "metadata": {"agentflow": batch},
         }
         url = f"{self._base()}/batches"
-        return self._id_of(await self._json_of(self._send("POST", url, encode(asked), repeatable=False), url))
+        return self._id_of(await self._json_of(self._send("POST", url, encode(body), repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:
         for row, _ in await self._recent(f"{self._base()}/batches", known):
@@ -101,12 +101,12 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         await self._json_of(self._send("POST", url), url)
 
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
-        said = msgspec.json.decode(line, type=_FileLine)
-        answer = said.response
+        result = msgspec.json.decode(line, type=_FileLine)
+        answer = result.response
         if answer is None:
-            code = str(field(said.error, "code"))
+            code = str(field(result.error, "code"))
             known = {"batch_expired": EXPIRED, "batch_cancelled": CANCELLED}
-            return known.get(code) or ProviderError(f"{code}: {field(said.error, 'message')}")
+            return known.get(code) or ProviderError(f"{code}: {field(result.error, 'message')}")
         if not 200 <= answer.status_code < 300:
             error: Mapping[str, Any] = answer.body.get("error") or answer.body
             return ProviderError(str(error.get("message") or error), answer.status_code, {}, error)
@@ -126,8 +126,8 @@ class _FileLine(msgspec.Struct, gc=False):
 def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
     """Return a whole reply as the events of a stream."""
     if "output" in body:
-        for place, item in enumerate(body["output"]):
-            yield encode({"type": "response.output_item.done", "output_index": place, "item": item})
+        for index, item in enumerate(body["output"]):
+            yield encode({"type": "response.output_item.done", "output_index": index, "item": item})
         yield encode({"type": f"response.{body.get('status', 'completed')}", "response": {**body, "output": []}})
         return
     choices = [{**choice, "delta": choice.get("message")} for choice in body.get("choices") or ()]
@@ -140,12 +140,12 @@ def _invalid(found: Mapping[str, object]) -> ProviderError:
     errors = items(field(found.get("errors"), "data"))
     first = errors[0] if errors else None
     code = str(field(first, "code") or "invalid_batch")
-    said = f"the batch failed: {field(first, 'message') or 'no reason'} ({code}, line {field(first, 'line')})"
-    return ProviderError(said, 429 if code == "token_limit_exceeded" else 400, {}, {"code": code})
+    problem = f"the batch failed: {field(first, 'message') or 'no reason'} ({code}, line {field(first, 'line')})"
+    return ProviderError(problem, 429 if code == "token_limit_exceeded" else 400, {}, {"code": code})
 
 
 def _upload(lines: Iterable[bytes]) -> bytes:
-    """Return the form that uploads a file of requests."""
+    """Return the multipart form that uploads a file of requests."""
     part = f"--{_BOUNDARY}\r\nContent-Disposition: form-data; name="
     head = f'{part}"purpose"\r\n\r\nbatch\r\n{part}"file"; filename="batch.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
     return b"".join([head.encode(), *lines, f"\r\n--{_BOUNDARY}--\r\n".encode()])

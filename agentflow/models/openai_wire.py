@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Chat completions, unless the name contains `responses/` or the model requires `/responses`: a model that is available there
-   only, and at OpenAI those that combine tools with reasoning there only.
+1. Chat completions, unless the name contains `responses/` or the model requires `/responses`: models that are available only
+   there, and at OpenAI those that combine tools with reasoning only there.
 2. Most events are a little text: they have a fast path. All others are read by `ChunkReader`, like LiteLLM's.
 3. Fields of unexpected types are read by `loose.py`.
 """
@@ -264,7 +264,7 @@ class _ChatReply:
 
 
 def _error_in(chunk: object) -> object:
-    """Return the error if the event is one in another format: vLLM's, FastAPI's, a gateway's."""
+    """Return the error of an event in another error format: vLLM's, FastAPI's, a gateway's."""
     if not isinstance(chunk, dict) or one_or_more(field(cast("object", chunk), "choices")):
         return None
     fields = cast("dict[str, object]", chunk)

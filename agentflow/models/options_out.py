@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Unset options are not sent; an option that a provider does not have (a seed at Anthropic) is left out.
+1. Unset options are not sent, nor options that a provider does not have (a seed at Anthropic).
 2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
    thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
 3. LiteLLM sends an allowed argument in addition to its own translation. So an argument is allowed only if LiteLLM does not
@@ -43,7 +43,7 @@ _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
 _INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
 _WITHOUT_NONE = frozenset({"bedrock"})
-# Servers that may ignore "none", and call tools anyway: they get no tools.
+# Servers that may ignore "none" and call tools anyway: no tools are sent.
 _BLIND_TO_NONE = frozenset({"compatible", "reasoning"})
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The stored conversation is the same for all; a vendor's peculiarities are applied to the copy for the wire.
+1. The stored conversation is the same for all vendors; their peculiarities apply to the copy for the wire.
 2. A profile is chosen once per model, by LiteLLM's provider name and the model's name.
 """
 
@@ -31,7 +31,7 @@ class WireProfile:
         ids: The form of tool-use ids: `"plain"` is up to 40 letters, digits, `_` and `-`; `"nine"` is nine letters or
             digits, for Mistral and the templates of its open models; `"gemini"` is plain, except that LiteLLM's ids with a
             thought signature stay unchanged.
-        thinking: How thoughts of the same model are sent back: signed blocks, plain text beside tool calls, or not at all.
+        thinking: How thoughts of the same model are sent back: signed blocks, plain text next to tool calls, or not at all.
         result_images: Whether a tool result may contain images; if not, they follow all results in a user message.
         bridge: Whether a user message directly after tool results is refused (Mistral, templates of local servers).
         merges: Whether LiteLLM itself joins adjacent messages of one role for this family.

@@ -40,7 +40,7 @@ __all__ = [
     "secrets_in",
 ]
 
-_NO_EVENTS = "without a stream of events"  # how `http.refusal` describes an HTML page, or JSON that is not a reply
+_NO_EVENTS = "without a stream of events"  # in `http.refusal`'s text about an HTML page, or JSON that is not a reply
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
 _SECRET_NAME = re.compile(r"(?:key|token|secret|password|credentials?|authorization|cookie)$", re.IGNORECASE)
@@ -48,11 +48,11 @@ _VARIABLES = {"BEDROCK": "AWS_ACCESS_KEY_ID", "VERTEX_AI": "GOOGLE_APPLICATION_C
 
 
 class ProviderError(Exception):
-    """A provider's answer instead of a reply, or within one.
+    """An error that a provider sent instead of a reply, or within one.
 
     Args:
         message: Its text.
-        status_code: The HTTP status; None if it came in the stream.
+        status_code: The HTTP status; None for an error in the stream.
         headers: The answer's headers, names in lower case.
         body: The error's own fields (`type`, `code`).
     """
@@ -226,9 +226,9 @@ def _message(facts: Facts, model: str, wait: float | None, place: str | None) ->
     if place is not None and "api_base=" in cure:
         cure += f" The request went to {without_password(place)}."
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
-    said = f": {facts.text}" if facts.text else ""
-    end = "" if said.endswith(("!", "?", "…")) else "."
-    return f"{model} {problem}{where}{said}{end}{later}{' ' * bool(cure)}{cure}"
+    reason = f": {facts.text}" if facts.text else ""
+    end = "" if reason.endswith(("!", "?", "…")) else "."
+    return f"{model} {problem}{where}{reason}{end}{later}{' ' * bool(cure)}{cure}"
 
 
 def _refused_key(facts: Facts, model: str, where: str) -> str:

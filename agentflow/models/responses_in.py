@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Events and items have a `type`; an unknown one is skipped. An item that requests something from the client which agents do
-   not support (a shell command) is an error: the reply would look complete.
+1. Events and items have a `type`; an unknown one is skipped. An item that requests an action that agents do not support (a
+   shell command) is an error: the reply would look complete.
 2. A call is identified by its index in the output: gateways write another `item_id` on each event.
 3. A text, call or item that a server sends only in an event that should repeat it is read from that event.
 4. The last event has the outcome: there is no other end mark.
@@ -152,7 +152,7 @@ class ItemsReader:
 
     def read(self, data: bytes) -> Sequence[ModelChunk]:
         """Return the chunks of one event."""
-        if data == b"[DONE]":  # some servers end every stream with it
+        if data == b"[DONE]":  # an end mark of some servers
             self.ended = True
             return ()
         try:
@@ -198,26 +198,26 @@ class ItemsReader:
                 return found
             case "response.function_call_arguments.done" if event.arguments:
                 new = len(self._calls)
-                place = self._place(event)
-                unsaid = place in self._silent or len(self._calls) > new
+                index = self._index_of(event)
+                unsaid = index in self._silent or len(self._calls) > new
                 return (self._call(event, event.arguments),) if unsaid else ()
             case _:
                 return self._end(event)
 
     def _begin(self, event: _ResponsesEvent, item: _Item) -> ModelChunk:
-        place = self._place(event)
-        self._silent[place] = item.arguments or item.input or ""
-        self._named.add(place)
+        index = self._index_of(event)
+        self._silent[index] = item.arguments or item.input or ""
+        self._named.add(index)
         self._known.add(item.call_id or "")
-        return ModelChunk(tool_uses=(ToolUseDelta(place, item.call_id or "", item.name or ""),))
+        return ModelChunk(tool_uses=(ToolUseDelta(index, item.call_id or "", item.name or ""),))
 
     def _call(self, event: _ResponsesEvent, arguments: str) -> ModelChunk:
-        place = self._place(event)
-        self._silent.pop(place, None)
-        return ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
+        index = self._index_of(event)
+        self._silent.pop(index, None)
+        return ModelChunk(tool_uses=(ToolUseDelta(index, arguments=arguments),))
 
-    def _place(self, event: _ResponsesEvent) -> int:
-        """Return the index of the event's call; without any information, the last call, or the next one if there is none."""
+    def _index_of(self, event: _ResponsesEvent) -> int:
+        """Return the index of the event's call; if it has none, that of the last call, or the next index."""
         mark = event.output_index if event.output_index is not None else event.item_id
         if mark is None and event.item is not None:
             mark = event.item.id or len(self._calls)
@@ -229,12 +229,14 @@ class ItemsReader:
         """Return the parts of a completed item that no earlier event contained."""
         match item.type:
             case "message":
-                said, self._in_part, self._in_item = self._in_part + self._in_item, 0, 0
+                received, self._in_part, self._in_item = self._in_part + self._in_item, 0, 0
                 self._spoken = True
-                return () if said else self._content(item)
+                return () if received else self._content(item)
             case "reasoning":
                 found: list[ModelChunk] = []
-                if not self._thought and (thought := "\n\n".join(map(_said, item.summary or item.content or ()))):
+                if not self._thought and (
+                    thought := "\n\n".join(map(_text_of_part, item.summary or item.content or ()))
+                ):
                     found.append(ModelChunk(thinking=thought, model=self._model))
                 self._thought = False
                 if item.encrypted_content:
@@ -276,22 +278,22 @@ class ItemsReader:
 
     def _called(self, event: _ResponsesEvent, item: _Item) -> list[ModelChunk]:
         known = len(self._calls)
-        place = self._place(event)
+        index = self._index_of(event)
         found: list[ModelChunk] = []
         if len(self._calls) > known:
             found.append(self._begin(event, item))
-        elif place not in self._named:  # its fragments came before its start
+        elif index not in self._named:  # its fragments preceded its start
             found.append(self._begin(event, item))
-            self._silent.pop(place, None)
-        if place in self._silent and (arguments := item.arguments or item.input or self._silent[place]):
+            self._silent.pop(index, None)
+        if index in self._silent and (arguments := item.arguments or item.input or self._silent[index]):
             found.append(self._call(event, arguments))  # some servers send it whole, without fragments
         return found
 
     def _content(self, item: _Item) -> list[ModelChunk]:
-        """Read a message that came whole."""
+        """Read a message that was sent whole."""
         found: list[ModelChunk] = []
         for part in item.content or ():
-            if text := _said(part):
+            if text := _text_of_part(part):
                 found.append(text_chunk(text))
             if cited := tuple(
                 Citation.of(cast("dict[str, Any]", note), self._model)
@@ -326,8 +328,8 @@ class ItemsReader:
     def _missing_parts(self, response: _Response | None) -> list[ModelChunk]:
         """Return the parts of the last event that no earlier event contained."""
         found = [
-            ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
-            for place, arguments in self._silent.items()
+            ModelChunk(tool_uses=(ToolUseDelta(index, arguments=arguments),))
+            for index, arguments in self._silent.items()
             if arguments
         ]
         spoken = self._spoken or self._in_part or self._in_item
@@ -359,7 +361,7 @@ class ItemsReader:
         return found
 
 
-def _said(part: object) -> str:
+def _text_of_part(part: object) -> str:
     return as_text(field(part, "text"), "text") or as_text(field(part, "refusal"), "refusal")
 
 
@@ -455,5 +457,5 @@ def _loose_response(value: object) -> _Response:
 
 def _failure(error: dict[str, Any]) -> ProviderError:
     code = str(error.get("code") or error.get("type") or "")
-    said = str(error.get("message") or code or "it failed without a reason")
-    return ProviderError(said, 400 if _LASTING.match(code) else None, {}, error)
+    text = str(error.get("message") or code or "it failed without a reason")
+    return ProviderError(text, 400 if _LASTING.match(code) else None, {}, error)

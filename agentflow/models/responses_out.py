@@ -3,7 +3,7 @@
 Rules:
 
 1. The input is in the format of chat completions, as for LiteLLM; the order of messages is already legal.
-2. The vendor stores nothing (`store` is false): thoughts come sealed, and are sent back sealed, before the items that follow
+2. The vendor stores nothing (`store` is false): thoughts arrive sealed, and are sent back sealed, before the items that follow
    them.
 3. Only thoughts are sent back with the vendor's ids: an id makes the vendor expect the adjacent items, which a hook may have
    removed.
@@ -168,8 +168,8 @@ def _said(part: Item) -> Item:
     """Convert a part of an assistant's message."""
     match part["type"]:
         case "function":
-            made = part["function"]
-            return {"type": "function_call", "call_id": part["id"], **made}
+            function = part["function"]
+            return {"type": "function_call", "call_id": part["id"], **function}
         case "thinking":
             mark, _, encrypted = part["signature"].partition(":")
             summary = [{"type": "summary_text", "text": part["thinking"]}] if part["thinking"] else []

@@ -4,7 +4,7 @@ Rules:
 
 1. A keyword that a provider does not support is moved to the description as text: the model reads it, and the answer is
    validated against the complete schema anyway.
-2. A schema becomes narrower or wider, but is never replaced: an answer that fits both is valid for the complete schema.
+2. A schema becomes narrower or wider, but is never replaced: an answer must also be valid for the complete schema.
 3. An object with open keys (`dict[str, int]`) cannot be closed: the schema is then sent without `strict`.
 4. If a schema cannot be expressed (it is recursive, or has open keys for Anthropic), only a description is sent.
 
@@ -148,8 +148,8 @@ def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
     if not rules:
         return Fitted(None, strict=False)
     fitting = _Fitting(_actions(rules))
-    made = fitting.node(schema)
-    return Fitted(None if fitting.refused else made, fitting.strict)
+    fitted_schema = fitting.node(schema)
+    return Fitted(None if fitting.refused else fitted_schema, fitting.strict)
 
 
 class _Fitting:
@@ -209,11 +209,14 @@ def response_format(schema: Mapping[str, Any], family: Family) -> Json:
         >>> response_format({"title": "Bill", "type": "object", "properties": {}}, "openai")["json_schema"]["name"]
         'Bill'
     """
-    made = fitted(schema, family)
-    if made.schema is None or not (made.strict or FAMILIES[family].loose):
+    answer_schema = fitted(schema, family)
+    if answer_schema.schema is None or not (answer_schema.strict or FAMILIES[family].loose):
         return None
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title", "")))[:64] or "answer"
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": made.schema, "strict": made.strict}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": name, "schema": answer_schema.schema, "strict": answer_schema.strict},
+    }
 
 
 def in_words(schema: Mapping[str, Any]) -> str:

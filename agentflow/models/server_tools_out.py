@@ -70,7 +70,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
 
 
 def computer_version(model: str) -> str | None:
-    """Return the type of the computer tool that a Claude model has; None for one that has none, or only the newer toolset.
+    """Return the type of a Claude model's computer tool; None if it has none, or only the newer toolset.
 
     Example:
         >>> [computer_version(f"claude-{name}") for name in ("sonnet-4-5", "opus-4-5", "opus-5-5")]
@@ -138,7 +138,7 @@ def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
 
 
 def included(tools: Sequence[ServerTool]) -> list[str]:
-    """Return what `/responses` has to be asked for, so that the blocks show the results.
+    """Return the fields to request from `/responses`, so that the blocks contain the results.
 
     Example:
         >>> included([ServerTool.web_search()])
@@ -151,7 +151,7 @@ def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, ob
     """Return LiteLLM's argument for a web search, which it translates for each provider.
 
     Raises:
-        UsageError: The model has no web search, or LiteLLM no way to request the tool or a setting.
+        UsageError: The model has no web search, or LiteLLM cannot request the tool or a setting.
 
     Example:
         >>> litellm_search([ServerTool.web_search(country="DE")], "gemini/gemini-2.5-pro", {"supports_web_search": True})

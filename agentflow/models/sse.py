@@ -1,4 +1,4 @@
-"""Reads server-sent events from chunks of bytes that respect neither events nor characters.
+"""Reads server-sent events from chunks of bytes, which may end within an event or a character.
 
 Rules:
 
@@ -35,11 +35,11 @@ class EventReader:
         ((), [b'one', b'two'])
     """
 
-    __slots__ = ("_begun", "_ends_in_cr", "_held", "_limit")
+    __slots__ = ("_begun", "_buffer", "_ends_in_cr", "_limit")
 
     def __init__(self, limit: int = 1 << 24) -> None:
         self._limit = limit
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._begun = self._ends_in_cr = False
 
     def feed(self, part: bytes) -> Sequence[bytes]:
@@ -52,35 +52,35 @@ class EventReader:
             part = self._without_mark(part)
         if self._ends_in_cr or b"\r" in part:
             part = self._with_line_feeds(part)
-        held = self._held
-        if not held:
+        buffer = self._buffer
+        if not buffer:
             whole, found, rest = part.rpartition(b"\n\n")
             if rest:
-                held += rest
+                buffer += rest
         else:
-            start = max(0, len(held) - 1)  # the first of the two line feeds may be in an earlier chunk
-            held += part
-            end = held.rfind(b"\n\n", start)
+            start = max(0, len(buffer) - 1)  # the first of the two line feeds may be in an earlier chunk
+            buffer += part
+            end = buffer.rfind(b"\n\n", start)
             found = end >= 0
-            whole = bytes(held[:end]) if found else b""
+            whole = bytes(buffer[:end]) if found else b""
             if found:
-                del held[: end + 2]
-        if len(held) > self._limit:
+                del buffer[: end + 2]
+        if len(buffer) > self._limit:
             raise EventTooLargeError(self._limit)
         return _data(whole) if found else ()
 
     def rest(self) -> Sequence[bytes]:
-        """Return the data of an event that the end of the stream completes, if the server left out the blank line."""
-        whole = bytes(self._held)
-        self._held.clear()
+        """Return the data of a last event without a blank line after it."""
+        whole = bytes(self._buffer)
+        self._buffer.clear()
         return _data(whole)
 
     def _without_mark(self, part: bytes) -> bytes:
-        if self._held:
-            part = bytes(self._held) + part
-            self._held.clear()
+        if self._buffer:
+            part = bytes(self._buffer) + part
+            self._buffer.clear()
         if len(part) < len(_MARK) and _MARK.startswith(part):
-            self._held += part
+            self._buffer += part
             return b""
         self._begun = True
         return part.removeprefix(_MARK)

@@ -45,7 +45,7 @@ def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         if (milliseconds := _number(headers.get(name))) is not None:
             return max(0.0, milliseconds / 1000)
-    if (asked := headers.get("retry-after")) is not None and (wait := _moment(asked, now)) is not None:
+    if (wanted := headers.get("retry-after")) is not None and (wait := _moment(wanted, now)) is not None:
         return wait
     if (wait := _wait_in(message)) is not None:
         return wait

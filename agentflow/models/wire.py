@@ -4,7 +4,7 @@ Rules:
 
 1. A wire builds its request and reads one event; everything else is shared.
 2. A key is sent only to its host: the vendor's own, or the one in the vendor's variable for the URL.
-3. The connection is closed at once on every path but one: a reply that was read to its end keeps it for the next request.
+3. The connection is closed at once on every path, except after a reply that was read to its end: the next request reuses it.
 4. A failure after the finish reason costs the usage, not the reply.
 """
 
@@ -182,12 +182,12 @@ class DirectWire(Adapter):
 
     @classmethod
     def _parts(cls, name: str) -> Named:
-        """Split a name: the whole name, the server's name for the model, and the server's URL."""
+        """Split a name into the whole name, the server's name for the model, and the server's URL."""
         model = name.removeprefix(f"{cls.vendor.provider}/")
         return Named(f"{cls.vendor.provider}/{model}", model, None)
 
     async def answer_modes(self) -> AnswerModes:
-        """Return the ways in which this model can be made to answer in a schema."""
+        """Return the supported ways to request an answer in a schema."""
         family = (await self._known()).profile.family
         return modes_of(family, self._name, self._row)
 
@@ -287,7 +287,7 @@ class DirectWire(Adapter):
         """Send a request to another URL of the vendor, and return its answer, an object.
 
         Raises:
-            ModelError: It refused, could not be reached, or sent another kind of answer.
+            ModelError: It refused, was unreachable, or sent another kind of answer.
         """
         return await self._json_of(self._post(url, body), url, longest)
 
@@ -305,10 +305,10 @@ class DirectWire(Adapter):
             async with response:
                 if response.status != 200:
                     raise await refusal(response)
-                said = bytearray()
-                while len(said) < longest and (part := await response.content.readany()):
-                    said += part
-                return msgspec.json.decode(said, type=dict[str, object])
+                body = bytearray()
+                while len(body) < longest and (part := await response.content.readany()):
+                    body += part
+                return msgspec.json.decode(body, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:
             failure = self._failed(error, url)
         raise failure
@@ -366,12 +366,12 @@ class DirectWire(Adapter):
         return (self._elsewhere() or self.vendor.base).rstrip("/")
 
     def _key(self) -> str | None:
-        """Return the key; None if the server is not the vendor's and no key is set."""
+        """Return the key; None for another server than the vendor's without a key."""
         variables = self.key_variables
-        given = (self._api_key, *map(os.environ.get, variables))
+        candidates = (self._api_key, *map(os.environ.get, variables))
         key = next(
-            (key for one in given if one and (key := one.strip())), None
-        )  # a file's last line feed is not part of it
+            (key for one in candidates if one and (key := one.strip())), None
+        )  # a final line feed of a file is not part of it
         if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])
         return key
@@ -383,8 +383,8 @@ class DirectWire(Adapter):
 def anything(data: bytes) -> object:
     """Decode an event, whatever its fields contain; an event without data is None.
 
-    msgspec refuses half of a surrogate pair, which a server sends if it splits a text within a character. The other half comes
-    in a later event; `fold` joins them.
+    msgspec refuses half of a surrogate pair, which a server sends if it splits a text within a character. The other half is in
+    a later event; `fold` joins them.
 
     Raises:
         msgspec.DecodeError: The event is not JSON.
@@ -401,7 +401,7 @@ def anything(data: bytes) -> object:
 
 
 def _begins_a_stream(part: bytes) -> bool:
-    """Return whether it is a stream of events despite its content type."""
+    """Return whether the body is a stream of events despite its content type."""
     return part.removeprefix(b"\xef\xbb\xbf").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 

@@ -17,7 +17,7 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's own name
-    """Make a tool-use id legal for a family; the result is the same for the call and for its result.
+    """Make a tool-use id legal for a family, in the same way for a call and its result.
 
     Example:
         >>> from agentflow.models.profiles import MISTRAL, OPENAI

@@ -113,7 +113,7 @@ def test_a_model_with_a_key_is_not_pickled(build: Callable[..., Any]) -> None:
     model = build("openai/m", api_key=f"key-{DIGITS}")
     assert DIGITS not in f"{model!r} {model}"
     for given in ({"api_key": f"key-{DIGITS}"}, {"headers": HEADERS}, {"params": {"servers": [{"token": DIGITS}]}}):
-        with pytest.raises(TypeError, match=r"holds a credential .* reads its key from the environment"):
+        with pytest.raises(TypeError, match=r"contains a credential .* reads its key from the environment"):
             pickle.dumps(build("openai/m", **given))
     assert copy.copy(model) is copy.deepcopy(model) is model
     again = pickle.loads(pickle.dumps(build("openai/m", retries=5, headers={"x-tier": "1"})))

@@ -108,7 +108,7 @@ async def test_an_address_becomes_a_block() -> None:
         (gives(gzip.compress(bytes(50_000_000)), content_encoding="gzip"), "it has more than the 1 kB"),
         (gives(zlib.compress(bytes(50_000_000)), content_encoding="deflate"), "it has more than the 1 kB"),
         (gives(b"not packed", content_encoding="gzip"), "its content is not valid gzip"),
-        (gives(b"x", content_encoding="br"), "packed with br, although that was not asked for"),
+        (gives(b"x", content_encoding="br"), "packed with br, which was not requested"),
         (gives(b"<html>", content_type="text/html"), "it is text/html, and types= allows image/\\*"),
         (gives(b""), "types= allows"),
         (leads_to("/x"), "it redirects more than 5 times"),

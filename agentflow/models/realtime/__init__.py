@@ -1,4 +1,4 @@
-"""Realtime voice: models that hear and speak over a websocket, and the session in which an agent uses one (`docs/voice.md`)."""
+"""Realtime voice: speech-to-speech models over a websocket, and the session in which an agent uses one (`docs/voice.md`)."""
 
 from agentflow.models.realtime.gemini import GeminiLive
 from agentflow.models.realtime.live import RealtimeModel

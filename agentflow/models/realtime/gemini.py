@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The server answers a spoken turn by itself; the answer is played once the call's hooks have passed. An answer that they deny
-   is not played; neither is that to a transcript which they edit: the edited one is sent as a typed turn.
-2. System prompt and tools are fixed when the session opens, and the history is sent then. A call that has others is refused.
+1. The server answers a spoken turn by itself; the answer is played once the call's hooks have passed. If hooks deny the answer,
+   it is not played; nor if they edit the transcript: the edited one is sent as a typed turn.
+2. System prompt and tools are fixed when the session opens, and the history is sent then. A call that changes them is refused.
 3. The protocol has no items: a reply ends with `turnComplete`, or with its tool calls; their results begin the next one.
 """
 
@@ -134,28 +134,28 @@ class _GeminiConnection(LiveConnection):
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect, configure the session, and send the history."""
-        made = self.model
+        model = self.model
         if callable(system):
             raise UsageError(
-                f"The agent's system prompt is a function, but {made.name!r} takes it only when a session opens. Use a text."
+                f"The agent's system prompt is a function, but {model.name!r} takes it only when a session opens. Use a text."
             )
         self._system = system.text if isinstance(system, Msg) else str(system or "")
         self._tools = tuple([spec.name for spec in tools])
         headers = {"x-goog-api-key": self.key} if self.key else {}
-        await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
+        await self.socket.open(model.address, headers, timeout=model.timeout, max_frame=model.max_frame)
         await self.socket.send({"setup": self._setup(tools)})
         await self.first("setupComplete")
-        if turns := _contents(history, made.name):
+        if turns := _contents(history, model.name):
             await self.socket.send({"clientContent": {"turns": turns, "turnComplete": False}})
 
     def _setup(self, tools: Sequence[ToolSpec]) -> Content:
-        made, detection = self.model, self.model.turn_detection
+        model, detection = self.model, self.model.turn_detection
         generation: Content = {"responseModalities": ["TEXT" if self.player is None else "AUDIO"]}
-        if made.voice:
-            generation["speechConfig"] = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": made.voice}}}
+        if model.voice:
+            generation["speechConfig"] = {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": model.voice}}}
         automatic = {"disabled": True} if detection is None else dict(detection)
         setup: Content = {
-            "model": f"models/{made.model}",
+            "model": f"models/{model.model}",
             "generationConfig": generation,
             "realtimeInputConfig": {"automaticActivityDetection": automatic},
             "inputAudioTranscription": {},
@@ -166,10 +166,10 @@ class _GeminiConnection(LiveConnection):
             setup["systemInstruction"] = {"parts": [{"text": self._system}]}
         if tools:
             setup["tools"] = [{"functionDeclarations": [_declaration(spec) for spec in tools]}]
-        return {**setup, **made.params}
+        return {**setup, **model.params}
 
     async def send_audio(self, audio: bytes) -> None:
-        """Send the user's audio; without detection, the first is the start of a turn."""
+        """Send the user's audio; without turn detection, the first chunk starts a turn."""
         if self.model.turn_detection is None and not self._active:
             self._active = True
             await self.socket.send({"realtimeInput": {"activityStart": {}}})
@@ -177,7 +177,7 @@ class _GeminiConnection(LiveConnection):
         await self.socket.send({"realtimeInput": {"audio": blob}})
 
     async def commit(self) -> None:
-        """End a turn that the server does not detect."""
+        """End a turn, if the server does not detect it."""
         if self._active:
             self._active = False
             await self.socket.send({"realtimeInput": {"activityEnd": {}}})
@@ -185,7 +185,7 @@ class _GeminiConnection(LiveConnection):
     # ---- replies
 
     async def request(self, request: ModelRequest) -> LiveReply:
-        """Take the reply that answers the spoken turn, or send a typed turn or the results of tools."""
+        """Return the reply to the spoken turn, or send a typed turn or the results of tools."""
         self._check(request)
         last = request.messages[-1]
         if last.role == "tool":
@@ -215,7 +215,7 @@ class _GeminiConnection(LiveConnection):
             )
 
     def _expect(self) -> LiveReply:
-        """Create the reply to what is sent next."""
+        """Create the reply to the next request."""
         reply = self.new_reply()
         if self._incoming is None:
             self._incoming = reply
@@ -229,7 +229,7 @@ class _GeminiConnection(LiveConnection):
         await self.socket.send({"toolResponse": {"functionResponses": answers}})
 
     async def settle(self, reply: LiveReply, complete: bool) -> None:
-        """There is nothing to do: the protocol cannot cancel, and keeps no record of what was heard."""
+        """Do nothing: the protocol cannot cancel a reply, and does not record what was played."""
 
     async def turn_over(self) -> None:
         """Answer the tool calls of a call that was interrupted, so that the server continues; that reply is not played."""
@@ -253,10 +253,10 @@ class _GeminiConnection(LiveConnection):
 
     def _content(self, content: _LiveServerContent) -> None:
         if content.input_transcription is not None:
-            self._heard(content.input_transcription.text)
+            self._user_said(content.input_transcription.text)
         if content.interrupted:
             self._interrupted = True
-            if self.reply is self._incoming:  # else it was a turn of ours
+            if self.reply is self._incoming:  # otherwise it was a typed turn
                 self.on_speech()
         audible = self.player is not None
         for part in content.model_turn.parts if content.model_turn is not None else ():
@@ -269,14 +269,14 @@ class _GeminiConnection(LiveConnection):
         if content.turn_complete:
             self._finish("stop")
 
-    def _heard(self, text: str) -> None:
-        """Note what the user says; it comes late, or early, or while the agent still speaks."""
+    def _user_said(self, text: str) -> None:
+        """Record the user's words, which may arrive late, early, or while the agent still speaks."""
         if self._unheard is not None and text.strip():
             self._turn(text)
         elif self._incoming is None or self._interrupted:
             self._transcript += text
             if self.speaking and self.reply is not None and self.reply.ended:
-                self.on_speech()  # the server believes that all was played
+                self.on_speech()  # the server assumes that all was played
 
     def _put(self, part: ReplyPart) -> None:
         if self._incoming is None and not self._calls:  # the answer to a spoken turn
@@ -287,7 +287,7 @@ class _GeminiConnection(LiveConnection):
             self._incoming.put(part)
 
     def _turn(self, transcript: str) -> None:
-        """Hand over a spoken turn, with the reply that has begun."""
+        """Pass on a spoken turn, with the reply that has begun."""
         reply, self._unheard, self._transcript = self._unheard, None, ""
         assert reply is not None
         turn = Msg.user(transcript.strip())
@@ -296,18 +296,18 @@ class _GeminiConnection(LiveConnection):
 
     def _called(self, calls: list[_LiveCall]) -> None:
         start = len(self._calls)
-        for place, call in enumerate(calls, start):
-            delta = ToolUseDelta(place, call.id, call.name, dumps(call.args))
+        for index, call in enumerate(calls, start):
+            delta = ToolUseDelta(index, call.id, call.name, dumps(call.args))
             self._put(ReplyPart("", chunk=ModelChunk(tool_uses=(delta,))))
         self._calls += calls
         self._finish("tool_calls")
 
     def _finish(self, reason: str) -> None:
-        """End the reply; some models end a turn again after its tool calls, which is not the end of the next reply."""
+        """End the reply; some models end a turn again after its tool calls, which does not end the next reply."""
         reply = self._incoming
-        late = reply is self._continued and not self._interrupted
+        repeated = reply is self._continued and not self._interrupted
         self._interrupted = False
-        if reply is None or (late and not reply.begun):
+        if reply is None or (repeated and not reply.begun):
             return
         if self._unheard is reply:
             self._turn(self._transcript.strip() or NO_TRANSCRIPT)
@@ -333,7 +333,7 @@ def _response(call: _LiveCall, result: ToolResultBlock | None) -> Content:
 
 
 def _unanswered(messages: Sequence[Msg]) -> list[Msg]:
-    """Return the messages after the last of the model."""
+    """Return the messages after the model's last one."""
     found: list[Msg] = []
     for msg in reversed(messages):
         if msg.role == "assistant":
@@ -364,7 +364,7 @@ def _part(block: object, model: str) -> Content | None:
         case DataBlock(media_type=kind) if kind.startswith("image/") and block.data is not None:
             return {"inlineData": {"mimeType": kind, "data": block.data}}
         case DataBlock():
-            why = "takes text and images besides the user's own voice"
+            why = "accepts text and images in addition to the user's voice"
             raise UnsupportedContentError(model, str(block), why, block.media_type)
         case _:
             return None

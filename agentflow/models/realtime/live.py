@@ -1,11 +1,11 @@
-"""A realtime model, and its open connection: the model of the calls of one `RealtimeSession`.
+"""A realtime model and its open connection, which serves the calls of one `RealtimeSession`.
 
 Rules:
 
-1. The connection reads all the time, in one task of the session. What belongs to a reply is put in line (`LiveReply`), and read
-   by the model call, in the order of arrival.
-2. A model call takes as long as its speech. Audio is handed to the player, 100 ms at a time, and the text becomes chunks in the
-   same proportion. So an interrupted call has the text that was heard, to about a word.
+1. The connection is read continuously, in one task of the session. The parts of a reply are queued (`LiveReply`), and read by
+   the model call, in the order of arrival.
+2. A model call takes as long as its speech. Audio is passed to the player, 100 ms at a time, and text becomes chunks in
+   proportion. So an interrupted call has the text that was played, to about a word.
 3. Only the session's own calls are answered. A side call (`context.complete`) on this model would be spoken: it is refused.
 4. A broken connection fails the reply in progress and everything after it.
 """
@@ -51,7 +51,7 @@ NO_TRANSCRIPT = "(speech without a transcript)"
 live_connection: ContextVar[LiveConnection | None] = ContextVar("agentflow_live_connection", default=None)
 """The connection of the voice session that runs the current call."""
 
-_PIECE = 0.1
+_CHUNK_SECONDS = 0.1
 _UNSUPPORTED = ("temperature", "top_p", "stop", "seed", "thinking", "answer_schema", "cache", "server_tools")
 
 
@@ -68,7 +68,7 @@ class RealtimeOptions(TypedDict, total=False):
 
 
 class RealtimeModel(ABC):
-    """A model that hears and speaks, for an agent that is used through `RealtimeSession`.
+    """A speech-to-speech model, for an agent that is used through `RealtimeSession`.
 
     Args:
         name: The model's name, with or without the vendor's name before it.
@@ -78,7 +78,7 @@ class RealtimeModel(ABC):
         api_key: The key; by default the vendor's environment variable.
         url: The address of the server, without the query; by default the vendor's.
         timeout: The longest silence of the provider within a reply, and the longest time to connect, in seconds.
-        max_pending: The longest audio that may wait for the player, in seconds.
+        max_pending: The maximum audio that may wait for the player, in seconds.
         max_frame: The largest frame to receive, in bytes.
     """
 
@@ -128,7 +128,7 @@ class RealtimeModel(ABC):
         return f"{type(self).__name__}({self._name!r})"
 
     async def answer_modes(self) -> AnswerModes:
-        """Return the ways in which it can give a typed answer."""
+        """Return the supported ways to request a typed answer."""
         return AnswerModes(native=False)
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
@@ -179,10 +179,10 @@ class ReplyPart(NamedTuple):
     """A part of a reply: audio, or a chunk.
 
     Attributes:
-        item: The provider's id of the message that it belongs to.
+        item: The provider's id of its message.
         audio: The audio.
         chunk: The chunk; one with a finish reason is the last part.
-        start: Where its text begins in the message.
+        start: The position of its text in the message.
     """
 
     item: str
@@ -192,14 +192,14 @@ class ReplyPart(NamedTuple):
 
 
 class LiveReply:
-    """What has arrived of one reply, in order.
+    """The received parts of one reply, in order.
 
     Attributes:
-        said: The text that was handed on, by message.
-        played: How many bytes of audio were played, by message.
-        audio: How many arrived.
-        length: How many characters of text arrived, by message.
-        begun: Whether something has arrived.
+        said: The text that was passed on, by message.
+        played: The number of played bytes of audio, by message.
+        audio: The number of received ones.
+        length: The number of received characters of text, by message.
+        begun: Whether a part has arrived.
         ended: Whether the provider has finished it.
     """
 
@@ -268,12 +268,12 @@ class LiveReply:
         return part
 
     def is_due(self, part: ReplyPart) -> bool:
-        """Whether the audio of a text has begun to play: text and audio of a message proceed in proportion."""
+        """Return whether the audio of a text has begun to play: text and audio of a message proceed in proportion."""
         return part.start * self.audio[part.item] < self.played[part.item] * self.length[part.item]
 
 
 class _Speech:
-    """The audio of one reply for its player: an iterator, each chunk of which has been played when the next one is taken."""
+    """The audio of one reply for its player: an iterator whose chunk has been played when the next one is requested."""
 
     def __init__(self, player: PlayAudio) -> None:
         self._player = player
@@ -296,14 +296,14 @@ class _Speech:
         self._current, self._next = self._next, b""
         return self._current
 
-    async def say(self, piece: bytes) -> None:
-        """Have a chunk played."""
+    async def say(self, chunk: bytes) -> None:
+        """Play a chunk."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._player(self))
             self._task.add_done_callback(self._player_ended)
         elif self._task.done():
-            return self._task.result()  # it failed, or wants no more
-        self._next = piece
+            return self._task.result()  # it failed or has returned
+        self._next = chunk
         self._played.clear()
         self._ready.set()
         while not self._task.done() and (self._next or self._current):
@@ -341,10 +341,10 @@ class LiveConnection(ABC):
 
     Attributes:
         model: The model.
-        expected: Whether the session's call is about to ask, or is asking.
+        expected: Whether the session's call requests a reply, or is about to.
         speaking: Whether a reply is being generated or played.
-        turn: The turn of the current call: what `on_turn` was called with, or what was typed.
-        on_turn: Called with the transcript of what the user said.
+        turn: The turn of the current call: the argument of `on_turn`, or the typed text.
+        on_turn: Called with the transcript of the user's speech.
         on_speech: Called when the user begins to speak.
     """
 
@@ -361,13 +361,13 @@ class LiveConnection(ABC):
         self.failure: ModelError | None = None
         self.reply: LiveReply | None = None
 
-    # ---- what each provider implements
+    # ---- implemented for each provider
 
     @abstractmethod
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect and configure.
 
-        The system prompt, tools and history are for providers that take them only now.
+        The system prompt, tools and history are for providers that accept them only now.
         """
 
     @abstractmethod
@@ -380,17 +380,17 @@ class LiveConnection(ABC):
 
     @abstractmethod
     async def request(self, request: ModelRequest) -> LiveReply:
-        """Ask for a reply."""
+        """Request a reply."""
 
     @abstractmethod
     async def settle(self, reply: LiveReply, complete: bool) -> None:
-        """Finish a reply, which was heard completely or was interrupted."""
+        """Finish a reply, which was played completely or interrupted."""
 
     @abstractmethod
     async def handle(self, event: Mapping[str, Any]) -> None:
         """Handle an event of the server."""
 
-    async def turn_over(self) -> None:  # noqa: B027 - not all need it
+    async def turn_over(self) -> None:  # noqa: B027 - optional
         """Handle the end of a call of the session, unless it is suspended."""
 
     # ---- shared
@@ -405,7 +405,7 @@ class LiveConnection(ABC):
                         return event
         except TimeoutError:
             raise ModelError(
-                f"{self.model.name} set up no voice session within {self.model.timeout:g} s. Try again, or raise timeout=.",
+                f"{self.model.name} opened no voice session within {self.model.timeout:g} s. Try again, or raise timeout=.",
                 retryable=True,
                 model=self.model.name,
             ) from None
@@ -433,7 +433,7 @@ class LiveConnection(ABC):
         self.on_turn, self.on_speech, self.turn = _ignore, _ignore_speech, None
 
     def check(self) -> None:
-        """Raise what broke the connection, if it is broken."""
+        """Raise the error that broke the connection, if it is broken."""
         if self.failure is not None:
             raise self.failure
 
@@ -468,8 +468,8 @@ class LiveConnection(ABC):
                     logger.debug("A reply of a voice session could not be finished: {}", error)
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
-        """Play the audio of a reply, and yield its chunks as they are heard."""
-        size = int(_PIECE * self.model.output_rate) * 2
+        """Play the audio of a reply, and yield its chunks as they are played."""
+        size = int(_CHUNK_SECONDS * self.model.output_rate) * 2
         waiting: deque[ReplyPart] = deque()
         last = False
         while not last:
@@ -479,9 +479,9 @@ class LiveConnection(ABC):
                 waiting.append(part)
             elif speech is not None:
                 for start in range(0, len(part.audio), size):
-                    piece = part.audio[start : start + size]
-                    await speech.say(piece)
-                    reply.played[part.item] += len(piece)
+                    audio = part.audio[start : start + size]
+                    await speech.say(audio)
+                    reply.played[part.item] += len(audio)
                     while waiting and reply.is_due(waiting[0]):
                         yield waiting.popleft()
             if last and speech is not None:

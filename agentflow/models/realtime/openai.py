@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The server detects turns, but never answers or interrupts by itself: the session asks for each reply, after its hooks.
+1. The server detects turns, but never answers or interrupts by itself: the session requests each reply, after its hooks.
 2. Before each reply the server's conversation is made equal to the request, so that the edits of hooks apply. Equal items keep
    their audio; from the first difference on, items are deleted, and created again as text.
 3. A reply that is interrupted is cancelled, and its audio is truncated to what was played.
@@ -45,7 +45,7 @@ Item = dict[str, Any]
 
 _VAD: Final = {"type": "server_vad"}
 _LOST: Final[Item] = {}
-"""The form of an item that is never wanted: it is deleted before the next reply."""
+"""The form of an item that no request has: it is deleted before the next reply."""
 
 
 class _RealtimeItem(msgspec.Struct):
@@ -157,9 +157,9 @@ class _OpenAILive(LiveConnection):
     def __init__(self, model: OpenAIRealtime, player: PlayAudio | None) -> None:
         super().__init__(model, player)
         self._transcription = model.transcription
-        self._items: dict[str, Item | None] = {}  # the server's conversation; None: a form that is not known yet
+        self._items: dict[str, Item | None] = {}  # the server's conversation; None: not known yet
         self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are turns
-        self._heard: dict[str, str] = {}
+        self._transcripts: dict[str, str] = {}
         self._number = self._counter = 0
         self._response = ""
         self._idle, self._quiet = asyncio.Event(), asyncio.Event()
@@ -169,9 +169,9 @@ class _OpenAILive(LiveConnection):
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect and configure the session; instructions, tools and history are sent with each reply."""
-        made = self.model
+        model = self.model
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        await self.socket.open(made.address, headers, timeout=made.timeout, max_frame=made.max_frame)
+        await self.socket.open(model.address, headers, timeout=model.timeout, max_frame=model.max_frame)
         await self._send(self._configuration(), "setup")
         event = await self.first("session.updated")
         if event["type"] == "error":
@@ -197,17 +197,17 @@ class _OpenAILive(LiveConnection):
         await self.socket.send({**event, "event_id": f"{group}.{self._counter}"})
 
     async def send_audio(self, audio: bytes) -> None:
-        """Add to the server's input buffer."""
+        """Add audio to the server's input buffer."""
         await self._send({"type": "input_audio_buffer.append", "audio": b64encode(audio).decode()})
 
     async def commit(self) -> None:
-        """Make the buffer a turn of the user."""
+        """Commit the buffer as a turn of the user."""
         await self._send({"type": "input_audio_buffer.commit"})
 
     # ---- replies
 
     async def request(self, request: ModelRequest) -> LiveReply:
-        """Make the server's conversation equal to the request, and ask for a reply, once the user is silent."""
+        """Make the server's conversation equal to the request, and request a reply, once the user is silent."""
         body = self._body(request)
         with suppress(TimeoutError):  # a muted microphone leaves the server waiting for the end of speech
             async with asyncio.timeout(self.model.timeout):
@@ -226,7 +226,7 @@ class _OpenAILive(LiveConnection):
         group = f"r{self._number}"
         self._response = ""
         self._idle.clear()
-        self.reply = reply  # errors may arrive while the rest is sent
+        self.reply = reply  # errors may arrive during the next sends
         for event in self._changes(_wanted(request.messages, self.model.name)):
             await self._send(event, group)
         body["metadata"] = {"request": str(self._number)}
@@ -254,7 +254,7 @@ class _OpenAILive(LiveConnection):
         events: list[Item] = []
         same, differs = 0, False
         for id_, item in [*self._items.items()]:
-            if item is None:  # what the user has just said: the next turn
+            if item is None:  # the user's last utterance: the next turn
                 continue
             if not differs and same < len(wanted) and item == wanted[same]:
                 same += 1
@@ -270,7 +270,7 @@ class _OpenAILive(LiveConnection):
         return events
 
     async def settle(self, reply: LiveReply, complete: bool) -> None:
-        """Note the form of the reply's items; cancel and truncate an interrupted one."""
+        """Record the form of the reply's items; cancel and truncate an interrupted reply."""
         if not complete and not reply.ended:
             named = {"response_id": self._response} if self._response else {}
             await self._send({"type": "response.cancel", **named})
@@ -323,24 +323,24 @@ class _OpenAILive(LiveConnection):
         if id_ in self._items:
             return
         ids = [*self._items]
-        place = ids.index(previous) + 1 if previous in self._items else len(ids)
-        ids.insert(place, id_)
+        index = ids.index(previous) + 1 if previous in self._items else len(ids)
+        ids.insert(index, id_)
         self._items = {one: self._items.get(one) for one in ids}
 
     def _transcribed(self, id_: str, text: str) -> None:
-        """Hand over the turns that have a transcript, in the order of speech; silence is none."""
+        """Pass on the turns with a transcript, in the order of speech; silence is skipped."""
         if id_ in self._items:
             self._items[id_] = _text("user", text) if text else _LOST
-        self._heard[id_] = text
-        while self._uttered and self._uttered[0] in self._heard:
-            if said := self._heard.pop(self._uttered.popleft()):
-                self.on_turn(said)
+        self._transcripts[id_] = text
+        while self._uttered and self._uttered[0] in self._transcripts:
+            if text := self._transcripts.pop(self._uttered.popleft()):
+                self.on_turn(text)
 
     def _is_current(self, response: _RealtimeResponse) -> bool:
         return (response.metadata or {}).get("request") == str(self._number)
 
     def _replied(self, event: _RealtimeEvent, reply: LiveReply) -> None:
-        """Put a part of the reply in line."""
+        """Queue a part of the reply."""
         if event.type == "response.output_audio.delta":
             reply.put(ReplyPart(event.item_id, audio=b64decode(event.delta, validate=True)))
         elif event.type != "response.output_item.done":
@@ -352,7 +352,7 @@ class _OpenAILive(LiveConnection):
             reply.put(ReplyPart(call.id, chunk=ModelChunk(tool_uses=(delta,))))
 
     def _done(self, response: _RealtimeResponse) -> None:
-        """End the reply; the usage of one that was interrupted is billed with the next."""
+        """End the reply; the usage of an interrupted one is billed with the next."""
         used, reply = self._unbilled + _usage(response.usage), self.reply
         self._idle.set()
         if reply is None:
@@ -399,8 +399,8 @@ def _function(spec: ToolSpec) -> Item:
 def _wanted(messages: Sequence[Msg], model: str) -> list[Item]:
     """Return the items of a conversation; the system prompt is sent as instructions."""
     items: list[Item] = []
-    for place, msg in enumerate(messages):
-        if msg.role == "system" and not place:
+    for index, msg in enumerate(messages):
+        if msg.role == "system" and not index:
             continue
         if msg.role == "tool":
             for result in msg.tool_results:
@@ -417,7 +417,7 @@ def _wanted(messages: Sequence[Msg], model: str) -> list[Item]:
                     picture = {"type": "input_image", "image_url": f"data:{kind};base64,{block.data}"}
                     items.append({"type": "message", "role": msg.role, "content": [picture]})
                 case DataBlock():
-                    why = "takes text and images besides the user's own voice"
+                    why = "accepts text and images in addition to the user's voice"
                     raise UnsupportedContentError(model, str(block), why, block.media_type)
                 case _:  # thoughts of another model
                     pass

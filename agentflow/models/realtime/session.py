@@ -3,9 +3,9 @@
 Rules:
 
 1. The session owns one connection and two tasks: one reads the connection, one runs the calls, one after another.
-2. The agent's model is the connection (`live.py`), so calls have their events, hooks, approvals and history as always.
-3. If the user begins to speak while the agent speaks, the call is interrupted. While tools run it is not: that turn is next.
-4. Leaving the block interrupts the call that runs, ends both tasks and closes the connection.
+2. The agent's model is the connection (`live.py`), so calls have events, hooks, approvals and history as usual.
+3. If the user begins to speak while the agent speaks, the call is interrupted. While tools run it is not: the turn follows.
+4. Leaving the block interrupts the running call, ends both tasks and closes the connection.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RealtimeSession:
     Args:
         agent: The agent.
         play: Plays the agent's audio (16-bit PCM, mono, at `model.output_rate`). It is called for each reply, with an iterator:
-            it takes the next chunk when it has played the last one, and returns when all of it was played. An interrupt
-            cancels it. Without it the agent answers in text.
+            it requests the next chunk when it has played the last one, and returns when all is played. An interrupt cancels it.
+            Without it the agent answers in text.
         options: As for `agent.call`: the session, its dependencies and further hooks.
 
     Example:
@@ -113,12 +113,12 @@ class RealtimeSession:
         await live.commit()
 
     def say(self, text: str | Msg) -> None:
-        """Add a turn of the user that was typed."""
+        """Add a typed turn of the user."""
         self._open()
         self._turn(text)
 
     def interrupt(self, reason: str = "interrupted") -> bool:
-        """Interrupt the call that runs, and its speech.
+        """Interrupt the running call and its speech.
 
         Returns:
             Whether there was one.
@@ -131,10 +131,10 @@ class RealtimeSession:
         self._turn(_Decided(decisions))
 
     async def reply(self) -> Reply[Any]:
-        """Return the reply of the next call that has ended; the last hundred are kept until they are taken.
+        """Return the reply of the next completed call; the last hundred are kept.
 
         Raises:
-            Exception: The call failed with it.
+            Exception: The failure of the call.
             ModelError: The connection is broken, and there are no more replies.
         """
         live = self._open()
@@ -148,7 +148,7 @@ class RealtimeSession:
             raise ended
         return ended
 
-    # ---- its tasks
+    # ---- tasks
 
     _busy = False
 
@@ -206,7 +206,7 @@ class _Decided:
 
 
 class _Expecting(Hook):
-    """Marks the model calls of the session's own calls, which alone are spoken."""
+    """Marks the model calls of the session's own calls; only these are spoken."""
 
     observer = True
 
