@@ -91,9 +91,9 @@ class DurableAgent(Generic[T_co]):
         Args:
             others: More agents for the same worker. (A process has one worker.)
             limits: Limits on concurrency and rate.
-            lease_seconds: If a worker shows no sign of life for so long, others take over its calls.
-            grace: Seconds that a stopping worker lets its calls finish; after that they continue in another worker.
-            poll: Seconds between two looks for requests.
+            lease_seconds: Other workers take over the calls of a worker that does not report for this long.
+            grace: Seconds in which the calls of a stopping worker may finish; afterwards another worker continues them.
+            poll: Seconds between two polls for requests.
         """
         hosts = [self.host, *[other.host for other in others]]
         return Worker(hosts, self._url, limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
@@ -165,7 +165,7 @@ class DurableAgent(Generic[T_co]):
         return await self.client.runs(agent=self.name, limit=limit)
 
     async def prune(self, *, older_than: timedelta) -> Pruned:
-        """Delete the runs in this database that ended some time ago, and this agent's sessions; see `DurableClient.prune`."""
+        """Delete old runs in this database, and old sessions of this agent; see `DurableClient.prune`."""
         return await self.client.prune(older_than=older_than, store=self.host.store)
 
     async def close(self) -> None:

@@ -152,18 +152,18 @@ class DurableClient:
         """
         check_timeout(timeout)
         name = new_id("run_") if run_id is None else _checked(run_id, "run_id")
-        place = name if session is None else _checked(session, "session")
-        await self._submit(Request(name, agent, place, input_of(input, new_id), timeout=timeout))
+        session_id = name if session is None else _checked(session, "session")
+        await self._submit(Request(name, agent, session_id, input_of(input, new_id), timeout=timeout))
         return name
 
     async def _submit(self, request: Request) -> None:
         """Submit the first call of a run."""
         tables, _ = await self._open()
         line = await asyncio.to_thread(tables.line_up, request.session)
-        await self._enqueue(request.run_id, await self._begun(request), line=line)
+        await self._enqueue(request.run_id, await self._with_deadline(request), line=line)
 
-    async def _begun(self, request: Request) -> Request:
-        """Return a request with its deadline and its trace."""
+    async def _with_deadline(self, request: Request) -> Request:
+        """Return the request with its deadline and trace."""
         tables, _ = await self._open()
         left = request.timeout
         deadline = None if left is None else await asyncio.to_thread(tables.now) + left
@@ -175,7 +175,7 @@ class DurableClient:
         input: str | Msg | Sequence[Msg],  # noqa: A002
         **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply]:
-        """`submit`, then wait for the `result`. Cancelling the wait does not cancel the run: see `cancel`."""
+        """Call `submit`, then wait for the `result`. Cancelling the wait does not cancel the run: see `cancel`."""
 
         async def work() -> Reply:
             return await self.result(await self.submit(agent, input, **options))
@@ -197,7 +197,7 @@ class DurableClient:
         await self._decide(Request(run_id, "", "", timeout=timeout), decisions)
 
     async def _decide(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
-        """Submit a call that decides the last one of its run; agent and session are those of the run."""
+        """Submit a call that decides the last one of its run, with the run's agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
         waiting = next((one for one in reversed(segments) if pending_of(one) is not None), None)
@@ -207,12 +207,12 @@ class DurableClient:
         data = decisions_out(run_id, decisions, pending_of(waiting) or ())
         request = request._replace(agent=suspended.agent, session=suspended.session, decisions=data)
         number = segment_number(waiting.workflow_id) + 1
-        await self._enqueue(segment_id(run_id, number), await self._begun(request))
+        await self._enqueue(segment_id(run_id, number), await self._with_deadline(request))
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
         """End a run in any worker or queue: its reply's outcome is `interrupted`.
 
-        A running call is interrupted within the worker's `poll`. A queued call ends when its turn comes, without running; a
+        A running call is interrupted within the worker's `poll`. A queued call ends when it is dequeued, without running; a
         suspended one is closed.
 
         Returns:
@@ -300,7 +300,7 @@ class DurableClient:
         """List the runs, the newest first.
 
         Args:
-            agent: If given, list this agent's runs only.
+            agent: List only this agent's runs; None: all.
             limit: The maximum number of runs.
         """
         _, client = await self._open()
@@ -324,12 +324,12 @@ class DurableClient:
     async def prune(self, *, older_than: timedelta, store: SessionStore | None = None) -> Pruned:
         """Delete the runs that ended some time ago, with their events.
 
-        Queued, running, suspended and lost runs stay. The id of a deleted run is forgotten: submitted again, it runs again.
+        Queued, running, suspended and lost runs are kept. The id of a deleted run can be used again.
 
         Args:
             older_than: The minimum time since a run ended.
-            store: If given, old sessions in this store are deleted too, with their facts (`SessionStore.prune`), unless a
-                remaining run still uses them.
+            store: Also delete old sessions in this store, with their facts (`SessionStore.prune`), unless a remaining run uses
+                them.
 
         Returns:
             The deleted runs and sessions.
@@ -381,9 +381,7 @@ class DurableClient:
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
         if not request.same_as(request_of(stored)):
             first = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
-            raise UsageError(
-                f"Run {request.run_id!r} {first} before, which stays in force. A new run needs another id."
-            )
+            raise UsageError(f"Run {request.run_id!r} {first} before, and is unchanged. Use another id for a new run.")
 
     async def _segments(self, run_id: str) -> list[WorkflowStatus]:
         found = await self._calls(run_id)
@@ -424,7 +422,7 @@ class DurableClient:
         except SQLAlchemyError as error:
             shown = "the database of durable runs" if self._tables is None else self._tables.shown
             raise explain(error, shown, "Managing durable runs") from error
-        except Exception as error:  # DBOS and the drivers have exceptions of their own
+        except Exception as error:  # DBOS and the drivers have their own exceptions
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(
                 f"The database of durable runs failed: {lines[0]} Check that it can be reached and written to."
@@ -470,6 +468,6 @@ def _checked(name: str, what: str) -> str:
 
 
 def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(ids)
-    while batch := list(islice(left, _BATCH)):
+    remaining = iter(ids)
+    while batch := list(islice(remaining, _BATCH)):
         yield batch

@@ -1,10 +1,10 @@
-"""`ClientSide`: what the sender of a call adds to the agent. It is data in a request, and a hook where the call runs.
+"""`ClientSide`: the sender's additions to the agent of a call. It is data in a request, and a hook where the call runs.
 
 Rules:
 
-1. A client's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
-   continues it: the tool is the client's to run.
-2. It is sent again with each request, because a suspended call keeps neither hooks nor options.
+1. A client's tools are offered to the model in addition to the agent's own. A call of one suspends the run until the client has
+   run the tool and sends the result.
+2. It is sent with each request, because a suspended call keeps neither hooks nor options.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoredClientSide(TypedDict):
 
 
 class ClientSide(Hook):
-    """Adds a client's instructions and tools to a call, and suspends the call at a use of these tools.
+    """Adds a client's instructions and tools to a call, and suspends the call if it uses these tools.
 
     Args:
         system: Instructions in addition to the agent's own.
@@ -57,7 +57,7 @@ class ClientSide(Hook):
         self._tools = {spec.name: spec for spec in tools}
 
     def on_event(self, event: HookEvent) -> Suspend | None:
-        """Handle an event."""
+        """Add the instructions and tools, or suspend a call of these tools."""
         match event:
             case PreReasoning(input_messages=messages):
                 if self._tools and event.purpose == "reason":
@@ -78,12 +78,12 @@ class ClientSide(Hook):
             >>> ClientSide.from_dict(side.to_dict()).options.temperature
             0.5
         """
-        given = adapter_of(ModelOptions).dump_python(self.options, mode="json", exclude_defaults=True)
+        options = adapter_of(ModelOptions).dump_python(self.options, mode="json", exclude_defaults=True)
         tools = [
             {"name": one.name, "description": one.description, "parameters": dict(one.parameters)}
             for one in self._tools.values()
         ]
-        return {"system": self._system, "tools": tools, "options": given}
+        return {"system": self._system, "tools": tools, "options": options}
 
     @staticmethod
     def from_dict(data: StoredClientSide) -> ClientSide:

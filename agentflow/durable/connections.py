@@ -5,7 +5,7 @@ Rules:
 1. A row's own format field is not trusted: through these connections, every row of DBOS is read as portable JSON. DBOS
    would unpickle a row marked as pickled, so anyone who can write to the database could run code in its readers.
 2. A damaged row does not hide the others: invalid text is decoded with replacement characters.
-3. On PostgreSQL, a process that freezes inside a transaction loses its locks after some seconds.
+3. On PostgreSQL, a process that hangs in a transaction loses its locks after some seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentflow.state.engine import Database, postgres_options
 __all__ = ["PORTABLE", "close_engine", "dbos_engine", "shared_database"]
 
 _TIMEOUT = 10.0
-"""Seconds to wait for a connection or a lock, and, on PostgreSQL, that a transaction may be idle."""
+"""Seconds to wait for a connection or a lock; on PostgreSQL also the limit for idle transactions."""
 _SQLITE_TIMEOUT = 30.0
 """Seconds to wait for SQLite's lock, as DBOS does on the same file."""
 
@@ -36,7 +36,7 @@ _READ_AS: Final = {
     "authenticated_roles": None,  # DBOS parses these two; agentflow does not use them
     "attributes": None,
 }
-"""Columns of DBOS's tables that are read as these values, whatever they hold."""
+"""Columns of DBOS's tables that are read as these values, whatever they contain."""
 
 _Row = tuple[Any, ...]
 
@@ -131,7 +131,7 @@ def _set_up_dbos_sqlite(connection: sqlite3.Connection, _record: object) -> None
         connection.create_function("unixepoch", 1, _seconds)
 
 
-def _seconds(_what: str) -> float:
+def _seconds(_argument: str) -> float:
     return time.time()
 
 
@@ -143,7 +143,7 @@ def _sqlite_row(cursor: sqlite3.Cursor, row: _Row) -> _Row:
 
 
 def _postgres_rows(cursor: Any) -> Callable[[Sequence[Any]], _Row]:
-    """A row factory of psycopg."""
+    """Create rows for psycopg."""
     fixed = [(n, _READ_AS[column.name]) for n, column in enumerate(cursor.description or ()) if column.name in _READ_AS]
     if not fixed:
         return tuple

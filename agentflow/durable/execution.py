@@ -2,11 +2,11 @@
 
 Rules:
 
-1. The session's facts are read before anything runs, and determine the next step: open the call, resume it, or return the
-   reply that the facts already hold. The request fixes the ids of run and call, so a fact shows its request.
-2. Only facts survive between two attempts. A step that has its fact is not repeated, a committed decision is not taken again.
-3. Everything is written under the session's lease, which passes to the worker that takes the call over. A worker that lost
-   the lease neither writes nor reports a result: the facts determine it.
+1. The session's facts are read before anything runs, and determine the next step: open the call, resume it, or return the reply
+   that the facts already contain. The request fixes the ids of run and call, so a fact shows its request.
+2. Only facts survive between two attempts. A step that has its fact is not repeated; a committed decision is final.
+3. Everything is written under the session's lease, which passes to the worker that takes over the call. A worker that lost the
+   lease neither writes nor reports a result: the facts determine it.
 4. A call that must end (cancelled, past its deadline) is ended through the agent, so its history stays legal.
 """
 
@@ -59,18 +59,18 @@ from agentflow.vocabulary.verdicts import Deny
 __all__ = ["EventSink", "Host"]
 
 AT_ONCE = 1e-6
-"""The time limit of a call that is resumed only to be ended."""
+"""The time limit of a call that is resumed only to end it."""
 
 
 class EventSink(Protocol):
     """Receives the events of a run."""
 
     async def publish(self, event: HookEvent) -> None:
-        """Accept one event; wait if too many are queued."""
+        """Publish one event; wait if too many are queued."""
         ...
 
     async def catch_up(self, facts: Sequence[Fact]) -> None:
-        """Accept the facts of the call from earlier attempts, before the first event."""
+        """Publish the facts of earlier attempts at the call, before the first event."""
         ...
 
 
@@ -86,7 +86,7 @@ class _Ids:
 
 
 _fixed_ids: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", default=None)
-"""The ids of the call that is about to be opened; each is used once, so nested calls get ids of their own."""
+"""The ids of the call that is about to be opened; each is used once, so nested calls get other ids."""
 
 
 class _Fence(StoreWrapper):
@@ -115,11 +115,11 @@ class _Running:
         self.session = session
         self.claim = claim
         self.call: asyncio.Task[dict[str, Any]] | None = None
-        self.known: set[str] = set()  # the ids of the messages that it has
+        self.known: set[str] = set()  # the ids of its messages
 
     @property
     def lost(self) -> bool:
-        """Whether another worker has taken its session over."""
+        """Whether another worker has taken over its session."""
         return self.claim is not None and self.claim.lost
 
 
@@ -167,13 +167,13 @@ class Host:
         self.closed = False
 
     def close(self) -> None:
-        """Stop writing, and release the claims: running calls are left as after a crash."""
+        """Stop writing, and release the claims: running calls remain as after a crash."""
         self.closed = True
         for claim in tuple(self._claims):
             claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """End a running run, from any thread. Repeat this until the run has ended: its call may not have begun yet."""
+        """Cancel a running run, from any thread. Repeat this until it has ended: its call may not have begun yet."""
         running = self._running.get(run_id)
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
@@ -202,7 +202,7 @@ class Host:
                 running.call.cancel()
 
     def claim(self, session_id: str, lease: float) -> Awaitable[Claim] | None:
-        """Wait for the claim on a session; None if the store has no claims."""
+        """Wait for the claim on a session; return None if the store has no claims."""
         return self.store.claim(session_id, lease=lease)
 
     @asynccontextmanager
@@ -228,7 +228,7 @@ class Host:
         claim: Claim | None = None,
         sent: Sequence[StoredMessage] = (),
     ) -> dict[str, Any]:
-        """Run a request, or the rest of it.
+        """Run a request, or continue it.
 
         Args:
             workflow_id: The id of the run's call.
@@ -237,7 +237,7 @@ class Host:
             cancelled: The reason, if it was cancelled before it began here.
             progress: Receives the events.
             claim: The claim on its session.
-            sent: The messages to its session, delivered ones too.
+            sent: The messages to its session, including delivered ones.
 
         Returns:
             The reply or the failure, as data.
@@ -274,7 +274,7 @@ class Host:
         return flux(self._agent, self._deps)
 
     def why_cancelled(self, run_id: str) -> str | None:
-        """Return the reason if the run was cancelled."""
+        """Return the reason if the run was cancelled, or None."""
         return self._cancelled.get(run_id)
 
     async def facts(self, session_id: str) -> Sequence[Fact]:
@@ -310,8 +310,8 @@ class _RunAttempt:
     async def _result_after_failure(self, error: BaseException) -> dict[str, Any]:
         """Return the result according to the facts: the call may have been complete when it raised."""
         facts = await self._host.facts(self._request.session)
-        mine = self._mine(facts)
-        match None if mine is None else _end_of(mine):
+        call_facts = self._own_facts(facts)
+        match None if call_facts is None else _end_of(call_facts):
             case CallClosed() as end if end.outcome != "failed":
                 return reply_to_dict(self._closed_reply(facts, end))
             case RoundSuspended() as end:
@@ -322,29 +322,29 @@ class _RunAttempt:
     async def _reply(self, now: float) -> Reply:
         request, host = self._request, self._host
         facts = await host.facts(request.session)
-        mine = self._mine(facts)
-        end = None if mine is None else _end_of(mine)
-        if mine is not None:
-            await self._progress.catch_up(mine)
+        call_facts = self._own_facts(facts)
+        end = None if call_facts is None else _end_of(call_facts)
+        if call_facts is not None:
+            await self._progress.catch_up(call_facts)
         if isinstance(end, CallClosed):
             return self._closed_reply(facts, end)
-        left = None if request.deadline is None else request.deadline - now
+        remaining = None if request.deadline is None else request.deadline - now
         if host.why_cancelled(request.run_id) is not None:
-            return await self._end_at_once(facts, mine, end)
+            return await self._end_at_once(facts, call_facts, end)
         if end is not None and not self._decides(end.pending):
             return self._suspended_reply(facts, end.pending)
-        if left is not None and left <= 0:
-            return await self._end_at_once(facts, mine, end)
-        if mine is not None:
-            reply = await self._resume({} if end is None else request.decisions or {}, left)
+        if remaining is not None and remaining <= 0:
+            return await self._end_at_once(facts, call_facts, end)
+        if call_facts is not None:
+            reply = await self._resume({} if end is None else request.decisions or {}, remaining)
             if reply.outcome == "suspended" and self._decides(reply.pending):  # no fact of the decisions was committed
-                reply = await self._resume(request.decisions or {}, left)
+                reply = await self._resume(request.decisions or {}, remaining)
             return reply
         if request.decisions is None:
-            return await self._open(left)
-        return await self._resume(request.decisions, left, first=True)
+            return await self._open(remaining)
+        return await self._resume(request.decisions, remaining, first=True)
 
-    def _mine(self, facts: Sequence[Fact]) -> Sequence[Fact] | None:
+    def _own_facts(self, facts: Sequence[Fact]) -> Sequence[Fact] | None:
         """Return the facts from the beginning of this request's call; None if it has not begun."""
         for n, fact in enumerate(facts):
             if isinstance(fact, CallOpened | CallResumed) and fact.call_id == self._workflow_id:
@@ -358,34 +358,36 @@ class _RunAttempt:
 
     # ---- open, resume, end
 
-    async def _open(self, left: float | None) -> Reply:
+    async def _open(self, remaining: float | None) -> Reply:
         _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
-        messages, session, given = list(self._request.messages), self._session, self._given(left)
-        return await self._read(lambda agent, deps: agent.stream(messages, session=session, **given(deps)), left)
+        messages, session, arguments = list(self._request.messages), self._session, self._arguments(remaining)
+        return await self._read(
+            lambda agent, deps: agent.stream(messages, session=session, **arguments(deps)), remaining
+        )
 
-    async def _resume(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
+    async def _resume(self, decisions: Mapping[str, Any], remaining: float | None, *, first: bool = False) -> Reply:
         _fixed_ids.set({"call_": self._workflow_id} if first else None)
-        decided, session, given = decisions_from_dict(decisions), self._session, self._given(left)
-        return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **given(deps)), left)
+        decided, session, arguments = decisions_from_dict(decisions), self._session, self._arguments(remaining)
+        return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **arguments(deps)), remaining)
 
-    def _given(self, left: float | None) -> Callable[[object], ResumeStream]:
-        """Return the arguments of a call for its dependencies."""
+    def _arguments(self, remaining: float | None) -> Callable[[object], ResumeStream]:
+        """Return a function that creates the arguments of a call from its dependencies."""
         side = self._request.side
         hooks: list[Hook] = [self._host.steering]
         if side is None:
-            return lambda deps: {"timeout": left, "hooks": hooks, "deps": deps}
-        return lambda deps: {"timeout": left, "hooks": [*hooks, side], "deps": deps, "options": side.options}
+            return lambda deps: {"timeout": remaining, "hooks": hooks, "deps": deps}
+        return lambda deps: {"timeout": remaining, "hooks": [*hooks, side], "deps": deps, "options": side.options}
 
     async def _end_at_once(
-        self, facts: Sequence[Fact], mine: Sequence[Fact] | None, end: RoundSuspended | None
+        self, facts: Sequence[Fact], call_facts: Sequence[Fact] | None, end: RoundSuspended | None
     ) -> Reply:
-        """End a call that was cancelled or has no time left, without running it."""
+        """End a call that was cancelled or has no time remaining, without running it."""
         request = self._request
-        if mine is not None or request.decisions is not None:  # it is open: it must be closed for a legal history
-            waits = _pending(facts) if mine is None or end is not None else ()
+        if call_facts is not None or request.decisions is not None:  # it is open: close it, for a legal history
+            waits = _pending(facts) if call_facts is None or end is not None else ()
             denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:
-                return await self._resume(denied, AT_ONCE, first=mine is None)
+                return await self._resume(denied, AT_ONCE, first=call_facts is None)
             except CallTimeoutError:
                 pass
         reason = self._host.why_cancelled(request.run_id)
@@ -393,7 +395,7 @@ class _RunAttempt:
             raise CallTimeoutError(request.timeout or 0.0, self._host.name)
         return _interrupted(request.run_id, reason, Usage())
 
-    async def _read(self, flux: Callable[[Agent, object], AgentFlux], left: float | None) -> Reply:
+    async def _read(self, flux: Callable[[Agent, object], AgentFlux], remaining: float | None) -> Reply:
         """Run the call, and publish its events."""
         self._seen = []
         try:
@@ -403,7 +405,7 @@ class _RunAttempt:
                         self._seen.append(event)
                     await self._progress.publish(event)
         except CallTimeoutError as error:
-            if left is None or left == AT_ONCE or self._request.timeout is None:
+            if remaining is None or remaining == AT_ONCE or self._request.timeout is None:
                 raise
             raise CallTimeoutError(self._request.timeout, self._host.name) from error
         return self._live_reply()
@@ -443,17 +445,17 @@ def _usage(facts: Sequence[Fact], run_id: str) -> Usage:
     return sum((f.usage for f in facts if isinstance(f, Reasoned) and f.run_id == run_id), Usage())
 
 
-def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
-    """Return the end of the call that `mine` begins with, or its suspension; None if it is unfinished."""
-    begun = mine[0]
-    assert isinstance(begun, CallOpened | CallResumed)
+def _end_of(call_facts: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
+    """Return the end of the call that `call_facts` begins with, or its suspension; None if it is unfinished."""
+    opened = call_facts[0]
+    assert isinstance(opened, CallOpened | CallResumed)
     end: CallClosed | RoundSuspended | None = None
-    for fact in mine[1:]:
+    for fact in call_facts[1:]:
         match fact:
             case CallOpened():
                 break
             case CallResumed():
-                if run_of(fact.call_id) == begun.run_id:
+                if run_of(fact.call_id) == opened.run_id:
                     break  # the run's next call (a resumed attempt at this one has another id)
                 end = None
             case RoundSuspended():

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. All that is followed is polled together: two queries every `poll` seconds, however many readers there are.
-2. A reader keeps nothing: it reads the events after its own position from the database when the poll has found some.
+1. All followed runs are polled together: two queries every `poll` seconds, for any number of readers.
+2. A reader has no buffer: it reads the events after its position from the database when the poll has found some.
 3. The status of a call is read before its events. All events are written before a call ends, so none is missed.
 """
 
@@ -34,7 +34,7 @@ class CallRecord(NamedTuple):
     Attributes:
         agent: The agent's name.
         session: The session's id.
-        key: Its sender's own id of the request.
+        key: The sender's id of the request.
         result: Its reply or failure; None while it is queued or running.
     """
 
@@ -57,7 +57,7 @@ class ListedRun(NamedTuple):
 
 
 class Watch:
-    """The news of one run, for one reader.
+    """Notifies one reader of changes of one run.
 
     Args:
         run_id: The run.
@@ -77,7 +77,7 @@ class Watch:
         self._changed = asyncio.Event()
 
     async def wait(self, call: int, seq: int, timeout: float) -> bool:
-        """Wait until a call has ended, or its run has events after a number; False: neither, until the timeout or `release`.
+        """Wait until a call has ended, or its run has events after a number; return False after the timeout or `release`.
 
         Raises:
             StoreError: The database failed or is unreachable.
@@ -98,13 +98,13 @@ class Watch:
         return True
 
     def update(self, last: int, ended: Collection[str]) -> None:
-        """Pass on what a poll has found: the run's last event, and the ids of calls that have ended."""
+        """Pass on the result of a poll: the run's last event, and the ids of ended calls."""
         self.ended = self.ended or self.call_id in ended
         self._last = last
         self._changed.set()
 
     def release(self) -> None:
-        """End the wait without news."""
+        """End the wait without a change."""
         self._released = True
         self._changed.set()
 
@@ -136,20 +136,20 @@ class FollowingClient(DurableClient):
         return [_record(run_id, status) for status in await self._calls(run_id)]
 
     async def start(self, request: Request) -> None:
-        """Submit the first call of a run, as `submit`."""
+        """Submit the first call of a run, like `submit`."""
         await self._submit(request)
 
     async def answer(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
-        """Decide the last call of a run, as `decide`; the request's agent and session are not read."""
+        """Decide the last call of a run, like `decide`; the request's agent and session are ignored."""
         await self._decide(request, decisions)
 
     async def send(self, session_id: str, message: Msg) -> bool:
-        """Send a message to the call that runs in a session, or is next; return whether it was not sent before."""
+        """Send a message to a session's running or next call; return whether it is new."""
         tables, _ = await self._open()
         return await asyncio.to_thread(tables.send, StoredMessage(session_id, message.id, message_out(message)))
 
     async def withdraw(self, session_id: str, message_ids: Sequence[str] | None = None) -> None:
-        """Delete messages to a session that are not delivered; all of them by default."""
+        """Delete undelivered messages to a session; all of them by default."""
         tables, _ = await self._open()
         await asyncio.to_thread(tables.withdraw, session_id, message_ids)
 
@@ -183,7 +183,7 @@ class FollowingClient(DurableClient):
 
     @asynccontextmanager
     async def watching(self, run_id: str) -> AsyncGenerator[Watch]:
-        """Watch a run in the block."""
+        """Watch a run for the duration of the block."""
         watch = Watch(run_id)
         self._watches.add(watch)
         if self._polling is None:

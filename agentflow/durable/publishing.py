@@ -4,10 +4,10 @@ Rules:
 
 1. An event is written after `EVERY` seconds, with all events since the last write.
 2. Events are written in the order of the run: a decision is published only after its fact is committed.
-3. If writing is slower than the run, the run waits (after `MOST` events). A database that does not respond is tried again,
-   as for facts; if writing fails otherwise, the run continues without it.
-4. A process that dies can leave facts whose events were not written. The next attempt writes these events first, from the
-   facts, so a reader of the events gets each reply and each result.
+3. If writing is slower than the run, the run waits (after `MOST` events). If the database does not respond, writing is retried,
+   as for facts; after other failures the run continues without events.
+4. If a process dies, events of stored facts may be missing. The next attempt writes these events first, so that a reader gets
+   each reply and each result.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ EVERY = 0.1
 MOST = 1000
 _LONGEST_PAUSE = 5.0
 _LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
-"""Fields that the session or earlier events already hold (a run's events would otherwise grow with the square of its length),
-and the number within the call: the number within the run replaces it."""
+"""Fields that the session or earlier events contain (otherwise events would grow with the square of a run's length), and the
+number within the call, which the number within the run replaces."""
 
 
 class EventPublisher:
@@ -46,12 +46,12 @@ class EventPublisher:
         run_id: The run.
         call_id: Its call.
         worker: The id of the worker that makes the attempt.
-        state: Classes of the session's state to write when they change, after the event that did it.
+        state: Classes of the session's state to write when they change, after the event that changed them.
     """
 
     def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str, state: Sequence[type] = ()) -> None:
         self._state = [state_name(kind) for kind in state]
-        self._values: Mapping[str, Any] | None = None  # as they were written last
+        self._values: Mapping[str, Any] | None = None  # as last written
         self._tables = tables
         self._run_id = run_id
         self._call_id = call_id
@@ -97,7 +97,7 @@ class EventPublisher:
             await self._room.wait()
 
     async def catch_up(self, facts: Sequence[Fact]) -> None:
-        """Queue the events of facts that an earlier attempt at the call has left without; call it before `publish`.
+        """Queue the missing events of an earlier attempt's facts; call it before `publish`.
 
         Raises:
             StoreError: The database failed, or the stored events are damaged.
@@ -125,7 +125,7 @@ class EventPublisher:
                     continue
                 for event in events:
                     if event.type == "RunTaken" and event.data.get("call") != self._call_id:
-                        found.clear()  # of another call of the run
+                        found.clear()  # they were of another call of the run
                     found.add(_key_of(event.data))
         return found
 
@@ -184,7 +184,7 @@ def _may_respond(error: BaseException) -> bool:
 
 
 def _event_of(fact: Fact) -> HookEvent | None:
-    """Return the event of a fact, with the fields that the fact has; None for other facts."""
+    """Return the event of a fact, with the fact's fields; None for other facts."""
     match fact:
         case Reasoned(message=message, usage=usage, duration_ms=took, model=model):
             return PostReasoning(reasoning_result=message, usage=usage, duration_ms=took, model=model)
@@ -197,7 +197,7 @@ def _event_of(fact: Fact) -> HookEvent | None:
 
 
 def _key_of(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what identifies an event of the types of `_event_of` within a call; None for others."""
+    """Return a key, unique within a call, for an event of the types of `_event_of`; None for others."""
     match data:
         case {"type": "PostReasoning", "reasoning_result": {"id": str(id_)}}:
             return "PostReasoning", id_

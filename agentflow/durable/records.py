@@ -47,7 +47,7 @@ __all__ = [
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: a worker runs it; `suspended`: it waits for `decide`; `ended`: see `outcome`;
-`lost`: it was given up after many workers died with it; `damaged`: its stored data is unreadable."""
+`lost`: it was given up after many workers died during it; `damaged`: its stored data is unreadable."""
 
 
 class RunFailedError(AgentFlowError):
@@ -88,8 +88,8 @@ class RunInfo(NamedTuple):
         outcome: The outcome of its last call; None if it has not ended.
         created: When it was submitted, in seconds since the epoch.
         updated: When its status last changed.
-        worker: The worker that runs it, or ran it last.
-        attempts: How many times a worker has started its last call; 2 or more if a worker died with it.
+        worker: The current or last worker.
+        attempts: How many times a worker has started its last call; 2 or more if a worker died during it.
         damage: The problem, if its status is `damaged`.
     """
 
@@ -109,7 +109,7 @@ class RunInfo(NamedTuple):
 class RunEvent:
     """An event of a run in another process, as data in the form of `agentflow.vocabulary.event_json.event_to_dict`.
 
-    Data that is in the session is left out (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
+    Data in the session is omitted (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
 
     Attributes:
         run_id: The run.
@@ -134,8 +134,8 @@ class RunEvent:
             'Hel'
         """
         chunk = self.data.get("incremental_chunk") if self.type == "ReasoningChunk" else None
-        said = chunk.get("text") if isinstance(chunk, dict) else None
-        return said if isinstance(said, str) else ""
+        text = chunk.get("text") if isinstance(chunk, dict) else None
+        return text if isinstance(text, str) else ""
 
 
 class Request(NamedTuple):
@@ -150,8 +150,8 @@ class Request(NamedTuple):
         deadline: When it must end, by the database's clock.
         timeout: The time limit in seconds, as submitted.
         trace: The trace context of its submission (see `tracing`).
-        side: What the sender adds to the agent.
-        key: The sender's own id of the request.
+        side: The sender's additions to the agent.
+        key: The sender's id of the request.
     """
 
     run_id: str
@@ -203,7 +203,7 @@ class Request(NamedTuple):
         return Request(**values)
 
     def same_as(self, other: Request) -> bool:
-        """Compare two requests, ignoring message ids, the clock time of the deadline, and the trace."""
+        """Return whether two requests are equal, ignoring message ids, the time of the deadline, and the trace."""
         return self._compared() == other._compared()
 
     def _compared(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def segment_id(run_id: str, number: int) -> str:
 def run_of(workflow_id: str) -> str:
     """Return the run that a workflow belongs to."""
     run_id, slash, number = workflow_id.partition("/")
-    return workflow_id if slash and not number.isdecimal() else run_id  # an id that is not ours is a run of its own
+    return workflow_id if slash and not number.isdecimal() else run_id  # a foreign id is a separate run
 
 
 def segment_number(workflow_id: str) -> int:
@@ -351,12 +351,12 @@ def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowEr
 def error_out(error: BaseException) -> dict[str, Any]:
     """Return a failure as data."""
     notes = "; ".join(getattr(error, "__notes__", ()))
-    said = f"{error} ({notes})" if notes else str(error)
+    text = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None
     return {
         "form": CODEC_VERSION,
         "outcome": "failed",
-        "error": {"kind": type(error).__name__, "said": said, "timeout": timeout},
+        "error": {"kind": type(error).__name__, "said": text, "timeout": timeout},
     }
 
 

@@ -1,4 +1,4 @@
-"""The one module that loads DBOS, with an error if it is missing."""
+"""The only module that imports DBOS, with an error if it is missing."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ __all__ = [
 
 
 def stop_retrying() -> None:
-    """Make DBOS give up on a database that does not respond: it would retry indefinitely, with pauses of up to a minute."""
+    """Prevent DBOS from retrying indefinitely if the database does not respond, with pauses of up to a minute."""
     if (instance := getattr(dbos_module, "_dbos_global_instance", None)) is not None:
         instance._sys_db._retry_connection_errors = False

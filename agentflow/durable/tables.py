@@ -4,8 +4,8 @@ Rules:
 
 1. Times are the database's; no machine's clock is used.
 2. Every function is one transaction, and may be called from any thread.
-3. A worker's events carry its attempt. Once a later attempt has begun, events of an earlier one are refused: a worker that
-   was presumed dead can no longer write into the run of its successor.
+3. A worker's events carry its attempt. After a later attempt has begun, events of an earlier one are refused: a worker presumed
+   dead cannot write into its successor's run.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class StoredMessage(NamedTuple):
 
 
 class TakenOver(Exception):  # noqa: N818 - a signal to the worker that wrote
-    """Another worker has taken the run over."""
+    """Another worker has taken over the run."""
 
 
 class Tables:
@@ -177,15 +177,15 @@ class Tables:
 
         def work(connection: Connection) -> None:
             until = now_in(connection) + seconds
-            mine = _WORKERS.c.executor == executor
-            if not connection.execute(update(_WORKERS).where(mine).values(expires=until)).rowcount:
+            condition = _WORKERS.c.executor == executor
+            if not connection.execute(update(_WORKERS).where(condition).values(expires=until)).rowcount:
                 connection.execute(insert(_WORKERS).values(executor=executor, expires=until))
             connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < now_in(connection) - 3600.0))
 
         self._write(work)
 
     def leave(self, executor: str) -> None:
-        """Remove a worker: others take over its runs at once."""
+        """Remove a worker, so that others take over its runs at once."""
         self._write(lambda connection: connection.execute(delete(_WORKERS).where(_WORKERS.c.executor == executor)))
 
     def alive(self) -> frozenset[str]:
@@ -198,11 +198,12 @@ class Tables:
         return self._read(work)
 
     def line_up(self, session_id: str) -> int:
-        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, in places to the second.)"""
-        mine = _LINES.c.session_id == session_id
+        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, sometimes with a resolution of
+        a second.)"""
+        condition = _LINES.c.session_id == session_id
 
         def work(connection: Connection) -> int:
-            query = update(_LINES).where(mine).values(number=_LINES.c.number + 1).returning(_LINES.c.number)
+            query = update(_LINES).where(condition).values(number=_LINES.c.number + 1).returning(_LINES.c.number)
             number = connection.execute(query).scalar()
             if number is None:
                 number = 1
@@ -212,13 +213,13 @@ class Tables:
         while True:
             try:
                 return self._write(work)
-            except IntegrityError:  # the first two arrived at the same time
+            except IntegrityError:  # two first ones at the same time
                 continue
 
     # ---- cancelling
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Request the end of a run; the first reason stays."""
+        """Request the end of a run; keep the first reason."""
 
         def work(connection: Connection) -> None:
             existing = connection.execute(select(_CANCELS.c.run_id).where(_CANCELS.c.run_id == run_id)).first()
@@ -228,14 +229,14 @@ class Tables:
         self._write(work)
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Return the reasons of those runs that were cancelled."""
+        """Return the reasons of the cancelled ones of these runs."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
     # ---- messages to sessions
 
     def send(self, message: StoredMessage) -> bool:
-        """Add a message; return whether it was not there."""
+        """Add a message; return whether it is new."""
         of_session = _MESSAGES.c.session_id == message.session_id
 
         def work(connection: Connection) -> bool:
@@ -252,7 +253,7 @@ class Tables:
             return False
 
     def sent(self, session_ids: Iterable[str]) -> list[StoredMessage]:
-        """Return the messages to sessions, the oldest first; delivered ones too."""
+        """Return the messages to sessions, including delivered ones, the oldest first."""
         columns = (_MESSAGES.c.session_id, _MESSAGES.c.message_id, _MESSAGES.c.body)
         query = select(*columns).where(_MESSAGES.c.session_id.in_(list(session_ids))).order_by(_MESSAGES.c.number)
         return self._read(lambda connection: [StoredMessage(*row) for row in connection.execute(query)])
@@ -290,7 +291,7 @@ class Tables:
                 continue
 
     def add_events(self, run_id: str, attempt: int, batch: Batch) -> None:
-        """Write events after the last ones; the same ones again change nothing.
+        """Write events after the last ones; repeating this has no effect.
 
         Raises:
             TakenOver: A later attempt has begun.
@@ -300,7 +301,7 @@ class Tables:
             last, newest = self._end_of(connection, run_id)
             if newest != attempt:
                 raise TakenOver
-            if last == batch.last:  # written already: the connection broke after the commit
+            if last == batch.last:  # already written: the connection broke after the commit
                 return
             connection.execute(insert(_EVENTS).values(run_id=run_id, attempt=attempt, **batch._asdict()))
 

@@ -2,29 +2,29 @@
 
 The design in short: the session's **facts** are the truth. A fact is committed before it is acted on, so any process can resume
 a call at the first missing fact. A DBOS **workflow** is the scheduler around it, one workflow for each call of a run. It has no
-DBOS steps: it reads the facts and does the work that they lack (`agentflow.durable.execution`), so it may be repeated freely.
-The facts are its steps, with natural keys that neither parallel tools nor edited code can mix up. A second journal of steps
-could only disagree with them.
+DBOS steps: it reads the facts and does the missing work (`agentflow.durable.execution`), so it can be repeated. The facts are
+its steps, with natural keys that neither parallel tools nor edited code can mix up. A second journal of steps could only
+disagree with them.
 
 Rules:
 
-1. One call at a time per session, over all workers: the queue is partitioned by session, and a partition runs one workflow.
-   A dead worker's call keeps its place until another worker takes it over, so no later call overtakes it.
-2. A worker reports that it is alive (`lease_seconds`, by the database's clock). Each worker looks for the calls of workers that
-   stopped reporting, and puts them back into their queue; DBOS does that atomically, once for each death.
-3. A worker that was only slow is fenced when it resumes. A call runs under its session's lease in the store, which passes with
-   a higher epoch to the worker that takes the call over; the store checks it in the transaction of each fact. So the slow
-   worker neither writes nor starts anything, and losing the race is not a failure: the facts determine the call's result.
-4. A call that waits for a decision is not a workflow: its workflow has ended, and `decide` creates the next one. It holds no
-   process, no place in a queue, and no version of the program.
+1. One call at a time per session, over all workers: the queue is partitioned by session, and a partition runs one workflow. A
+   dead worker's call keeps its position until another worker takes it over, so no later call overtakes it.
+2. A worker reports that it is alive (`lease_seconds`, by the database's clock). Each worker returns the calls of workers that
+   stopped reporting to their queue; DBOS does that atomically, once for each death.
+3. A worker that was only slow is fenced when it continues. A call runs under its session's lease in the store, which passes
+   with a higher epoch to the worker that takes over the call; the store checks it in the transaction of each fact. So the slow
+   worker cannot write or start anything, and losing the lease is not a failure: the facts determine the call's result.
+4. A call that waits for a decision is not a workflow: its workflow has ended, and `decide` creates the next one. It occupies no
+   process and no queue, and is not bound to a version of the program.
 5. The version of the program is pinned: calls submitted before a deploy run on the code after it.
-6. A stopping worker lets its calls finish for `grace` seconds. The remaining ones are abandoned, as by a crash, and continue in
-   another worker at once.
+6. The calls of a stopping worker may finish within `grace` seconds. The remaining ones are abandoned, as in a crash, and
+   another worker continues them at once.
 7. A database that does not respond never prevents a worker from stopping: every wait for it is in a daemon thread, and after
    the grace no wait is longer than `_CLOSING` seconds.
 
 Limits: of the calls in flight at a crash, a tool with `idempotent=True` runs again, any other is reported to the model as
-"outcome unknown"; a model call is repeated. DBOS allows one worker in a process, and no other use of DBOS beside it.
+"outcome unknown"; a model call is repeated. DBOS allows one worker in a process, and no other use of DBOS in it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ LONGEST_PAUSE = 10.0
 """The maximum number of seconds between two attempts."""
 
 TAKEOVERS = 50
-"""How many workers may die with a call before it is given up as lost."""
+"""How many workers may die during a call before it is given up as lost."""
 
 
 def _patience() -> Callable[[Exception], bool]:
@@ -114,10 +114,10 @@ class Worker:
         hosts: The agents, each with its store.
         database_url: The database of the queues.
         limits: Limits on concurrency and rate; those of the worker that started last apply to all.
-        lease_seconds: If a worker shows no sign of life for so long, others take over its calls. It should exceed the longest
-            pause of a process.
-        grace: Seconds that a stopping worker lets its calls finish.
-        poll: Seconds between two looks for requests.
+        lease_seconds: Other workers take over the calls of a worker that does not report for this long. It should exceed the
+            longest pause of a process.
+        grace: Seconds in which the calls of a stopping worker may finish.
+        poll: Seconds between two polls for requests.
 
     Raises:
         StoreError: The database failed or is unreachable.
@@ -179,7 +179,7 @@ class Worker:
         return self
 
     def _launch(self) -> None:
-        self._tables.beat(self.id, self._lease)  # before the first request: the calls of a dead worker are taken over
+        self._tables.beat(self.id, self._lease)  # before the first request, which may take over calls
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self._tables.dbos_url,
@@ -216,11 +216,11 @@ class Worker:
             await self._stop.wait()
 
     def stop(self) -> None:
-        """Request that `run` ends; from any thread, or a signal handler."""
+        """Request the end of `run`, from any thread or a signal handler."""
         self._loop.call_soon_threadsafe(self._stop.set)
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the calls finish, abandon the rest, and leave."""
+        """Wait for the calls, abandon the remaining ones, and remove the worker."""
         self._stop.set()
         stop_retrying()
         # DBOS checks once a second whether the calls have ended, and not at all if it is given no time.
@@ -230,7 +230,7 @@ class Worker:
             await asyncio.wait({destroyed}, timeout=grace + _CLOSING)
         finally:
             for host in self._hosts.values():
-                host.close()  # from here on nothing is written: remaining calls look as after a crash
+                host.close()  # nothing is written after this: remaining calls look as after a crash
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
@@ -291,7 +291,7 @@ class Worker:
             if request.agent not in self._hosts:
                 raise StoreError(f"The stored request of run {workflow_id!r} is for another queue: {request.agent!r}.")
             _answer(done, await self._run(workflow_id, request))
-        except StoreError as error:  # not a request of ours
+        except StoreError as error:  # not a valid request
             _answer(done, error_out(error))
         except (_Abandoned, asyncio.CancelledError):
             pass
@@ -299,7 +299,7 @@ class Worker:
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
             _answer(done, error_out(error))
         finally:
-            _answer(done, _Abandoned())  # no effect if it has been answered
+            _answer(done, _Abandoned())  # no effect if already answered
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host, store = self._hosts[request.agent], self._stores[request.agent]
@@ -340,14 +340,14 @@ class Worker:
         try:
             while not (await asyncio.wait({waiting}, timeout=self._lease / 3))[0]:
                 await self._check(host, workflow_id)
-        except BaseException:  # a cancellation too
+        except BaseException:  # including cancellation
             waiting.add_done_callback(_give_back)
             waiting.cancel()
             raise
         return waiting.result()
 
     async def _attempt(self, host: Host, workflow_id: str, request: Request, claim: Claim | None) -> dict[str, Any]:
-        """Run the rest of a request, under the claim on its session."""
+        """Continue a request, under the claim on its session."""
         run_id = request.run_id
         now = await in_daemon(self._tables.now)
         cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
@@ -355,7 +355,7 @@ class Worker:
         async with EventPublisher(self._tables, run_id, workflow_id, self.id, host.state) as publisher:
             sent = await in_daemon(self._tables.sent, [request.session])
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim, sent)
-            if result["outcome"] == "suspended":  # it may have been cancelled just before
+            if result["outcome"] == "suspended":  # it may just have been cancelled
                 cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
                 if cancelled is not None:
                     result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
@@ -371,7 +371,7 @@ class Worker:
             found = await in_daemon(
                 self._dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
             )
-        except Exception as error:  # DBOS, SQLAlchemy and the drivers have exceptions of their own
+        except Exception as error:  # DBOS, SQLAlchemy and the drivers have their own exceptions
             self._outage.failed(error)
             return True
         return any(status.status == "PENDING" and status.executor_id == self.id for status in found)
@@ -381,7 +381,7 @@ class Worker:
     def _watch(self) -> None:
         """Report that this worker is alive, and look for dead workers and cancelled runs.
 
-        It has a thread of its own, so that a busy event loop does not look like a dead worker.
+        It runs in a separate thread, so that a busy event loop does not look like a dead worker.
         """
         due = 0.0
         while not self._over.wait(self._outage.pause(self._poll, self._lease / 3)):
@@ -399,10 +399,10 @@ class Worker:
                             self._loop.call_soon_threadsafe(host.steer, sent)
                         for run_id, reason in self._tables.cancelled(host.running).items():
                             host.cancel(run_id, reason)
-            except Exception as error:  # of any kind: the database may come back, so watching continues
+            except Exception as error:  # of any kind: watching continues, since the database may recover
                 if not self._over.is_set():
                     self._outage.failed(error)
-                    due = 0.0  # once it responds, the sign of life comes first
+                    due = 0.0  # once it responds, report first
 
     def _take_over(self) -> None:
         queues = [QUEUE + name for name in self._hosts]
@@ -412,7 +412,7 @@ class Worker:
         owners = {run.executor_id for run in running if run.executor_id is not None}
         dead = sorted(owners - self._tables.alive() - {self.id})
         if dead:
-            logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
+            logger.warning("worker {} takes over the runs of {}, which stopped reporting", self.id, ", ".join(dead))
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
 
 
@@ -452,7 +452,7 @@ def _release(worker: Worker) -> None:
 
 
 def _serve(data: Any) -> dict[str, Any]:
-    """The body of every workflow."""
+    """Run a request: the body of every workflow."""
     workflow_id = DBOS.workflow_id
     if not _current or workflow_id is None:
         raise _Abandoned
@@ -460,11 +460,11 @@ def _serve(data: Any) -> dict[str, Any]:
 
 
 def _one_request(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Accept the arguments of a damaged row: a workflow without a request fails with an error that says so."""
+    """Return the arguments of a workflow, also of a damaged row: without a request, it fails with a clear error."""
     return (args[0] if len(args) == 1 and not kwargs else None,), {}
 
 
 def _register() -> None:
     if not _registered:
-        made = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=TAKEOVERS, validate_args=_one_request)
-        _registered.append(made(_serve))
+        workflow = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=TAKEOVERS, validate_args=_one_request)
+        _registered.append(workflow(_serve))

@@ -1,6 +1,6 @@
 """Reads the calls of a run from DBOS's workflows: requests, results, and the run's status.
 
-The calls of a run are one workflow each; stored data may be damaged, which is an error or a status, never a guess.
+The calls of a run are one workflow each; damaged data is an error or a status, never a guess.
 """
 
 from __future__ import annotations
