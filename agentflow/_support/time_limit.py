@@ -36,11 +36,11 @@ class TimeLimit:
         expired: Whether the limit has passed.
     """
 
-    __slots__ = ("_base", "_counting", "_due", "_handle", "_held", "_left", "_task", "expired", "seconds")
+    __slots__ = ("_base", "_counting", "_due", "_handle", "_held", "_remaining", "_task", "expired", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        self._left = 0.0 if seconds is None else seconds
+        self._remaining = 0.0 if seconds is None else seconds
         self._due = 0.0
         self._base = 0
         self._counting = False
@@ -51,7 +51,7 @@ class TimeLimit:
 
     def renew(self, seconds: float) -> None:
         """Reset the limit for the next part of the work."""
-        self.seconds = self._left = seconds
+        self.seconds = self._remaining = seconds
         self.expired = False
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class TimeLimit:
         if self._counting or self.expired or self._task is None:
             return
         loop = asyncio.get_running_loop()
-        self._due = due = loop.time() + max(self._left, 0.0)
+        self._due = due = loop.time() + max(self._remaining, 0.0)
         self._counting = True
         if self._handle is not None and self._handle.when() > due:
             self._handle.cancel()
@@ -89,7 +89,7 @@ class TimeLimit:
 
     def _halt(self) -> None:
         self._counting = False
-        self._left = self._due - asyncio.get_running_loop().time()
+        self._remaining = self._due - asyncio.get_running_loop().time()
 
     def stop(self) -> None:
         """Stop counting, and release the task and the timer; to be called in `finally`."""

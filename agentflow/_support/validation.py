@@ -35,7 +35,7 @@ def adapter_of(form: Any) -> TypeAdapter[Any]:
         >>> adapter_of(list[int]).validate_json("[1]")
         [1]
     """
-    return _kept(form) if isinstance(form, Hashable) else _made(form)
+    return _cached(form) if isinstance(form, Hashable) else _made(form)
 
 
 def _made(form: Any) -> TypeAdapter[Any]:
@@ -44,7 +44,7 @@ def _made(form: Any) -> TypeAdapter[Any]:
     return TypeAdapter(form)
 
 
-_kept = lru_cache(maxsize=512)(_made)
+_cached = lru_cache(maxsize=512)(_made)
 
 
 class Above:
@@ -98,7 +98,7 @@ class Checked:
 
 
 def fits(kind: Any) -> Checked:
-    """Return a check that a dict has only keys that are fields of a dataclass; the dict is not converted."""
+    """Return a check that a dict is valid data for a dataclass, without unknown keys; the dict is not converted."""
 
     def check(data: dict[str, Any]) -> dict[str, Any]:
         unknown = sorted(data.keys() - {one.name for one in fields(kind)})

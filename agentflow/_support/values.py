@@ -236,28 +236,28 @@ def draft_class(cls: type[T]) -> type[T]:
 
 
 def maker(
-    cls: type[Any], given: tuple[str, ...], form: type[Any] | None = None, packed: int | None = None
+    cls: type[Any], positional: tuple[str, ...], form: type[Any] | None = None, packed: int | None = None
 ) -> Callable[..., Any]:
     """Compile a function that builds an instance of a slotted dataclass; `__post_init__` is not called.
 
     Args:
         cls: The dataclass.
-        given: The fields that the function takes, by position; the others get their defaults.
+        positional: The fields that the function takes, by position; the others get their defaults.
         form: The final class of the instance, if it is not `cls` but a class with the same layout.
         packed: How many of the fields are separate parameters; the others follow as one tuple (unpacking costs 0.1 µs
             less than `*`).
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
-    parameters, unpacked = given, ()
+    parameters, unpacked = positional, ()
     if packed is not None:
-        parameters, unpacked = (*given[:packed], "values"), given[packed:]
+        parameters, unpacked = (*positional[:packed], "values"), positional[packed:]
         lines.append(f"({''.join(f'self.{name}, ' for name in unpacked)}) = values")
     for f in fields(cls):
         source = f.name
         if f.name in unpacked:
             continue
-        if f.name not in given:
+        if f.name not in positional:
             if f.default is MISSING:
                 raise TypeError(f"{cls.__name__}.{f.name} has no default, so it must be given")
             source = f"_default_{f.name}"
@@ -265,7 +265,7 @@ def maker(
         lines.append(f"self.{f.name} = {source}")
     lines += ["self.__class__ = _real", "return self"]
     made = _compiled(f"make_{cls.__name__}", ", ".join(parameters), lines, names)
-    made.__doc__ = f"Build a `{cls.__name__}` from {', '.join(given)}, by position."
+    made.__doc__ = f"Build a `{cls.__name__}` from {', '.join(positional)}, by position."
     return made
 
 
@@ -288,8 +288,8 @@ def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         plain = cast("Any", function)
-        given = plain.__code__.co_varnames[: plain.__code__.co_argcount]
-        made = cast("Any", maker(cls, given))
+        positional = plain.__code__.co_varnames[: plain.__code__.co_argcount]
+        made = cast("Any", maker(cls, positional))
         made.__defaults__ = plain.__defaults__
         return functools.update_wrapper(made, function)
 

@@ -30,18 +30,18 @@ def blocks_of(content: Iterable[types.ContentBlock], most: int) -> list[Block]:
         most: The maximum number of characters in total (for data, of its base64 text).
     """
     blocks: list[Block] = []
-    left = most
+    remaining = most
     for item in content:
         block = _block(item)
         size = len(block.text) if isinstance(block, TextBlock) else len(block.data or "")
-        if size <= left:
+        if size <= remaining:
             blocks.append(block)
         elif isinstance(block, TextBlock):
-            blocks.append(TextBlock(f"{block.text[:left]}… ({size - left} more characters)"))
+            blocks.append(TextBlock(f"{block.text[:remaining]}… ({size - remaining} more characters)"))
         else:
             blocks.append(TextBlock(f"({block.media_type} of {size} characters in base64 was left out: too large)"))
-        left = max(0, left - size)
-        if left == 0 and len(blocks) > 1000:
+        remaining = max(0, remaining - size)
+        if remaining == 0 and len(blocks) > 1000:
             blocks.append(TextBlock("(more was left out)"))
             break
     return blocks

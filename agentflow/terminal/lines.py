@@ -62,11 +62,11 @@ class TerminalLines:
 
     def __init__(self) -> None:
         self._talk = prompt_session()
-        self._asked = prompt_session()
+        self._session = prompt_session()
 
     async def read(self, prompt: str) -> str:
         """Read a line; see `Lines`. The history contains messages to the agent, but not answers to questions."""
-        asking = self._talk if prompt == SAY else self._asked
+        asking = self._talk if prompt == SAY else self._session
         shown = FormattedText([("bold", printable(prompt))])
         try:
             return await asking.prompt_async(shown, handle_sigint=False)

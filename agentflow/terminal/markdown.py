@@ -156,8 +156,8 @@ def lines_of(shown: RenderableType, console: Console, indent: int) -> Segments:
             line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
             line.insert(0, Segment(" " * indent))
     full = [n for n, line in enumerate(lines) if line]
-    kept = lines[full[0] : full[-1] + 1] if full else []
-    return Segments([segment for line in kept for segment in (*line, Segment.line())])
+    visible = lines[full[0] : full[-1] + 1] if full else []
+    return Segments([segment for line in visible for segment in (*line, Segment.line())])
 
 
 def _escape(tokens: Iterable[Token]) -> None:

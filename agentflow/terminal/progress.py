@@ -232,14 +232,14 @@ class ProgressLines:
 
 
 def _wait_row(wait: Wait, since: float, now: float, width: int, ascii_only: bool) -> Text:
-    left = max(0.0, since + wait.seconds - now)
+    remaining = max(0.0, since + wait.seconds - now)
     mark = "~" if ascii_only else "↻"
     again = f"attempt {wait.attempt + 1}" if wait.attempt else "continues"
     row = Text.assemble(
         "  ",
         (mark, "yellow"),
         f" {shorten(wait.who, max(12, width // 3))}: {again} in ",
-        (duration_text(left, whole=True), "bold yellow"),
+        (duration_text(remaining, whole=True), "bold yellow"),
     )
     if wait.why:
         row.append(f"  {shorten(wait.why, 200)}", "dim")

@@ -125,8 +125,8 @@ class _IndexTrials(Suite[IndexFlaw]):
         expect_equal("removing", "returns the wrong count", await self.index.remove(source), count)
         expect_equal("removing", "removes twice", await self.index.remove(source), 0)
         expect_equal("removing", "still finds a removed document", await self._lines("canteen", source), [])
-        kept = await self._lines("canteen", f"{source}-b")
-        expect_equal("removing", "removes another document", kept, ["The canteen is closed."])
+        remaining = await self._lines("canteen", f"{source}-b")
+        expect_equal("removing", "removes another document", remaining, ["The canteen is closed."])
 
     async def _concurrency(self, source: str) -> None:
         await asyncio.gather(*[self.index.add(f"{source}-{n % 5}", f"fact {n % 5}") for n in range(20)])

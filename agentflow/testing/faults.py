@@ -382,15 +382,15 @@ class _CutModel:
         self.name = model.name
         self._model = model
         self._after = after
-        self._left = times
+        self._remaining = times
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        if self._left == 0:
+        if self._remaining == 0:
             async for chunk in self._model.stream(request):
                 yield chunk
             return
-        if self._left is not None:
-            self._left -= 1
+        if self._remaining is not None:
+            self._remaining -= 1
         count = 0
         async with _closing(self._model.stream(request)) as chunks:
             while count < self._after:

@@ -109,10 +109,10 @@ class ScriptedModel:
         Raises:
             ScriptError: There are unused replies.
         """
-        left = len(self._lines) - self._next
-        if left:
+        unused = len(self._lines) - self._next
+        if unused:
             raise ScriptError(
-                f"The script of {self.name!r} has {left} of {len(self._lines)} replies left. "
+                f"The script of {self.name!r} has {unused} of {len(self._lines)} replies left. "
                 f"The next one is {self._lines[self._next]!r:.80}."
             )
 

@@ -390,8 +390,8 @@ class ServerToolBlock:
         return tuple([Citation.of(found, self.model) for item in self.raw for found in _found_in(item)])
 
     def __str__(self) -> str:
-        said = ", ".join([str(value) for value in self.input.values() if isinstance(value, str)])
-        return f"[{self.name}{f': {said:.200}' if said else ''}]"
+        texts = ", ".join([str(value) for value in self.input.values() if isinstance(value, str)])
+        return f"[{self.name}{f': {texts:.200}' if texts else ''}]"
 
 
 def _found_in(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -126,7 +126,7 @@ _ONE_CALL = Usage(model_calls=1)
 
 
 def one_call(usage: Usage | None) -> Usage:
-    """Return the usage that a model reported, if any, as that of exactly one call."""
+    """Return the usage that a model reported, if any, with at least one call counted."""
     if usage is None:
         return _ONE_CALL
     if usage.model_calls:

@@ -66,9 +66,13 @@ def fields_of(event: HookEvent) -> Fields:
             return {**fields, "waited_ms": rounded_ms(event.waited_ms)} if event.waited_ms >= 1 else fields
         case PostReasoning():
             reply = event.reasoning_result
-            said: Fields = {"text": reply.shown, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
-            said.update(_usage(event.usage), ms=rounded_ms(event.duration_ms))
-            return said
+            reply_fields: Fields = {
+                "text": reply.shown,
+                "calls": _calls(reply.tool_uses),
+                "finish": reply.finish_reason,
+            }
+            reply_fields.update(_usage(event.usage), ms=rounded_ms(event.duration_ms))
+            return reply_fields
         case PreCall():
             return {"input": _texts(event.input_messages), "history": len(event.history)}
         case PreReasoning():

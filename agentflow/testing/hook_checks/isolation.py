@@ -194,12 +194,12 @@ async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: WatchedResul
             ran.value = doing.result()
         for _ in range(_SETTLING):
             await asyncio.sleep(0)
-        left = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
-        ran.tasks = [f"{task.get_name()!r} waits at {stack(task)}" for task in left]
-        for task in left:
+        remaining = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+        ran.tasks = [f"{task.get_name()!r} waits at {stack(task)}" for task in remaining]
+        for task in remaining:
             task.cancel()
-        if left:
-            await asyncio.wait(left)
+        if remaining:
+            await asyncio.wait(remaining)
         ran.generators = generators.unclosed()
     finally:
         generators.remove()
@@ -210,10 +210,10 @@ def _lost(context: dict[str, Any]) -> str:
 
 
 def _close(loop: CheckLoop) -> None:
-    left = asyncio.all_tasks(loop)
-    for task in left:
+    remaining = asyncio.all_tasks(loop)
+    for task in remaining:
         task.cancel()
-    if left:
+    if remaining:
         loop.run_until_complete(_turns())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.run_until_complete(loop.shutdown_default_executor())

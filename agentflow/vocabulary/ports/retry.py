@@ -133,8 +133,8 @@ class RetryPolicy:
         """Whether another attempt may succeed, after at most the longest wait."""
         if not isinstance(error, Exception) or isinstance(error, UsageError | Veto | HookError):
             return False
-        asked = _asked_for(error)
-        return (asked is None or asked <= self.max_wait) and self.should_retry(error)
+        requested = _requested_wait(error)
+        return (requested is None or requested <= self.max_wait) and self.should_retry(error)
 
     def start(
         self,
@@ -208,7 +208,7 @@ class RetryAttempts:
         return wait
 
 
-def _asked_for(error: BaseException | None) -> float | None:
+def _requested_wait(error: BaseException | None) -> float | None:
     return error.retry_after if isinstance(error, ModelError) else None
 
 
@@ -225,8 +225,8 @@ def _state(policy: RetryPolicy) -> RetryCallState:
     backoff = wait_exponential(multiplier=policy.first_wait, max=policy.max_wait) + wait_random(0, policy.jitter)
 
     def wait(state: RetryCallState) -> float:
-        asked = _asked_for(state.outcome.exception() if state.outcome is not None else None)
-        return asked if asked is not None else min(backoff(state), policy.max_wait)
+        requested = _requested_wait(state.outcome.exception() if state.outcome is not None else None)
+        return requested if requested is not None else min(backoff(state), policy.max_wait)
 
     # Tenacity's own loop is not used: `iter` leaves a reference cycle after each unit of work, and `with attempt` swallows
     # the cancellation and the GeneratorExit of a stream that is read in it.

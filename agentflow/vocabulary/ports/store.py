@@ -325,10 +325,10 @@ def prunable(
 ) -> list[SessionInfo]:
     """Return the sessions that can be deleted, except those that an outer session needs to continue."""
     found, keep = tuple(found), set(keep)
-    going = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
-    gone = {info.id for info in going}
-    needed = inside([*keep, *[info.id for info in found if info.status != "idle" and info.id not in gone]])
-    return [info for info in going if not needed(info.id)]
+    old = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
+    old_ids = {info.id for info in old}
+    needed = inside([*keep, *[info.id for info in found if info.status != "idle" and info.id not in old_ids]])
+    return [info for info in old if not needed(info.id)]
 
 
 def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
@@ -407,7 +407,7 @@ def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
-    """Return all facts of a saved session, with its initial messages as the first fact.
+    """Return a saved session as facts only, including its initial messages and its state.
 
     Raises:
         StoreError: Its messages are not a legal conversation, or end with open calls.
