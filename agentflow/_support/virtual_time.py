@@ -88,7 +88,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """The virtual seconds since the loop was created."""
+        """Return the virtual seconds since the loop was created."""
         return self._jumping.saved
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

@@ -62,7 +62,7 @@ class Tally:
         return f"{plural(self.tools.total(), 'call')}: {ends}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """The summary, row by row."""
+        """Return the summary as rows."""
         return [
             ("outcome", self.outcome or "unknown"),
             ("rounds", str(self.rounds)),
@@ -73,7 +73,7 @@ class Tally:
         ]
 
     def line(self) -> str:
-        """The summary on one line."""
+        """Return the summary on one line."""
         parts = [self.outcome or "unknown", plural(self.rounds, "round")]
         if self.tools:
             parts.append(plural(self.tools.total(), "tool call"))

@@ -212,7 +212,7 @@ async def _arguments(trial: _Trial) -> None:
 
 
 async def _empty(trial: _Trial) -> None:
-    """An empty reply is a reply."""
+    """An empty reply is legal, and stays empty."""
     reply = await trial.reply()
     trial.same("empty", (reply.text, reply.tool_uses), ("", ()), "adds content to an empty reply")
 

@@ -87,7 +87,7 @@ class CallPort(Protocol):
         ...
 
     def facts(self) -> Sequence[Fact]:
-        """The run's facts so far."""
+        """Return the run's facts so far."""
         ...
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:

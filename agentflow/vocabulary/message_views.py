@@ -77,7 +77,7 @@ class Replacements:
 
 
 def _shape(msg: Msg) -> tuple[object, ...]:
-    """The properties that decide whether a message is legal at its position."""
+    """Return the properties that decide whether a message is legal at its position."""
     ids = [block.id for block in msg.content if isinstance(block, ToolUseBlock)]
     answered = [block.tool_use_id for block in msg.content if isinstance(block, ToolResultBlock)]
     return msg.role, bool(msg.content), ids, answered

@@ -368,11 +368,11 @@ class Clock(Protocol):
     """The source of time; replaced in tests (virtual time) and replays."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; for durations."""
+        """Return the seconds of a clock that is never set back, for durations."""
         ...
 
     async def sleep(self, seconds: float) -> None:

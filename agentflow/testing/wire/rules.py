@@ -74,42 +74,42 @@ class Dialect:
 
     @classmethod
     def claude_4_5(cls) -> "Dialect":
-        """Claude 4.5 and older: a trailing assistant message is a prefill; no `system` message."""
+        """Simulate Claude 4.5 and older: a trailing assistant message is a prefill; no `system` message."""
         return cls(name="claude-4.5", prefill=True, max_output=64_000)
 
     @classmethod
     def claude_4_8(cls) -> "Dialect":
-        """Claude 4.8 and later: no prefill, no sampling parameters, no thinking budget; a late `system` message is accepted."""
+        """Simulate Claude 4.8 and later: no prefill, sampling parameters or thinking budget; late `system` messages allowed."""
         return cls(name="claude-4.8", late_system=True, manual_thinking=False, sampling=False)
 
     @classmethod
     def claude_5_5(cls) -> "Dialect":
-        """Claude 5.5, and Fable and Mythos from 5.1: like 4.8, and thinking is bound to the content before it."""
+        """Simulate Claude 5.5, and Fable and Mythos from 5.1: like 4.8, but thinking is bound to the content before it."""
         return cls(name="claude-5.5", late_system=True, manual_thinking=False, sampling=False, binds=True)
 
     @classmethod
     def reasoning(cls) -> "Dialect":
-        """OpenAI's reasoning models: `max_completion_tokens` instead of `max_tokens`, no temperature."""
+        """Simulate OpenAI's reasoning models: `max_completion_tokens` instead of `max_tokens`, no temperature."""
         return cls(name="reasoning", max_tokens=False, sampling=False)
 
     @classmethod
     def o1(cls) -> "Dialect":
-        """OpenAI's first reasoning models, which also refuse `system`."""
+        """Simulate OpenAI's first reasoning models, which also refuse `system`."""
         return cls(name="o1", max_tokens=False, sampling=False, system_role=False)
 
     @classmethod
     def mistral(cls) -> "Dialect":
-        """Mistral on the OpenAI wire."""
+        """Simulate Mistral on the OpenAI wire."""
         return cls(name="mistral", family="mistral")
 
     @classmethod
     def deepseek(cls) -> "Dialect":
-        """DeepSeek with thinking, on the OpenAI wire."""
+        """Simulate DeepSeek with thinking, on the OpenAI wire."""
         return cls(name="deepseek", family="deepseek")
 
     @classmethod
     def template(cls) -> "Dialect":
-        """A local server with a strict chat template, on the OpenAI wire."""
+        """Simulate a local server with a strict chat template, on the OpenAI wire."""
         return cls(name="template", family="template")
 
 
