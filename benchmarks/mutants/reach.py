@@ -89,6 +89,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _failed.add(report.nodeid)
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note a file that cannot be imported, for example because an extra is missing."""
+    if report.failed:
+        _failed.add(report.nodeid)
+
+
 def pytest_sessionfinish() -> None:
     """Write the file, without the tests that failed."""
     sys.monitoring.register_callback(_TOOL_ID, sys.monitoring.events.PY_START, None)
