@@ -1,7 +1,7 @@
 """Annotations of functions, including those with names that do not exist at run time.
 
-Python 3.14 evaluates annotations when they are read, which then fails. Here they are returned as text, as by Python up to
-3.13 with `from __future__ import annotations`.
+Python 3.14 evaluates annotations when they are read, which fails if a name does not exist. These functions then return the
+annotations as text, like Python up to 3.13 with `from __future__ import annotations`.
 """
 
 from __future__ import annotations

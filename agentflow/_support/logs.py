@@ -3,7 +3,7 @@
 Rules:
 
 1. Nothing is logged before `logger.enable("agentflow")` or `log_to_std()`: a library should not write to a program's
-   standard error. There are two exceptions: `EventLog`, because attaching it is a request for its lines, and bugs in
+   standard error. There are two exceptions: `EventLog`, because attaching it requests its lines, and bugs in
    tools and hooks that do not end the run, because they would be invisible otherwise (`agentflow._support.once`).
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
    formats can use all of them.

@@ -75,7 +75,7 @@ _BRANDS: Final = (
     (b"qt  ", "video/quicktime"),
 )
 _NO_PATH: Final = str.maketrans("/\\\0", "___")
-"""Replaces path separators, which are unsafe in file names, in the last part of an address."""
+"""A translation that replaces characters which are unsafe in file names."""
 
 _HEAD: Final = 4096
 _UNITS: Final = ("bytes", "kB", "MB", "GB")
@@ -136,7 +136,7 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3 or len(head) == len(data):  # unless the head ends within a character
+        if error.start < len(head) - 3 or len(head) == len(data):  # unless a character continues after the head
             return _UNKNOWN
     return "text/plain" if data and b"\0" not in head else _UNKNOWN
 

@@ -160,7 +160,7 @@ class ToolableAgent(Protocol):
 
 
 def set_wrapped_agent(function: Callable[..., Any], agent: ToolableAgent) -> None:
-    """Store the agent that a tool's function calls, on the function, so that the agent is released with the tool."""
+    """Store the agent as an attribute of the tool's function that calls it, so that both are released together."""
     vars(function)["wrapped_agent"] = agent
 
 
@@ -231,7 +231,7 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
 def check_timeout(timeout: float | None) -> None:
     """Refuse an invalid time limit."""
     if timeout is not None and not is_seconds(timeout):
-        raise UsageError(f"timeout={timeout!r}: it is seconds (a number above 0), or None for no limit.")
+        raise UsageError(f"timeout={timeout!r}: use a number of seconds above 0, or None for no limit.")
 
 
 def not_open(session: FullSession) -> Exception:
@@ -277,8 +277,8 @@ def outer_request(given: CallArguments, session: FullSession) -> tuple[object, C
     options = given.options
     if options.get("options") is not None or given.hooks or given.output is not None:
         raise UsageError(
-            f"Session {session.id!r} is a part of session {outer.id!r}, which is resumed with it and passes on neither "
-            f"options=, hooks= nor output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
+            f"Session {session.id!r} belongs to session {outer.id!r}, which is resumed too, but without options=, "
+            f"hooks= and output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
     decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, given.decisions or {}).items()}
     return owner, CallRequest(None, decisions, None, {**options, "session": outer})
@@ -309,7 +309,7 @@ def check_decisions(
         The decisions by key.
 
     Raises:
-        UsageError: They do not fit, or the session has no open call.
+        UsageError: A decision is missing or invalid, or the session has no open call.
     """
     if session.machine.next() == "input":
         raise UsageError(f"Session {session.id!r} is not suspended: there is nothing to resume. Call the agent.")
@@ -322,13 +322,13 @@ def check_decisions(
         waits = pending[key]
         if not isinstance(cast("object", decision), Approve | Deny | Answer):
             raise UsageError(
-                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+                f"The decision for {key!r} is {decision!r:.60}; use Approve(), Approve(input=...), Deny(reason), "
                 "Answer(value)."
             )
         if waits.kind == "external" and isinstance(decision, Approve):
             raise UsageError(
-                f"Session {session.id!r}: {key!r} is a call that is answered from outside, so it cannot be approved. "
-                "Legal are Answer(value) with its result, or Deny(reason)."
+                f"Session {session.id!r}: {key!r} is a call of an external tool, so it cannot be approved. "
+                "Use Answer(value) with its result, or Deny(reason)."
             )
         if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
             found = _tool_of(session, waits, tools)
@@ -366,7 +366,7 @@ def _check_edited(session: FullSession, key: str, use: ToolUseBlock, tool: Tool[
         tool.validate(use)
     except ToolArgumentError as error:
         raise UsageError(
-            f"Session {session.id!r}: the edited arguments for {key!r} do not fit, so nothing was resumed. {error}"
+            f"Session {session.id!r}: the edited arguments for {key!r} are invalid, so nothing was resumed. {error}"
         ) from error
 
 

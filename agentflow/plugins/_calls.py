@@ -1,4 +1,4 @@
-"""Shared by the plugins for tool calls: canonical arguments, and equal calls that one run of a tool answers."""
+"""Helpers of the plugins for tool calls: canonical arguments, and equal calls that share one execution of a tool."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Cache(Protocol):
 
 @dataclass
 class Repeats:
-    """The calls of a run that a cache answers, and those that run; not stored with a session.
+    """The calls of a run, executed or answered by a cache; not stored with a session.
 
     Attributes:
         cache: The cache; None if there is none.
         ran: The keys of the calls that have run.
         cached: The cached results of calls, by their ids: key and result.
-        questions: The questions to a person, open or answered, by call, round and key; each with its tool call.
-        follows: The calls that the answer to another call's question allowed, and that call.
+        questions: The questions to a person, open or answered, with the id of their tool call; by call, round and key.
+        follows: For a call that was allowed by the answer about another one: that other call's id.
         done: The calls that have been answered or have failed.
     """
 
@@ -91,7 +91,7 @@ async def repeated(event: PreActing) -> bool:
 
 
 async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask about a call; if a cache runs equal calls of a round once, the answer about the first applies to all."""
+    """Ask about a call; if a cache runs equal calls of a round only once, the answer about the first one applies to all."""
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None or not cache.shares else cache.key_of_call(event)
@@ -111,6 +111,6 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
         question.set_result(answer)
         return answer
     finally:
-        if not question.done():  # it was cancelled or failed: the next call asks
+        if not question.done():  # cancelled or failed: the next equal call asks
             del repeats.questions[key_of_question]
             question.set_result(None)

@@ -3,7 +3,8 @@
 Rules:
 
 1. A check returns None (or True) to accept, and a reason to refuse. Any other result, and a check that fails, refuses.
-2. An input check runs before the work, or races it: then a refusal cancels the model, and no tool runs before it has passed.
+2. An input check runs before the work or, if `racing`, beside the first model call: a refusal then cancels the model, and no
+   tool runs before the check has passed.
 3. If an output is refused, the model is asked again with the reason; a refused output is never the reply.
 """
 
@@ -72,7 +73,7 @@ class ModelCheck:
 
 
 Check: TypeAlias = Callable[[str], "Finding | Awaitable[Finding]"] | ModelCheck
-"""A function of the text, `async` or not, or a `ModelCheck`."""
+"""A function that takes the text (`async` or not), or a `ModelCheck`."""
 
 
 async def _finding(check: Check, text: str, context: RunContext) -> str | None:
@@ -173,7 +174,7 @@ class InputGuardrail(Hook):
 
 
 def _input_of(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
-    """Return the call's current input: its messages, and those that hooks have replaced them with."""
+    """Return the call's current input: its messages, or the messages with which hooks have replaced them."""
     answered = max((at for at, msg in enumerate(messages) if msg.role in ("assistant", "tool")), default=-1)
     return [msg for at, msg in enumerate(messages) if msg.id in ids or (at > answered and is_request(msg))]
 
@@ -310,7 +311,7 @@ class ToolGuardrail(Hook):
     Priority 71 (checks), a guard.
 
     Args:
-        check: A function of the `PreActing` event, `async` or not; it returns None (or True), or a reason.
+        check: A function that takes the `PreActing` event (`async` or not); it returns None (or True), or a reason.
         tools: Patterns of the tools to check.
 
     Example:

@@ -193,6 +193,6 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
 def not_a_source(operator: str, source: object) -> UsageError:
     """Return the error for a function that did not return a source as it should."""
     return UsageError(
-        f"{operator}() got {source!r:.80} ({type(source).__name__}); legal are a Mono, a Flux, any reactivex "
-        "Observable and an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"
+        f"{operator}() got {source!r:.80} ({type(source).__name__}); use a Mono, a Flux, any reactivex "
+        "Observable, or an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"
     )

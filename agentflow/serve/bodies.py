@@ -85,13 +85,13 @@ async def read_body(request: Request, model: type[B], limits: Limits) -> B:
     """Read and validate a JSON body.
 
     Raises:
-        Refusal: It is too large, too slow, not JSON, or does not fit the model.
+        Refusal: It is too large, too slow, not JSON, or does not match the model.
     """
     data = await read_json(request, limits)
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise Refusal(422, "invalid_body", f"The body does not fit: {first_problem(error)}.") from error
+        raise Refusal(422, "invalid_body", f"The body is invalid: {first_problem(error)}.") from error
 
 
 async def read_json(request: Request, limits: Limits) -> Any:

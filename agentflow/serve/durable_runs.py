@@ -6,7 +6,8 @@ Rules:
    them from there, at the pace of its client.
 2. The id of a sent event is a position: the call of the run, the number of its stored event, and a stage. Every process can
    continue from it with the same events.
-3. A call ends for clients when its result is stored. The end is read from the result, so it does not depend on the last events.
+3. A client sees the end of a call when its result is stored. The end is built from the result, even if the last events are
+   missing.
 4. When another worker takes over a run, the text of the current reply is discarded, and its stored events follow.
 5. A run belongs to the owner of its session, which is the first part of the session's id. For all others it does not exist.
 """
@@ -73,8 +74,14 @@ class HasWorkers(Protocol):
 
 @dataclass
 class _Position:
-    """A position in the events of a run; the stage is that of the call. `passed`: the next event is of a later call;
-    `skips`: events of an earlier one follow.
+    """A position in the events of a run.
+
+    Attributes:
+        call: The number of the call.
+        seq: The number of the last stored event.
+        stage: The stage of the call.
+        passed: Whether the next event belongs to a later call.
+        skips: Whether events of an earlier call follow, which are skipped.
     """
 
     call: int = 0
@@ -94,7 +101,7 @@ class DurableRun:
         id: Its id.
         calls: Its calls.
         of: The shared state of all runs.
-        number: The number of the call that counts as its last one.
+        number: The number of its last call in this snapshot; by default all calls are included.
     """
 
     def __init__(self, id: str, calls: Sequence[CallRecord], of: DurableCalls, number: int | None = None) -> None:  # noqa: A002
@@ -126,12 +133,12 @@ class DurableRun:
         return before.pending if isinstance(before, Reply) else ()
 
     def with_key(self, key: str) -> DurableRun | None:
-        """Return the run with the call of a key as its last one; None if it has none."""
+        """Return the run up to the call with this key; None if there is no such call."""
         named = [self.id, *[call.key for call in self._calls[1:]]]
         return self.at(str(named.index(key) + 1)) if key in named else None
 
     def at(self, number: str) -> DurableRun | None:
-        """Return the run with the call of a number as its last one; None if it has none."""
+        """Return the run up to the call with this number; None if there is no such call."""
         numbers = [str(n) for n in range(1, len(self._calls) + 1)]
         return DurableRun(self.id, self._calls, self._shared, int(number)) if number in numbers else None
 
@@ -141,7 +148,7 @@ class DurableRun:
         return None if call.result is None else EndEvent(outcome="failed", reference=self.id)
 
     def interrupt(self, reason: str = "interrupted") -> bool:
-        """Request the end of its current call; return whether there was one."""
+        """Start cancelling its current call; return whether there was one."""
         if self.end is None:
             self._shared.soon(self._client.cancel(self.id, reason))
         return self.end is None
@@ -151,7 +158,7 @@ class DurableRun:
         await stored(self._client.send(self.session_id, Msg.user(text)))
 
     async def cancel(self, reason: str) -> bool:
-        """End its current call; return whether there was one."""
+        """Cancel its current call; return whether there was one."""
         return self.end is None and await stored(self._client.cancel(self.id, reason))
 
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
@@ -192,7 +199,7 @@ class DurableRun:
             log_failure("WARNING", error, "a stream of run {} ends early: its events cannot be read", self.id)
 
     async def _follow(self, at: _Position, until: int | None) -> AsyncGenerator[Numbered | None]:
-        """Yield the events after a position, to the end of a call (by default the last one), and move it."""
+        """Yield the events after a position, to the end of a call (by default the last one), and advance the position."""
         async with self._client.watching(self.id) as watch:
             while not self._shared.closed:
                 if at.stage == _ENDED:
@@ -216,7 +223,7 @@ class DurableRun:
                     yield None
 
     async def _news(self, at: _Position) -> AsyncGenerator[Numbered]:
-        """Yield the stored events of a call after a position, and move it."""
+        """Yield the stored events of a call after a position, and advance the position."""
         while batches := await self._client.batches(self.id, at.seq):
             for batch in batches:
                 try:
@@ -274,7 +281,7 @@ class DurableCalls:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self, call: ServedCall) -> DurableRun:
-        """Submit a call, or its decisions. A request that is repeated under one `run_id` starts one run.
+        """Submit a call, or decisions for a suspended one. Repeated requests with the same `run_id` start one run.
 
         Raises:
             Refusal: A limit is reached, the session is busy or does not wait, or the id belongs to another call.
@@ -303,10 +310,10 @@ class DurableCalls:
         if any(run.session == session for run in waiting):
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         if sum(run.session.startswith(f"{owner}.") for run in waiting) >= limits.runs_per_user:
-            text = f"You have {limits.runs_per_user} runs already. Wait until one ends."
+            text = f"You have {limits.runs_per_user} active runs already. Wait until one ends."
             raise Refusal(429, "too_many_runs", text, retry_after=limits.retry_after)
         if len(waiting) >= limits.runs:
-            text = f"There are {limits.runs} runs already. Try again later."
+            text = f"There are {limits.runs} active runs already. Try again later."
             raise Refusal(503, "overloaded", text, retry_after=limits.retry_after)
 
     async def _waiting(self) -> list[ListedRun]:
@@ -317,7 +324,7 @@ class DurableCalls:
         return list(found.values())
 
     def _clients(self) -> list[tuple[FollowingClient, list[str]]]:
-        """Return the clients with their agents: each agent has one of its own."""
+        """Return each client with its agents; at present, each agent has its own client."""
         return [(one.client, [name]) for name, one in self.agents.items()]
 
     async def working(self, session: str) -> DurableRun | None:
@@ -341,7 +348,7 @@ class DurableCalls:
         return await self._reread(run_id)
 
     async def with_key(self, owner: str, place: StoredSession, key: str) -> DurableRun | None:
-        """Return the run that a request with its own id has started or continued; the session must be loaded."""
+        """Return the run that a request with this key has started or continued; the session must be loaded."""
         last = full_session(place.agent.session(place.stored)).machine.run_id
         run = await self.find(owner, key) or await self.find(owner, last)
         return None if run is None else run.with_key(key)
@@ -378,7 +385,7 @@ class DurableCalls:
             await stored(self.agents[agent].client.withdraw(session))
 
     async def of(self, owner: str) -> list[DurableRun]:
-        """Return an owner's runs among the last ones of each agent, the newest first."""
+        """Return an owner's runs among the most recent runs of each agent, newest first."""
         found: list[DurableRun] = []
         for client, names in self._clients():
             recent = await stored(client.recent(names, _SEARCHED))
@@ -447,7 +454,7 @@ def _check_arguments(agent: Agent[Any], call: ServedCall) -> None:
             try:
                 tool.validate(ToolUseBlock(use.id, use.name, resolution.input))
             except ToolArgumentError as error:
-                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error}") from error
+                raise Refusal(422, "wrong_arguments", f"The edited arguments are invalid. {error}") from error
 
 
 def _numbered(id: str, event: Public, *, last: bool = False) -> Numbered:  # noqa: A002

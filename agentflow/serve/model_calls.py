@@ -2,12 +2,12 @@
 
 Rules:
 
-1. The client sends the whole conversation with each request, so nothing is stored. A conversation that waits for a client's
-   tool, or that `previous_response_id` can continue, is kept in memory: the last ones, for their owner.
-2. A call of a client's tool suspends the run, and its result continues a copy of the kept conversation. So the same request can
-   be repeated. Several calls are sent one by one.
-3. A durable agent's conversation is a session of its store, and the ids that a client gets name the run and its call. A result
-   continues the run itself; if it is repeated, it reads the same call.
+1. The client sends the whole conversation with each request, so nothing is stored. Only the most recent conversations that
+   wait for a client's tool, or that `previous_response_id` can continue, are kept in memory, each for its owner.
+2. A call of a client's tool suspends the run. Its result continues a copy of the kept conversation, so a client can repeat the
+   request. Several tool calls are sent one by one.
+3. A durable agent's conversation is a session of its store, and the ids that a client gets name the run and its call. A tool's
+   result continues the run itself; a repeated result returns the call that the first one started.
 4. The text of all rounds is one answer, with an empty line between two rounds.
 """
 
@@ -78,13 +78,13 @@ class ModelRequestData:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The end of an answer.
+    """A complete answer.
 
     Attributes:
         text: The whole text.
         calls: The calls of the client's tools that wait for results.
         finish: Why it ended.
-        usage: The usage.
+        usage: The usage of its model calls.
     """
 
     text: str
@@ -103,7 +103,7 @@ class ModelCalls:
     """Opens calls of agents for clients of model APIs, and keeps conversations that wait.
 
     Args:
-        service: The service.
+        service: Runs the agents.
     """
 
     def __init__(self, service: Service) -> None:
@@ -114,7 +114,7 @@ class ModelCalls:
         """Start the call of a request.
 
         Raises:
-            Refusal: It does not fit.
+            Refusal: The request is invalid.
         """
         agent = next((one for one in self.service.all_agents if one.name == request.agent), None)
         if agent is None:
@@ -216,7 +216,7 @@ class ModelCalls:
                 yield text
 
     def result(self, run: ServedRun, text: str, *, keep: bool = False) -> ModelResult:
-        """Return the end of an answer, after its text; keep the conversation if it can continue.
+        """Return the complete answer once its text has been sent; keep the conversation if it can continue.
 
         Args:
             run: The ended run.
@@ -234,7 +234,7 @@ class ModelCalls:
         if reply.outcome == "interrupted":
             raise Refusal(500, "interrupted", "The run was interrupted.")
         if any(waits.tool_use is None or not is_client_call(waits) for waits in reply.pending):
-            text = "The agent waits for a person's decision, which this API has no form for. Use /agents/{agent}/runs."
+            text = "The agent waits for a person's decision, which this API cannot express. Use /agents/{agent}/runs."
             raise Refusal(409, "approval_required", text)
         key = key_of(run)
         uses = [waits.tool_use for waits in reply.pending if waits.tool_use is not None]
@@ -252,12 +252,12 @@ class ModelCalls:
 
 
 def key_of(run: ServedRun) -> str:
-    """Return the name of a run's last call in the ids that a client gets."""
+    """Return the key of a run's last call, which is part of the ids that a client gets."""
     return f"{run.id.removeprefix('model_')}_{run.number}"
 
 
 def _key(public: str) -> str:
-    """Return the name in an id that a client has sent."""
+    """Return the key in an id that a client has sent."""
     return public.removeprefix("resp_").removeprefix("call_")
 
 
@@ -280,12 +280,12 @@ def _split(request: ModelRequestData) -> tuple[list[Msg], list[Msg]]:
     """Return the history and the new messages of a request.
 
     Raises:
-        Refusal: It does not fit.
+        Refusal: The request is invalid.
     """
     messages = request.messages
     begin = max((n for n, msg in enumerate(messages, 1) if msg.role != "user"), default=0)
     if not any(msg.content for msg in messages[begin:]):
-        raise bad_request("The last message must be the user's, with a content, or results of tools.")
+        raise bad_request("The last message must be a user's message with content, or the results of tools.")
     if request.previous is not None and begin:
         raise bad_request("With previous_response_id, send new messages only.")
     return messages[:begin], messages[begin:]
@@ -299,7 +299,7 @@ def _fresh(history: Sequence[Msg], id: str | None = None) -> Session:  # noqa: A
 
 
 def _not_kept() -> Refusal:
-    text = "This conversation is no longer kept. Send it again, up to the user's message."
+    text = "This conversation is no longer kept. Send the whole conversation again, ending with the user's message."
     return Refusal(400, "conversation_not_kept", text)
 
 

@@ -63,7 +63,7 @@ class Service:
         closing: Functions of route modules, called when the server stops, to release their resources.
 
     Raises:
-        UsageError: No agents, two of one name, or a name that does not fit into a path.
+        UsageError: No agents, two of one name, or a name that cannot be part of a URL path.
     """
 
     def __init__(
@@ -393,7 +393,7 @@ class Service:
             raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=5) from error
         except UsageError as error:
             if isinstance(error.__cause__, ToolArgumentError):
-                raise Refusal(422, "wrong_arguments", f"The edited arguments do not fit. {error.__cause__}") from error
+                raise Refusal(422, "wrong_arguments", f"The edited arguments are invalid. {error.__cause__}") from error
             raise self._failed(error) from error
         except AgentFlowError as error:
             raise self._failed(error) from error

@@ -110,7 +110,7 @@ def migrate(connection: Connection, upto: int = SCHEMA_VERSION) -> None:
     """Migrate the schema; the connection is in a transaction that the caller commits.
 
     Args:
-        connection: The connection; on SQLite, the transaction must be a writing one (BEGIN IMMEDIATE).
+        connection: The connection; on SQLite, a write transaction (BEGIN IMMEDIATE).
         upto: The version at which to stop; for tests.
 
     Raises:

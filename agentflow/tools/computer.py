@@ -4,8 +4,8 @@ Rules:
 
 1. Each action is an ordinary tool call: hooks can change, approve and deny it, and its result may contain a screenshot.
 2. The arguments are checked before the function runs: a known action, and coordinates on the display.
-3. A model that is not trained on the tool is refused, since it would guess coordinates. Gemini is refused too: its results
-   need the page's address, which the function does not return, and LiteLLM only passes on a browser environment.
+3. A model that is not trained on the tool is refused, since it would guess coordinates. Gemini is refused too: it
+   requires the page's address with each result, which the function does not return, and LiteLLM supports only a browser.
 4. The function receives Anthropic's actions from all models; OpenAI's actions are translated (`models/computer_calls.py`).
 5. An action with OpenAI's safety checks waits for a person, even without `requires_approval`.
 """
@@ -46,7 +46,7 @@ _SCHEMA: Final[dict[str, Any]] = {
     "required": ["action"],
 }
 _WIRE_FIELDS: Final = ("openai", "pending_safety_checks")
-"""Fields of the input for hooks and the wire."""
+"""Fields of the input that only hooks and the adapters use."""
 
 
 def safety_checks(event: PreActing) -> Suspend | None:
@@ -76,7 +76,7 @@ def computer_tool(
         height: Its height.
         requires_approval: Whether each action waits for a person. Actions with OpenAI's safety checks always wait.
         timeout: Seconds for one action.
-        tags: Free labels.
+        tags: Labels of your choice.
 
     Raises:
         UsageError: The display has no area.
@@ -103,7 +103,7 @@ def computer_tool(
         _SCHEMA,
         act,
         timeout=timeout,
-        lock=True,  # one display: in order under any schedule
+        lock=True,  # there is one display, so actions must never overlap
         tags=tags,
         requires_approval=requires_approval,
     )

@@ -341,7 +341,7 @@ def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSch
     except PydanticUserError as error:
         name, problem = _culprit(hints, shown, error)
         raise UsageError(
-            f"Tool {tool!r}: a model cannot fill parameter {name!r}: {problem}. Legal are types that JSON can describe "
+            f"Tool {tool!r}: a model cannot fill parameter {name!r}: {problem}. Use types that JSON can describe "
             "(str, int, list[...], Literal, Enum, pydantic models, dataclasses, TypedDict, their unions), ToolContext, "
             "ToolEmitter, RunContext, and Dep[X] for objects from the call's deps=."
         ) from error

@@ -1,4 +1,4 @@
-"""The checks of `@tool` at decoration, which cost only a few flag tests."""
+"""The checks of `@tool` at decoration. Most only test a flag, so that imports stay fast."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def checked_name(name: str | None, function: object) -> str:
     kind = type(function).__name__
     if kind in ("staticmethod", "classmethod"):
         raise UsageError(
-            f"@tool was put on a {kind}. Put @tool below @staticmethod, next to the function; for a "
-            "class method wrap the bound one: tool(TheClass.the_method)."
+            f"@tool was applied to a {kind}. Put @tool below @staticmethod, next to the function; for a "
+            "class method, wrap the bound method: tool(TheClass.the_method)."
         )
     if not callable(function):
         raise UsageError(f"@tool takes a function, not {kind} ({function!r:.60}).")
@@ -59,7 +59,7 @@ def checked_name(name: str | None, function: object) -> str:
         raise UsageError(f'@tool got a {kind}, which has no name; name it: tool(..., name="...").')
     if not re.fullmatch(_NAME, found):
         raise UsageError(
-            f"A tool cannot be named {found!r}: providers take a letter or _ first, then letters, digits, _ or -, 64 "
+            f"A tool cannot be named {found!r}: providers require a letter or _ first, then letters, digits, _ or -, 64 "
             'at most. Name it: @tool(name="...").'
         )
     return found
@@ -67,7 +67,7 @@ def checked_name(name: str | None, function: object) -> str:
 
 def checked_type(name: str, kind: ToolType) -> ToolType:
     if kind not in TOOL_ORDER:
-        raise UsageError(f"Tool {name!r} has type={kind!r}; legal are {', '.join(map(repr, TOOL_ORDER))}.")
+        raise UsageError(f"Tool {name!r} has type={kind!r}; use one of {', '.join(map(repr, TOOL_ORDER))}.")
     return kind
 
 
@@ -88,11 +88,12 @@ def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: 
 
 def check_limits(name: str, timeout: float | None, retries: int) -> None:
     if timeout is not None and not is_seconds(timeout):
-        raise UsageError(f"Tool {name!r} has timeout={timeout!r}; legal are seconds above 0, or None for no limit.")
+        raise UsageError(
+            f"Tool {name!r} has timeout={timeout!r}; use a number of seconds above 0, or None for no limit."
+        )
     if retries != 0 and (type(retries) is not int or retries < 0):
         raise UsageError(
-            f"Tool {name!r} has retries={retries!r}; legal is how often it is tried again: 0 (never) or a whole number "
-            "above."
+            f"Tool {name!r} has retries={retries!r}; use the number of further attempts, a whole number from 0."
         )
 
 
@@ -111,9 +112,9 @@ def check_external(
         (in_thread, "in_thread=True", f"{never} move to a thread"),
         (lock, "lock=True", f"{never} lock"),
         (retries, f"retries={retries}", f"{never} try again"),
-        (requires_approval, "requires_approval=True", "the answer to the call already is the decision"),
+        (requires_approval, "requires_approval=True", "answering the call is the decision"),
         (streaming, "`yield`", "an answer is one value; make it a coroutine function"),
-        (limited, "timeout=", f"{never} limit; limit the wait where you answer"),
+        (limited, "timeout=", f"{never} limit; limit the wait in the code that answers"),
         (fixed, "fixed arguments", f"{never} pass {', '.join(fixed or ())} to"),
     ):
         if given:
@@ -139,13 +140,13 @@ def check_signature(
         variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
     if variadic:
         raise UsageError(
-            f"Tool {name!r} takes *args or **kwargs, and a model fills named arguments only. Name each parameter, or "
+            f"Tool {name!r} takes *args or **kwargs, but a model passes named arguments only. Name each parameter, or "
             "take a list or a dict."
         )
     unknown = [key for key in fixed or () if key not in known]
     if unknown:
         raise UsageError(
             f"@tool on {name!r} got {', '.join(unknown)}, which is neither an option ({', '.join(options)}) nor "
-            f"a parameter to fix ({', '.join(known) or 'the function has none'})."
+            f"a parameter that can be fixed ({', '.join(known) or 'the function has none'})."
             f"{f' Hooks are registered on the tool: {name}.hook(h).' if 'hooks' in unknown else ''}"
         )

@@ -49,7 +49,7 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
 """The order in a round: first research, then readers, each in parallel; then writers, one by one."""
 
 WORKFLOW: Final = "workflow"
-"""The model name of an agent without a model, in which code decides instead."""
+"""The model name of a workflow: an agent that runs code instead of a model."""
 
 WORKFLOW_STEP: Final = "workflow_step"
 """The name of the tool that runs the functions of a workflow's steps. No list of tools contains it."""
@@ -154,8 +154,8 @@ class ToolSpec:
         tags: Labels of your choice.
         requires_approval: Whether a call waits for a person.
         streaming: Whether the tool yields values while it works.
-        native: The requests' entries for providers that define this tool, by the model's family; models that are trained on
-            it get the entry instead of description and schema.
+        native: The request's entry for each family of models that is trained on this tool; it replaces description and
+            schema.
         native_only: Whether other models do not get the tool.
 
     Attributes:
@@ -237,7 +237,7 @@ class AnyTool(Protocol):
 
 @frozen(kw_only=True)
 class ModelOptions:
-    """Options of a model call. `None` is unset; options of a hook override those of the call, and these the agent's.
+    """Options of a model call. `None` means unset. A hook's options override the call's, which override the agent's.
 
     Attributes:
         temperature: Sampling temperature.
@@ -249,8 +249,8 @@ class ModelOptions:
         thinking: `True`, `False`, an effort or a budget in tokens. Every model accepts the efforts `"low"`, `"medium"`
             and `"high"`; models of OpenAI also accept `"minimal"` and `"xhigh"`, Claude `"xhigh"` and `"max"`.
         answer_schema: The JSON schema of an object that the answer must match, for models that have such a mode.
-        cache: Whether to request that the provider caches the common start of requests, if it does so only on request;
-            `"1h"` for longer than the usual five minutes.
+        cache: Whether to ask the provider to cache the part that requests begin with, if it does not do so anyway; `"1h"`
+            caches it for an hour instead of the usual five minutes.
         server_tools: Tools that the provider runs; `()` for none.
         extra: Options that the provider's adapter passes on unchanged.
 

@@ -15,14 +15,14 @@ __all__ = ["StateMap", "state_name"]
 
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
-"""The objects of all unused states; always empty."""
+"""The objects of each state that has none yet; always empty."""
 
 
 class StateMap:
     """Typed state: one object per class, created on first use.
 
-    The state of a session is stored when a call opens, a round ends or a call closes. If a class has an attribute
-    `unsaved`, an object for which it is true is also stored with the next fact of any kind.
+    The state of a session is stored when a call opens, a round ends or a call closes. If an object has a
+    true attribute `unsaved`, it is also stored with the next fact of any kind.
 
     Example:
         >>> class Counter:

@@ -159,7 +159,7 @@ async def test_edited_input_is_validated_again() -> None:
     """An approved edit that does not fit the tool is refused before anything runs; the call still waits."""
     lab, agent = lab_agent([[use("t1", "write", text="x")], "done"], Asks(PreActing))
     await agent.call("go")
-    with pytest.raises(UsageError, match=r"edited arguments for 't1' do not fit, so nothing was resumed\."):
+    with pytest.raises(UsageError, match=r"edited arguments for 't1' are invalid, so nothing was resumed\."):
         await agent.resume(None, {"t1": Approve(input={"text": 3, "more": 1})})
     assert (lab.ran, [p.id for p in agent.session().pending]) == ([], ["t1"])
     assert (await agent.resume(None, {"t1": Approve(input={"text": "y"})})).text == "done"
@@ -256,7 +256,7 @@ async def _suspended() -> Agent:
         ),
         (
             {"t1": True},
-            "The decision for 't1' is True; legal are Approve(), Approve(input=...), Deny(reason), Answer(value).",
+            "The decision for 't1' is True; use Approve(), Approve(input=...), Deny(reason), Answer(value).",
         ),
     ],
 )

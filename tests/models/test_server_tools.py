@@ -239,7 +239,7 @@ async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
         (ServerTool.file_search, "needs the id of a vector store"),
         (lambda: ServerTool.mcp("a", "http://a.com"), "begins with https://"),
         (lambda: ServerTool("search", {}), "there are web_search"),  # pyright: ignore[reportArgumentType]
-        (lambda: ModelOptions(server_tools=(look,)), "is no ServerTool"),  # pyright: ignore[reportArgumentType]
+        (lambda: ModelOptions(server_tools=(look,)), "is not a ServerTool"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_wrong_tools_are_refused(make: Callable[[], object], why: str) -> None:

@@ -755,9 +755,9 @@ def test_the_model_reads_what_it_can_call() -> None:
 def test_wrong_arguments_are_refused() -> None:
     """A name that is no Python name, and a limit of none."""
     dashed = tool(name="a-b")(search.function)
-    with pytest.raises(UsageError, match=r"'a-b'.*no Python name"):
+    with pytest.raises(UsageError, match=r"'a-b'.*not a Python identifier"):
         code_tool(dashed, sandbox=Bubblewrap())
-    with pytest.raises(UsageError, match=r"'import'.*no Python name"):
+    with pytest.raises(UsageError, match=r"'import'.*not a Python identifier"):
         code_tool(tool(name="import")(search.function), sandbox=Bubblewrap())
     with pytest.raises(UsageError, match="max_calls=0"):
         code_tool(sandbox=Bubblewrap(), max_calls=0)

@@ -87,7 +87,7 @@ async def test_a_path_that_leads_elsewhere(path: str) -> None:
     ]
     moves = [{"command": "rename", "old_path": "/memories/b", "new_path": path}]
     results = await told(bank, "ada", create("/memories/b"), *commands, *moves)
-    assert [text[:1] + str("is no path of a memory" in text) for text in results[1:]] == ["!True"] * 6
+    assert [text[:1] + str("is not a valid path" in text) for text in results[1:]] == ["!True"] * 6
     assert [one.text for one in await bank.all("ada")] == ["/memories/b\ntea"]
 
 

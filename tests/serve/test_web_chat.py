@@ -159,7 +159,7 @@ async def test_a_question_is_answered_with_the_keyboard(answer: str) -> None:
                 await page.click(".ask .main")
                 if problem:
                     assert await page.js("document.querySelector('.problem').innerText") == problem
-            await page.until(f"{said('The edited arguments do not fit.')} && {ASKS}")  # asked again
+            await page.until(f"{said('The edited arguments are invalid.')} && {ASKS}")  # asked again
             await page.js("[...document.querySelectorAll('.ask button')].at(-1).click()")
             await page.js("document.querySelector('.ask textarea').select()")
             await page.type('{"number": 8}')

@@ -324,7 +324,7 @@ async def test_scores_labels_and_errors_beside_pass_and_fail() -> None:
         ('{"level": 3, "reason": "right"}', True, 3, ""),
         ('{"level": 2, "reason": "half"}', True, 2, ""),
         ('{"level": 1, "reason": "wrong"}', False, 1, ""),
-        ('{"level": 9, "reason": "best"}', False, None, "answered 9, which is no level of the rubric"),
+        ('{"level": 9, "reason": "best"}', False, None, "answered 9, which is not a level of the rubric"),
         ('{"level": "high", "reason": "x"}', False, None, "OutputError"),
         ("It is excellent, pass it.", False, None, "OutputError"),
         ("", False, None, "Error"),

@@ -125,7 +125,7 @@ def blocking(question: str) -> str:
         (
             lambda: Tool(ask, external=True, requires_approval=True),
             "requires_approval=True",
-            "the answer to the call already is the decision",
+            "answering the call is the decision",
         ),
         (
             lambda: Tool(pieces, external=True),
@@ -135,7 +135,7 @@ def blocking(question: str) -> str:
         (
             lambda: Tool(ask, external=True, timeout=5),
             "timeout=",
-            "its function never runs, so there is nothing to limit; limit the wait where you answer",
+            "its function never runs, so there is nothing to limit; limit the wait in the code that answers",
         ),
         (
             lambda: Tool(ask, external=True, fixed={"question": "?"}),
@@ -367,8 +367,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: external_tool("no name", "", {}),
         (
-            "A tool cannot be named 'no name': providers take a letter or _ first, then letters, digits, _ or -, 64 at most. "
-            'Name it: @tool(name="...").'
+            "A tool cannot be named 'no name': providers require a letter or _ first, then letters, digits, _ or -, 64 at "
+            'most. Name it: @tool(name="...").'
         ),
     ),
 ]

@@ -210,5 +210,5 @@ def test_retries_are_whole_numbers(retries: Any) -> None:
     with pytest.raises(UsageError) as caught:
         Tool(work, retries=retries)
     assert str(caught.value) == (
-        f"Tool 'work' has retries={retries!r}; legal is how often it is tried again: 0 (never) or a whole number above."
+        f"Tool 'work' has retries={retries!r}; use the number of further attempts, a whole number from 0."
     )

@@ -285,7 +285,7 @@ def test_a_parameter_that_no_model_can_fill_is_refused_by_name() -> None:
         wait.prepare()
     assert str(caught.value) == (
         "Tool 'wait': a model cannot fill parameter 'flag': Unable to generate pydantic-core schema for "
-        "<class 'enum.EnumType'>. Legal are types that JSON can describe (str, int, list[...], Literal, Enum, pydantic "
+        "<class 'enum.EnumType'>. Use types that JSON can describe (str, int, list[...], Literal, Enum, pydantic "
         "models, dataclasses, TypedDict, their unions), ToolContext, ToolEmitter, RunContext, and Dep[X] for objects "
         "from the call's deps=."
     )

@@ -174,21 +174,21 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: tool(variadic),
         (
-            "Tool 'variadic' takes *args or **kwargs, and a model fills named arguments only. Name each parameter, or "
+            "Tool 'variadic' takes *args or **kwargs, but a model passes named arguments only. Name each parameter, or "
             "take a list or a dict."
         ),
     ),
     (
         lambda: tool(keywords),
         (
-            "Tool 'keywords' takes *args or **kwargs, and a model fills named arguments only. Name each parameter, or "
+            "Tool 'keywords' takes *args or **kwargs, but a model passes named arguments only. Name each parameter, or "
             "take a list or a dict."
         ),
     ),
     (
         lambda: tool(name="read file")(one),
         (
-            "A tool cannot be named 'read file': providers take a letter or _ first, then letters, digits, _ or -, 64 "
+            "A tool cannot be named 'read file': providers require a letter or _ first, then letters, digits, _ or -, 64 "
             'at most. Name it: @tool(name="...").'
         ),
     ),
@@ -200,19 +200,19 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: tool(timout=3)(one),
         (
             "@tool on 'one' got timout, which is neither an option (name, description, type, timeout, lock, "
-            "retries, tags, idempotent, requires_approval, in_thread, external, fixed) nor a parameter to fix (a)."
+            "retries, tags, idempotent, requires_approval, in_thread, external, fixed) nor a parameter that can be fixed (a)."
         ),
     ),
     (
         lambda: tool(type="reed")(one),
         (
-            "Tool 'one' has type='reed'; legal are 'research', 'read', 'reasoning', 'memory_read', 'write', 'action', "
+            "Tool 'one' has type='reed'; use one of 'research', 'read', 'reasoning', 'memory_read', 'write', 'action', "
             "'memory_write', 'completion_check'."
         ),
     ),
     (
         lambda: tool(timeout=0)(one),
-        "Tool 'one' has timeout=0; legal are seconds above 0, or None for no limit.",
+        "Tool 'one' has timeout=0; use a number of seconds above 0, or None for no limit.",
     ),
     (
         lambda: tool(add),  # type: ignore[type-var]
@@ -221,8 +221,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: tool(staticmethod(one)),
         (
-            "@tool was put on a staticmethod. Put @tool below @staticmethod, next to the function; for a class method "
-            "wrap the bound one: tool(TheClass.the_method)."
+            "@tool was applied to a staticmethod. Put @tool below @staticmethod, next to the function; for a class "
+            "method, wrap the bound method: tool(TheClass.the_method)."
         ),
     ),
     (lambda: tool(3), "@tool takes a function, not int (3)."),  # type: ignore[arg-type]

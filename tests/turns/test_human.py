@@ -234,26 +234,26 @@ def pair_agent() -> tuple[list[str], Agent]:
         ),
         (
             {"t1": Answer(1), "t2": "yes"},
-            "The decision for 't2' is 'yes'; legal are Approve(), Approve(input=...), Deny(reason), Answer(value).",
+            "The decision for 't2' is 'yes'; use Approve(), Approve(input=...), Deny(reason), Answer(value).",
         ),
         (
             {"t1": Answer(1), "t2": Suspend()},
             (
-                "The decision for 't2' is Suspend(request=None); legal are Approve(), Approve(input=...), Deny(reason), "
+                "The decision for 't2' is Suspend(request=None); use Approve(), Approve(input=...), Deny(reason), "
                 "Answer(value)."
             ),
         ),
         (
             {"t1": Approve(), "t2": Approve()},
             (
-                "Session 's': 't1' is a call that is answered from outside, so it cannot be approved. Legal are "
+                "Session 's': 't1' is a call of an external tool, so it cannot be approved. Use "
                 "Answer(value) with its result, or Deny(reason)."
             ),
         ),
         (
             {"t1": Answer(1), "t2": Approve(input={"at": 7})},
             (
-                "Session 's': the edited arguments for 't2' do not fit, so nothing was resumed. Tool 'look_carefully' was "
+                "Session 's': the edited arguments for 't2' are invalid, so nothing was resumed. Tool 'look_carefully' was "
                 "not run: its arguments do not fit.\n- at: should be a valid string; got 7"
             ),
         ),

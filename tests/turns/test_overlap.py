@@ -282,7 +282,7 @@ async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> No
     recording = Recording()
     types = [over(over(recording.tool("own", type=kind))).as_tool().type for kind in ("research", "read", "action")]
     assert types == ["research", "read", "write"]
-    with pytest.raises(UsageError, match="Tool 'over' has type='fast'; legal are"):
+    with pytest.raises(UsageError, match="Tool 'over' has type='fast'; use one of"):
         over().as_tool(type="fast")
 
 

@@ -99,7 +99,7 @@ def batch(
     unknown = sorted(options.keys() - ResumeOptions.__annotations__.keys())
     if unknown:
         raise UsageError(
-            f"batch({unknown[0]}=...): there is no such option. Each call has a fresh session; legal are output, "
+            f"batch({unknown[0]}=...): there is no such option. Each call has a fresh session; use output, "
             f"{', '.join(ResumeOptions.__annotations__)}."
         )
 

@@ -77,7 +77,7 @@ class Form(Generic[T]):
             schema = json_schema(self.adapter.core_schema, {})
         except (PydanticUserError, SchemaError) as error:
             raise UsageError(
-                f"output={kind!r:.80}: pydantic cannot create a JSON schema for it ({str(error).splitlines()[0]}). Legal are "
+                f"output={kind!r:.80}: pydantic cannot create a JSON schema for it ({str(error).splitlines()[0]}). Use "
                 "pydantic models, dataclasses, TypedDicts, primitives, enums, lists, unions of these, and functions."
             ) from error
         self.wrapped = schema.get("type") != "object" or "properties" not in schema or not schema["properties"]

@@ -1,19 +1,20 @@
-"""The code with which a program in a sandbox calls functions. Each sandbox runs the text of this module before the program.
+"""The code through which a program in a sandbox calls the agent's functions.
 
-It uses only the Python that all sandboxes have: no inheritance, no generators, no imports except `json`.
+Each sandbox runs the text of this module before the program. It uses only the Python that all sandboxes have: no
+inheritance, no generators, no imports except `json`.
 """
 
 from typing import Any
 
 
 def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> dict[str, Any]:
-    """Return the names with which a program can call functions.
+    """Return the global names through which a program can call the agent's functions.
 
     Args:
         exchange: Sends a message as JSON, and returns the answer.
         failure: The exception of a function that failed or was refused.
         parameters: The names of the parameters of each function.
-        longest: The greatest length of a message.
+        longest: The maximum length of a message.
     """
     import json
 
@@ -30,7 +31,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
             raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are possible")
         try:
             answer = exchange(message)
-        except NotImplementedError:  # of Monty
+        except NotImplementedError:  # raised by Monty
             raise NotImplementedError(
                 f"{pending[0].name}() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
                 "call it in a loop or a comprehension"
@@ -49,7 +50,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
         return call(pending) if pending else []
 
     class Function:
-        """A function of the agent, for the program."""
+        """One of the agent's functions, as the program sees it."""
 
         def __init__(self, name: str, names: list[str]) -> None:
             self.__name__ = name

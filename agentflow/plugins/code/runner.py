@@ -1,5 +1,6 @@
-"""The first code inside the sandbox, passed as text: limits the process, then runs the program. It imports only the standard
-library.
+"""The code that a sandbox starts with: it limits the process, then runs the program.
+
+It is passed as text, and imports only the standard library.
 
 The program could write to the channel itself, which grants it nothing: the channel can only call functions.
 """
@@ -76,7 +77,7 @@ def limit_process(limits: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """Run the program that standard input begins with."""
+    """Run the program, which is the first message on standard input."""
     channel = Channel()
     settings = channel.receive()
     limit_process(settings["limits"])

@@ -85,7 +85,9 @@ def code_tool(
     parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
     wrong = next((key for key in known if not key.isidentifier() or iskeyword(key)), None)
     if wrong is not None:
-        raise UsageError(f"code_tool({wrong!r}): code cannot call a tool whose name is no Python name. Rename it.")
+        raise UsageError(
+            f"code_tool({wrong!r}): code cannot call a tool whose name is not a Python identifier. Rename it."
+        )
 
     async def run(code: str, context: RunContext) -> str:
         results: list[tuple[FunctionResult, ...]] = []

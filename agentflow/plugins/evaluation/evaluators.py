@@ -99,7 +99,7 @@ class UsesTools:
         if self.tools is None and not self.without:
             raise UsageError("UsesTools() has no names. Set tools= or without=.")
         if self.order not in ("exact", "in_order", "any_order"):
-            raise UsageError(f"UsesTools(order={self.order!r}): legal are 'exact', 'in_order' and 'any_order'.")
+            raise UsageError(f"UsesTools(order={self.order!r}): use 'exact', 'in_order' or 'any_order'.")
 
     @property
     def name(self) -> str:

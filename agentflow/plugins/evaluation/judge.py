@@ -97,7 +97,7 @@ class Judge:
             return Grade(judged.meets, reason="" if judged.meets else judged.reason, usage=reply.usage)
         if self.rubric is None or self.pass_at is None or judged.level not in self.rubric:
             raise ModelError(
-                f"the judging model answered {judged.level}, which is no level of the rubric.", retryable=True
+                f"the judging model answered {judged.level}, which is not a level of the rubric.", retryable=True
             )
         return Grade(judged.level >= self.pass_at, judged.level, reason=judged.reason, usage=reply.usage)
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A file is a memory of a `MemoryBank` whose first line is its path: there are no files on disk, so a path leads nowhere else.
-   Each path is checked nevertheless, since a bank may store memories as it likes.
+1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so no path can lead to
+   one. Each path is checked nevertheless, since a bank might store memories as files.
 2. A change adds the new text before it forgets the old one. After a crash between the two, the newer one counts.
 3. Files belong to a user, whom the code identifies, never the model.
 """
@@ -167,7 +167,7 @@ class _Files:
 
     @classmethod
     async def of(cls, bank: MemoryBank, user: str, context: RunContext) -> _Files:
-        """Read the files; of several with the same path the newest counts."""
+        """Read the files; if several have the same path, the newest is used."""
         files = cls(bank, user, context)
         for one in await bank.all(user):
             path, line, text = one.text.partition("\n")
@@ -177,7 +177,7 @@ class _Files:
         return files
 
     def has(self, path: str, *, exact: bool = False) -> bool:
-        """Return whether this file exists, or unless `exact`, this directory."""
+        """Return whether this file exists or, unless `exact` is set, this directory."""
         return path in self.texts or (not exact and any(one.startswith(f"{path}/") for one in self.texts))
 
     def below(self, path: str) -> list[str]:
@@ -250,7 +250,7 @@ def _checked(path: str) -> str:
     parts = path.split("/")
     if not _PATH.fullmatch(path) or "." in parts or ".." in parts or len(path) > _LONGEST_PATH:
         raise ToolArgumentError(
-            f"{path!r:.80} is no path of a memory. Write one like /memories/preferences.md, of at most {_LONGEST_PATH} "
+            f"{path!r:.80} is not a valid path. Write one like /memories/preferences.md, of at most {_LONGEST_PATH} "
             "characters, without '..', '%', backslashes or control characters."
         )
     return path.removesuffix("/")

@@ -1,8 +1,8 @@
 """Operators over one source: map, filter, scan and tap, fused; take, default_if_empty, buffer_with_count.
 
-Neighbouring steps run in one loop of one async generator, so a chain of them costs one layer, whatever its length, and
-has no recursion limit. A step is a function from item to item; `DROP` means that the step has no output for this item.
-An observer of the completion or failure (`tap`'s other two functions) is an `End` in the row.
+Neighbouring steps run in one loop of one async generator, so a chain of any length costs as much as one generator, and
+does not hit the recursion limit. A step takes an item and returns an item, or `DROP` if it has no output for this item.
+Observers of the completion or failure (`tap`'s other two functions) are `End`s among the steps.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> Asyn
 async def _watched(
     source: AsyncIterator[object], steps: Sequence[tuple[int, Step]], ends: Sequence[tuple[int, End]]
 ) -> AsyncIterator[object]:
-    """Like `_stepped`, but also notify the `End`s: of a failure only those after the step that failed."""
+    """Like `_stepped`, but also notify the `End`s; if a step fails, only those after it."""
     place = -1
     failure: Exception | None = None
     try:
@@ -98,7 +98,7 @@ async def _watched(
                         break
                 else:
                     yield value
-                place = -1  # what fails now is the source
+                place = -1  # a failure from here on is the source's
         finally:
             await close(source)
         place = -1
@@ -115,7 +115,7 @@ async def _watched(
 
 
 def _notify_ends(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
-    """Notify the `End`s after the failed step of a failure; if one of them fails, its failure replaces it."""
+    """Notify the `End`s after the failed step; if one of them fails, its failure replaces the earlier one."""
     try:
         for place, end in ends:
             if place > failed and end.on_error is not None:
@@ -144,7 +144,7 @@ def side_effect(on_next: Callable[[object], object]) -> Step:
 
 
 def scan(accumulator: Callable[[object, object], object], seed: object) -> StepFactory:
-    """Each item folded into what came before; without a seed (`DROP`) the first item is the first result."""
+    """The running result after each item; without a seed (`DROP`) the first item is the first result."""
 
     def factory() -> Step:
         state = seed

@@ -123,7 +123,7 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper) -> AsyncItera
 
 
 async def _close_all(hubs: Iterable[TaskHub[object]]) -> None:
-    await cancel_all([task for hub in hubs for task in hub.leave()])  # (`gather` ends with the first that is cancelled)
+    await cancel_all([task for hub in hubs for task in hub.leave()])  # (`gather` would end when the first is cancelled)
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:

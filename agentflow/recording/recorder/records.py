@@ -153,7 +153,7 @@ class HookRecord(RunRecord):
     Attributes:
         hook: The hook's name.
         event: The event's name.
-        via: Through `on_event` or `around`, or as a shadow hook only.
+        via: `on_event` or `around`, or shadow if the hook only ran as a shadow hook, without an effect.
         edits: Its changes.
         verdict: The verdict's name, empty if there is none.
         detail: The text of the verdict or the error, shortened.

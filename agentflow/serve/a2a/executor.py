@@ -304,7 +304,7 @@ def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, 
             try:
                 return ResumeBody.model_validate(data).decisions
             except ValidationError as error:
-                raise Refusal(422, "invalid_body", f"The decisions do not fit: {first_problem(error)}.") from error
+                raise Refusal(422, "invalid_body", f"The decisions are invalid: {first_problem(error)}.") from error
     waiting = [waits for waits in pending if waits.kind != "parked"]
     if not waiting:
         return {}

@@ -1,8 +1,8 @@
-"""Push notifications: a task's addresses are called when it waits for input, and when it has ended.
+"""Push notifications: sent to a task's addresses when it waits for input, and when it has ended.
 
 Rules:
 
-1. Only public addresses are called, checked at the moment of connecting, unless the application decides about addresses.
+1. Notifications go only to public addresses, checked when connecting, unless the application supplies its own check.
 2. A notification never delays its task. It is sent once, without redirects, and its response is not read.
 3. Each task has at most a few addresses, which are removed with it.
 """
@@ -23,7 +23,7 @@ from agentflow.serve.a2a.sdk import MessageToDict, ServerCallContext, tasks, to_
 __all__ = ["PushAddresses", "PushCheck", "Pusher", "public_only"]
 
 PushCheck = Callable[[str], Awaitable[bool]]
-"""Decides whether an address may be called."""
+"""Returns whether notifications may be sent to an address."""
 
 _STATES: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _WAITING: Final = 500
 
 
 async def public_only(url: str) -> bool:
-    """Return whether an address is of HTTP and not literally one of this network; names are checked when connecting."""
+    """Return whether an address is an HTTP URL that is not a private IP address; host names are checked when connecting."""
     try:
         address = URL(url)
         check_literal(address.host or "")
@@ -51,7 +51,7 @@ async def public_only(url: str) -> bool:
 
 
 class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
-    """The addresses of tasks: a few for each."""
+    """The addresses of tasks; their number per task is limited."""
 
     async def set_info(
         self, task_id: str, notification_config: types.TaskPushNotificationConfig, context: ServerCallContext
@@ -68,11 +68,11 @@ class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
 
 
 class Pusher(tasks.PushNotificationSender):
-    """Calls the addresses of tasks.
+    """Sends notifications to the addresses of tasks.
 
     Args:
         addresses: The addresses.
-        check: The application's own check; None admits public addresses only.
+        check: The application's own check; None allows public addresses only.
     """
 
     def __init__(self, addresses: PushAddresses, check: PushCheck | None) -> None:
@@ -87,7 +87,7 @@ class Pusher(tasks.PushNotificationSender):
             return
         for address in await self._addresses.get_info_for_dispatch(task_id):
             if len(self._tasks) >= _WAITING:
-                logger.warning("too many push notifications wait, so one of task {} was not sent", task_id)
+                logger.warning("too many push notifications are waiting, so one for task {} was not sent", task_id)
                 return
             sending = asyncio.create_task(self._send(address, event), name="agentflow: push notification")
             self._tasks.add(sending)
@@ -97,7 +97,7 @@ class Pusher(tasks.PushNotificationSender):
         async with self._room:
             try:
                 await self._post(address, event)
-            except Exception as error:  # a wrong address of a client must not disturb the server
+            except Exception as error:  # a client's wrong address should not fail the task
                 logger.warning("a push notification was not sent: {}", type(error).__name__)
 
     async def _post(self, address: types.TaskPushNotificationConfig, event: types.TaskStatusUpdateEvent) -> None:

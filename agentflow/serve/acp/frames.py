@@ -51,7 +51,7 @@ class Frames:
                     continue
                 return None
             except (asyncio.IncompleteReadError, ConnectionError):
-                return None  # an incomplete line is no message
+                return None  # an incomplete line is not a message
             if line.isspace():
                 continue
             try:
@@ -78,7 +78,7 @@ class Frames:
                 return True
 
     async def _refuse(self, code: int, text: str) -> None:
-        logger.warning("ACP: the client sent a line that is no message ({})", text)
+        logger.warning("ACP: the client sent a line that is not a message ({})", text)
         await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}})
 
     async def send(self, message: dict[str, Any]) -> None:

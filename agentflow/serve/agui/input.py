@@ -42,7 +42,7 @@ def request_of(body: PageInput) -> ChatRequest:
     """Translate an input.
 
     Raises:
-        Refusal: A tool does not fit.
+        Refusal: A tool is invalid.
     """
     entries = {one.interrupt_id: one for one in body.resume or ()}
     begin = max((n for n, one in enumerate(body.messages, 1) if one.role not in ("user", "tool")), default=0)
@@ -114,7 +114,7 @@ def _decision(entry: core.ResumeEntry, kind: str) -> DecisionBody:
     try:
         payload = ApprovalPayload.model_validate(entry.payload)
     except ValidationError as error:
-        text = f"The payload of {entry.interrupt_id!r:.60} does not fit: {first_problem(error)}."
+        text = f"The payload of {entry.interrupt_id!r:.60} is invalid: {first_problem(error)}."
         raise Refusal(422, "wrong_decision", text) from error
     if payload.approved:
         return DecisionBody(action="approve", input=payload.editedArgs)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Events are built from the view's only, so a page receives nothing that `View` hides.
+1. Events are built only from the view's events, so a page receives nothing that `View` hides.
 2. An error is the last event.
 3. If the page has text that differs from the reply, a snapshot of the conversation replaces it at the end.
 """
@@ -26,12 +26,12 @@ _APPROVAL: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
-        "editedArgs": {"type": "object", "description": "Edited arguments, all of them."},
-        "reason": {"type": "string", "description": "The reason of a refusal, for the model."},
+        "editedArgs": {"type": "object", "description": "The complete arguments, edited."},
+        "reason": {"type": "string", "description": "The reason for a refusal, for the model."},
     },
     "required": ["approved"],
 }
-"""The schema of `Approval`, as the protocol recommends it."""
+"""The schema of `Approval`, in the form that the protocol recommends."""
 
 
 class PageStream:
@@ -39,8 +39,8 @@ class PageStream:
 
     Args:
         body: The input of the run.
-        chat: The run.
-        view: The view.
+        chat: The chat that runs the agent.
+        view: Decides which data the page receives.
         history: Returns the session's conversation.
     """
 

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A file is checked once, as a whole, and bounded. A damaged one is a row with the reason; other JSON files are ignored.
+1. A file is checked as a whole when it is read, and its size is limited. A damaged file becomes a row with the reason; other
+   JSON files are ignored.
 2. An evaluation is requested by an id from the list; clients never send a path.
 """
 
@@ -85,12 +86,12 @@ class Evaluations:
         return [row for _, row in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
     def one(self, name: str, baseline: str, logs: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return an evaluation with its cases, and how they differ from a baseline; None if there is no such one.
+        """Return an evaluation with its cases, and how they differ from a baseline; None if it does not exist.
 
         Args:
             name: Its id.
             baseline: The id of the earlier evaluation; empty for none.
-            logs: The ids of recorded runs by their runs.
+            logs: The ids of run logs by run id.
         """
         paths = {_id(path): path for path, _ in self._files()}
         if name not in paths:
@@ -107,7 +108,7 @@ class Evaluations:
         return {**row, "cases_": cases, "baseline": baseline if before else ""}
 
     def _files(self) -> list[tuple[Path, tuple[int, int]]]:
-        """Return the newest files, the oldest first, each with its time and size."""
+        """Return the most recent files, oldest first, each with its time and size."""
         found: list[tuple[Path, tuple[int, int]]] = []
         for folder in self._folders:
             for path in folder.glob("*.json"):
