@@ -17,7 +17,6 @@ from test_laws_paths import normal
 from agentflow import Agent, ToolUseBlock
 from agentflow.loop.states import State
 from agentflow.recording import RunLog
-from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Divergence, Replay, ReplayResult
 from agentflow.testing import ScriptedModel
@@ -26,8 +25,6 @@ from agentflow.vocabulary.ports.model import ModelRequest
 TURNS = 3
 LONELY = ("recurse", "cancel")
 """What hooks do that no recording holds: they call the agent themselves, or cancel the task (such a log is refused)."""
-ENDS = ("interrupt", "inject-interrupt")
-"""A run that is ended from within is not ended from outside as well: a recording tells of one end."""
 
 
 class Team(World):
@@ -79,11 +76,9 @@ def replayable(program: Program) -> Program:
         )
         for reply in program.replies
     )
-    alone = all(plan.action not in ENDS for plan in hooks) and not any(p.name == "halt" for r in replies for p in r)
-    kind = (
-        "close" if program.path.kind == "close-elsewhere" else program.path.kind
-    )  # where that meets it cannot be seen
-    path = replace(program.path, kind=kind) if alone else Path("stream" if program.path.slow_reader else "call")
+    path = program.path
+    if path.kind == "close-elsewhere":  # where that meets the run cannot be seen
+        path = replace(path, kind="close")
     if path.timeout is not None:  # the call's limit and that of a wrapper never end in one instant of a real clock
         path = replace(path, timeout=path.timeout + 0.003)
     return replace(program, replies=replies, hooks=hooks, arounds=arounds, path=path, session="fresh")
@@ -167,17 +162,11 @@ def test_a_program_that_was_recorded_runs_again_as_it_did(program: Program) -> N
 def check_same(program: Program) -> None:
     """Check that the replay of a program equals its recording."""
     log, world = recorded(program)
-    if not log.calls or ended_twice(log, world):
+    if not log.calls:
         return
     made, again = played(log, program)
     assert made.divergence is None, str(made)
     assert told(again) == told(world)
-
-
-def ended_twice(log: RunLog, world: Team) -> bool:
-    """Whether a reader left a run whose time limit had passed already: a recording has one end only."""
-    timed = any(isinstance(entry, InterruptEntry) and entry.how == "timeout" for entry in log.entries)
-    return timed and world.calls[0].left is not None
 
 
 def _chunk_fails(action: str, **more: Any) -> HookPlan:
