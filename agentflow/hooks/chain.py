@@ -32,6 +32,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.reactive import Just
 from agentflow.vocabulary.events import Decision, Error, Event, PostActing, PostReasoning
+from agentflow.vocabulary.events.base import builder
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Decided, Suspend, Verdict
 
@@ -135,9 +136,10 @@ class Chain:
         editors: Hooks that may write.
         guards: Hooks that check the edited event.
         observers: Hooks that see the sealed event.
+        make: Builds the event as `run_chain` expects it; see `Event.make`.
     """
 
-    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre", "sealed_calls")
+    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "make", "observers", "pre", "sealed_calls")
 
     def __init__(
         self,
@@ -153,6 +155,7 @@ class Chain:
         # The hot loops only need the calls. After an answer or a failure, `_current` and `_continue` look up the entry.
         self.calls = tuple(entry.call for entry in editors)
         self.sealed_calls = tuple(entry.call for entry in (*guards, *observers))
+        self.make = builder(kind, bool(editors))
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
         self.choosy: tuple[Callable[[Msg], bool], ...] = ()
@@ -178,11 +181,12 @@ class Chain:
 
 
 def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
-    """Pass an open event through its chain and seal it. Return None if nothing has to be awaited.
+    """Pass an event through its chain and seal it. Return None if nothing has to be awaited.
 
     Args:
         chain: The hooks.
-        event: The event, in its open form. `event.decision` is set to the verdict if there is one.
+        event: The event, in its open form if the chain has editing hooks, and sealed otherwise. `event.decision` is set to
+            the verdict if there is one.
         faults: Receives reports of failing hooks.
 
     Returns:
@@ -190,22 +194,23 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         policy to abort fails, the coroutine raises the hook's exception. The event has then been sealed with the exception as
         `event.decision.error`, and the observers have seen it.
     """
-    editing = iter(chain.calls)
-    for call in editing:
-        try:
-            result = call(event)
-        except BaseException as error:  # its policy decides
-            return _rest(chain, event, faults, editing, None, error)
-        if result is not event and result is not None:
-            return _rest(chain, event, faults, editing, result, None)
-    _put(event, "__class__", chain.kind)
+    if chain.calls:
+        editing = iter(chain.calls)
+        for call in editing:
+            try:
+                result = call(event)
+            except BaseException as error:  # its policy decides
+                return _rest(chain, event, faults, editing, None, error)
+            if result is not event and result is not None:
+                return _rest(chain, event, faults, editing, result, None)
+        _put(event, "__class__", chain.kind)
     reading = iter(chain.sealed_calls)
     for call in reading:
         try:
             result = call(event)
         except BaseException as error:  # its policy decides
             return _continue(chain, event, faults, reading, None, error)
-        if result is not event and result is not None:
+        if result is not None and result is not event:
             return _continue(chain, event, faults, reading, result, None)
     return None
 

@@ -20,7 +20,7 @@ from agentflow._support.values import NamedTuple
 from agentflow.errors import UsageError, close_to
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, handler_of
-from agentflow.hooks.recording import ChangeListener, SideWrapper
+from agentflow.hooks.recording import ChangeListener, SideWrapper, WorkListener
 from agentflow.vocabulary.events import Event
 
 __all__ = ["check", "takes"]
@@ -45,11 +45,13 @@ _METHODS: dict[str, _Method] = {
     "on_call": _Method(ChangeListener.on_call, ("call",), True),
     "on_layer": _Method(ChangeListener.on_layer, ("layer",), True),
     "around_side": _Method(SideWrapper.around_side, ("context", "request", "side", "chunks"), True),
+    "on_model_work": _Method(WorkListener.on_model_work, ("event", "request", "work"), True),
+    "on_tool_work": _Method(WorkListener.on_tool_work, ("event", "work"), True),
 }
 _OF_HOOK = {name: method for name, method in _METHODS.items() if hasattr(Hook, name)}
 _STAGES: frozenset[object] = frozenset(WRAPPED)
 _KNOWN = {name.replace("_", ""): name for name in (*Hook.__annotations__, *_METHODS)}
-_OURS = (Hook, ChangeListener, SideWrapper)
+_OURS = (Hook, ChangeListener, SideWrapper, WorkListener)
 _OPTIONS = tuple(Hook.__annotations__)
 
 _checked: WeakSet[type[Hook]] = WeakSet()
@@ -119,7 +121,7 @@ def _owners(kind: type[Hook]) -> list[type]:
 
 
 def _methods_of(kind: type[Hook]) -> Mapping[str, _Method]:
-    return _METHODS if issubclass(kind, ChangeListener | SideWrapper) else _OF_HOOK
+    return _METHODS if issubclass(kind, ChangeListener | SideWrapper | WorkListener) else _OF_HOOK
 
 
 def _check_method(hook: Hook, name: str, method: _Method) -> None:

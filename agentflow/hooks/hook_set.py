@@ -9,10 +9,17 @@ from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to, of_its_replies
 from agentflow.hooks.recorded_layers import recorded_around
-from agentflow.hooks.recording import ChangeListener, ConditionalWrapper, SideWrapper, VerdictListener, recorded
+from agentflow.hooks.recording import (
+    ChangeListener,
+    ConditionalWrapper,
+    SideWrapper,
+    VerdictListener,
+    WorkListener,
+    recorded,
+)
 from agentflow.hooks.wrapping import Around
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing
+from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing, PreReasoning
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
@@ -56,6 +63,8 @@ class FullHookSet(HookSet):
         handled: The event types that a hook handles; known once the chains are compiled.
         wraps: The event types with work that a hook wraps.
         conditions: The types in `wraps` that only `ConditionalWrapper`s wrap, with the conditions of these hooks.
+        model_listeners: `on_model_work` of each `WorkListener`, innermost first.
+        tool_listeners: `on_tool_work` of each.
     """
 
     __slots__ = (
@@ -67,8 +76,10 @@ class FullHookSet(HookSet):
         "handled",
         "hooks",
         "listeners",
+        "model_listeners",
         "own",
         "process",
+        "tool_listeners",
         "wraps",
     )
 
@@ -87,6 +98,18 @@ class FullHookSet(HookSet):
             if len(conditions) == len(wrapping[kind]):
                 self.conditions[kind] = conditions
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
+        working = {
+            id(hook): hook
+            for hook in reversed(self.hooks)
+            if isinstance(hook, WorkListener) and not (around_of(hook, PreReasoning) or around_of(hook, PreActing))
+        }
+        self.model_listeners = tuple([hook.on_model_work for hook in working.values()])
+        self.tool_listeners = tuple(
+            [
+                for_its_tools(hook.on_tool_work, hook) if hook.only_tools else hook.on_tool_work
+                for hook in working.values()
+            ]
+        )
         self.compiled: dict[type[Event], Chain | None] | None = None
         self.handled: frozenset[type[Event]] = frozenset()
         self._chains: dict[type[Event], Chain | None] = {}

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from operator import is_
 from time import perf_counter
@@ -31,9 +31,9 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
-from agentflow.vocabulary.events import Event
+from agentflow.vocabulary.events import Event, PreActing, PreReasoning
 from agentflow.vocabulary.events.base import frame_of
-from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = [
@@ -43,8 +43,11 @@ __all__ = [
     "HookCall",
     "LayerRun",
     "Listeners",
+    "ModelWork",
     "SideWrapper",
+    "ToolWork",
     "VerdictListener",
+    "WorkListener",
     "clock_of",
     "in_awaited_hook",
     "notify_all",
@@ -205,6 +208,52 @@ class SideWrapper(Hook):
             chunks: The model's reply. Each subscription sends a request; `chunks.using(...)` sends another request.
         """
         return chunks
+
+
+ModelWork: TypeAlias = Callable[[], AsyncIterator[ModelChunk]]
+"""Opens the model's reply to one request."""
+ToolWork: TypeAlias = Callable[[], Awaitable[ToolResultBlock]]
+"""Starts one attempt of a tool call."""
+
+
+class WorkListener(Hook):
+    """An observer of the work of models and tools: their begin, their chunks and their end, inside all `around` wrappers.
+
+    It costs less than a wrapper, since nothing changes the work: each method returns work that passes on the same chunks,
+    result and failure. A listener that also wraps models or tools with `around` is not called.
+
+    Example:
+        >>> class Times(WorkListener):
+        ...     def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
+        ...         async def timed() -> ToolResultBlock:
+        ...             began = event.context.clock.monotonic()
+        ...             try:
+        ...                 return await work()
+        ...             finally:
+        ...                 print(event.tool_use.name, event.context.clock.monotonic() - began)
+        ...         return timed
+    """
+
+    observer = True
+
+    def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
+        """Return the work of a model, observed.
+
+        Args:
+            event: The sealed event of the model call.
+            request: The request to the model.
+            work: Opens the reply.
+        """
+        return work
+
+    def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
+        """Return the work of a tool, observed.
+
+        Args:
+            event: The sealed event of the tool call.
+            work: Starts an attempt, including the tool's own lock and retries.
+        """
+        return work
 
 
 Listeners: TypeAlias = tuple[ChangeListener, ...]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow._support.cancellation import cancel_requests
@@ -178,7 +179,7 @@ class Events:
                 return None
             full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values))
             return cast("Emitted[E]", full) if full is not None and self._waits() else None
-        event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None:
             return self._after_hooks(event, waits)
@@ -189,9 +190,11 @@ class Events:
         return event
 
     def teller(self, kind: type[E]) -> Callable[[tuple[object, ...]], Emitted[E]] | None:
-        """Return a faster `fire` for many events of one kind in one round, or None unless there is a reader and no hook."""
+        """Return `fire` for many events of one kind in one round, or None if no hook handles them and there is no reader."""
         buffer = self.buffer
-        if buffer is None or self.chains[kind] is not None:
+        if self.chains[kind] is not None:
+            return partial(self.fire, kind)
+        if buffer is None:
             return None
         put: Callable[[E], Any] = buffer.put
         scope, now, frame, iteration = self.scope, self._now, self.frame, self.iteration
@@ -249,7 +252,7 @@ class Events:
             if self.buffer is None or not shown:
                 return None
             return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
-        event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         in_chain = self.in_chain
         self.in_chain = (*in_chain, event)
         waits = run_chain(chain, event, self)

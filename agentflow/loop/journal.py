@@ -88,6 +88,11 @@ class Journal:
             unmade.clear()
         return facts
 
+    def facts_since(self, start: int) -> Sequence[Fact]:
+        """Return the facts of the run from an index on."""
+        facts = self.facts if self._unmade else self._facts
+        return facts[start:] if facts else ()
+
     def continue_with(self, facts: list[Fact]) -> None:
         """Continue a run with these facts."""
         self._facts = facts

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal, assert_never
 
 from agentflow.errors import HookContractError, ModelError, Veto
+from agentflow.hooks.recording import ModelWork
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Attempts, Stage, apply_steps, close_quietly, model_source, wrap
@@ -51,15 +52,15 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         messages, options = with_appended(messages, summary_prompt(run)), without_calls(run, options)
     if additions.transient:
         messages, additions.transient = with_appended(messages, *additions.transient), ()
-    model = config.model
-    request = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
+    model, tools = config.model, config.specs
+    model_name = model if isinstance(model, str) else model.name
     event: PreReasoning | None = None
     if PreReasoning not in events.handled:
         events.seq += 1
     else:
         stored = len(transcript.stored)
         additions.repeatable, additions.injections = "reasoning", 0
-        emitted = events.fire(PreReasoning, (messages, request.tools, request.model, options, purpose))
+        emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
         if emitted is None:  # nothing has run meanwhile
             additions.repeatable = ""
         else:
@@ -70,30 +71,37 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             if event is not None:
                 if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                     return
-                if event.model != request.model:
-                    model = event.model
+                if event.model != model_name:
+                    model = model_name = event.model
                 options = event.options if purpose == "reason" else without_calls(run, event.options)
-                request = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
+                messages, tools = event.input_messages, tuple(event.tools)
             if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
-                request.messages = with_appended(request.messages, *transcript.since(stored), *additions.transient)
+                messages = with_appended(messages, *transcript.since(stored), *additions.transient)
                 additions.transient = ()
-    if request.messages is not base:
-        legal = legal and isinstance(request.messages, MessageView) and request.messages.lays_over(base)
+    if messages is not base:
+        legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
     if not legal:
-        request.messages = legalise(request.messages, config.new_id)
+        messages = legalise(messages, config.new_id)
+    request = ModelRequest(messages, tools, options, model_name)
     if run.scope.stopped:
         run.scope.check()
     journal.awaits_place = True
     started = config.clock.monotonic()
-    model_name = request.model
+    hooks = events.hooks
     try:
-        if PreReasoning in events.hooks.wraps and (
-            not events.hooks.conditions or events.hooks.wraps_in(PreReasoning, run.context)
-        ):
-            chunks, model_name = await _through_arounds(run, model, request, event, purpose)
+        if PreReasoning in hooks.wraps and (not hooks.conditions or hooks.wraps_in(PreReasoning, run.context)):
+            if event is None:
+                event = events.sealed(PreReasoning, (messages, tools, model_name, options, purpose))
+            chunks, model_name = await _through_arounds(run, model, request, event)
         else:
             source = resolve_model(model) if isinstance(model, str) else model
-            chunks = await _pull(run, source.stream(request), [], None)
+            if not hooks.model_listeners:
+                stream = source.stream(request)
+            else:
+                if event is None:
+                    event = events.sealed(PreReasoning, (messages, tools, model_name, options, purpose))
+                stream = _observed(run, event, request, partial(source.stream, request))()
+            chunks = await _pull(run, stream, [], None)
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
@@ -275,8 +283,7 @@ async def _pull(
 ) -> list[ModelChunk]:
     """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
     events, scope = run.events, run.scope
-    quiet = ReasoningChunk not in events.handled
-    tell = None if quiet else events.teller(ReasoningChunk)
+    tell = events.teller(ReasoningChunk) if ReasoningChunk in events.handled else None
     attempt, runs_seen = 1, 1
     chunk: Any = None
     try:
@@ -298,14 +305,10 @@ async def _pull(
                 _bill(run, chunks)
                 chunks = []
             chunks.append(chunk)
-            if quiet:
+            if tell is None:
                 events.seq += 1
             else:
-                emitted = (
-                    events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
-                    if tell is None
-                    else tell((chunk, attempt, restart, chunks, len(chunks)))
-                )
+                emitted = tell((chunk, attempt, restart, chunks, len(chunks)))
                 if emitted is not None and not isinstance(emitted, Event):
                     try:
                         await emitted
@@ -359,24 +362,32 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
             return
 
 
+def _observed(run: RunBase, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
+    """Return the work of a model, observed by the hooks that listen to it."""
+    for listen in run.events.hooks.model_listeners:
+        work = listen(event, request, work)
+    return work
+
+
 async def _through_arounds(
-    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
+    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning
 ) -> tuple[list[ModelChunk], str]:
     """Return the chunks, and the name of the model that produced them (empty if hooks produced them)."""
     stage = Stage(run, PreReasoning)
-    attempts = Attempts(stage)
+    attempts = Attempts(stage, partial(_observed, run, event) if run.events.hooks.model_listeners else None)
     bare = model_source(attempts, model, request)
-    if event is None:
-        event = run.events.sealed(
-            PreReasoning, (request.messages, request.tools, request.model, request.options, purpose)
-        )
     try:
         made: Any = wrap(run, PreReasoning, event, bare)
         flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
         steps = steps_over(flux, bare)
         if steps is not None:
-            asked = resolve_model(model) if isinstance(model, str) else model
-            return await _pull(run, asked.stream(request), [], None, steps), request.model
+            source = resolve_model(model) if isinstance(model, str) else model
+            stream = (
+                source.stream(request)
+                if attempts.observed is None
+                else attempts.observed(request, partial(source.stream, request))()
+            )
+            return await _pull(run, stream, [], None, steps), request.model
         chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
+from agentflow.loop.emitting import Emitted
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.parallel import Work, in_tasks
@@ -235,12 +236,13 @@ async def act(run: RunBase) -> None:
             emitted = events.fire(PreToolRound, (calls,))
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
             additions.repeatable = ""
+            if isinstance(running, ToolCall):
+                running.tool = run.config.tools.get(running.use.name)  # hooks may have waited while a toolset changed
         else:
             events.seq += 1
         if event is not None and (answered := _answered(run, calls, event)) is not None:
             run.round = running = answered
         elif isinstance(running, ToolCall):
-            running.tool = run.config.tools.get(running.use.name)  # hooks may have waited while a toolset changed
             await running.run_to_end()
         elif wrapped:
             await _through_arounds(run, running, event)
@@ -338,26 +340,35 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 def _finish(run: RunBase, running: _Round | ToolCall) -> Awaitable[object] | None:
     """Complete a round whose calls are all answered or suspended: Post chain, facts, then the event for the reader."""
     events = run.events
-    if events.chains[PostToolRound] is not None or running.stop is not None:
-        return _finish_slowly(run, _round_of(running))
     if isinstance(running, ToolCall):
         result = running.result
         results = () if result is None or running.pending or running.open_end else (result,)
     else:
         results = () if running.halted or running.suspended else running.ordered()
-    if not results:  # halted or suspended
-        return _finish_slowly(run, _round_of(running))
-    events.seq += 1
+    if not results or running.stop is not None:  # halted, suspended or stopped
+        return _finish_slowly(run, _round_of(running), None)
+    event: PostToolRound | None = None
+    if events.buffer is None and events.chains[PostToolRound] is None:
+        events.seq += 1
+    else:
+        emitted = events.decide(PostToolRound, (run.machine.transcript.open_round, results))
+        if not isinstance(emitted, PostToolRound) or emitted.decision is not None:
+            return _finish_slowly(run, _round_of(running), emitted)
+        event = emitted
     run.round = None
     closed = (run.run_id, run.config.new_id("msg_"), results, None)
-    if events.buffer is None:
-        return run.journal.append_new(RoundClosed, closed)
-    event = events.sealed(PostToolRound, (run.machine.transcript.open_round, results))
-    return events.hand_over_after(run.journal.append_new(RoundClosed, closed), event)
+    writing = run.journal.append_new(RoundClosed, closed)
+    return writing if event is None else events.hand_over_after(writing, event)
 
 
-async def _finish_slowly(run: RunBase, round_: _Round) -> None:
-    """Complete a round that has hooks, or that was stopped, suspended or halted."""
+async def _finish_slowly(run: RunBase, round_: _Round, emitted: Emitted[PostToolRound]) -> None:
+    """Complete a round that was stopped, suspended or halted, or whose hooks need time or have decided.
+
+    Args:
+        run: The call.
+        round_: The round.
+        emitted: Its event, if it was emitted already.
+    """
     run.round = round_
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
@@ -367,7 +378,8 @@ async def _finish_slowly(run: RunBase, round_: _Round) -> None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     results = round_.ordered()
     try:
-        emitted = events.decide(PostToolRound, (calls, results))
+        if emitted is None:
+            emitted = events.decide(PostToolRound, (calls, results))
         if emitted is None or isinstance(emitted, Event):
             event = emitted
         else:

@@ -26,6 +26,7 @@ from agentflow._support.logs import log_failure
 from agentflow._support.task_names import task_label
 from agentflow.errors import HookError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.recording import ModelWork, ToolWork
 from agentflow.hooks.wrapping import CHECK_THEIR_END, ModelSource, ToolSource, Transform, Work, checks_its_end, layered
 from agentflow.loop.run import RunBase
 from agentflow.loop.run_context import changed_request
@@ -34,7 +35,7 @@ from agentflow.reactive.iterators import close, closing, raise_in
 from agentflow.reactive.operators.items import Step
 from agentflow.reactive.tasks import works_for
 from agentflow.vocabulary.chunks import ModelChunk
-from agentflow.vocabulary.events import Event, PreCall, PreToolRound
+from agentflow.vocabulary.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions
@@ -53,7 +54,9 @@ _READ_ONCE: Final[dict[type[Event], str]] = {
 }
 """The events whose work does not run twice at the same time, with the alternative."""
 
-ToolWork: TypeAlias = Callable[["Transform | None", "Work | None"], Awaitable[ToolResultBlock]]
+ToolAttempt: TypeAlias = Callable[["Transform | None", "Work | None"], Awaitable[ToolResultBlock]]
+DoesWork: TypeAlias = Callable[[ToolWork], Awaitable[ToolResultBlock]]
+ObservesModel: TypeAlias = Callable[[ModelRequest, ModelWork], ModelWork]
 
 
 class Stage:
@@ -67,12 +70,14 @@ class Stage:
         over: Whether the stage has ended, so that its work must not run again.
         begun: The number of times that the work was started.
         opened: The open streams, in the order in which they were opened.
+        failure: The `CancelledError` that the model or the tool raised itself; no hook is to blame for it.
     """
 
     # Plain functions of hooks never set these, so they are no instance attributes until then.
     _running = 0
     begun = 0
     over = False
+    failure: asyncio.CancelledError | None = None
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
         self._scope = run.scope
@@ -129,8 +134,17 @@ class Stage:
         self._running += 1
         try:
             return await work()
+        except asyncio.CancelledError as error:
+            if self._kind is PreActing:
+                self.failed(error)
+            raise
         finally:
             self._running -= 1
+
+    def failed(self, error: asyncio.CancelledError) -> None:
+        """Note that the work was cancelled, if the run was not."""
+        if not self._scope.is_cancelled():
+            self.failure = error
 
     def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """Open a stream that a hook reads. The stage closes it if the hook does not."""
@@ -218,7 +232,7 @@ class Stage:
             raise
         except BaseException as error:  # the stage closes its streams on every path
             await self.close()
-            if not isinstance(error, asyncio.CancelledError) or self._scope.is_cancelled():
+            if not isinstance(error, asyncio.CancelledError) or error is self.failure or self._scope.is_cancelled():
                 raise
             raise _cancelled_hook(self._kind) from error
         try:
@@ -326,6 +340,7 @@ class Attempts:
 
     Args:
         stage: The stage.
+        observed: Returns the work of a request, observed by `WorkListener`s; None: there are none.
 
     Attributes:
         count: The number of runs started.
@@ -337,8 +352,9 @@ class Attempts:
     delivered = False
     model = ""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, observed: ObservesModel | None) -> None:
         self.stage = stage
+        self.observed = observed
 
     def begin(self, model: str) -> bool:
         """Start a run with a model. Return whether earlier chunks should be discarded."""
@@ -355,8 +371,9 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
         model: The model.
         request: The request.
     """
+    work = partial(_attempt, attempts, model, request)
     return ModelSource(
-        Flux(partial(_attempt, attempts, model, request)),
+        Flux(work if attempts.observed is None else attempts.observed(request, work)),
         request,
         partial(_using, attempts, model, request),
         opens=attempts.stage.opens,
@@ -401,7 +418,9 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
                 raise
             task = stage.check_reader(task)
         stage.check_end(task)
-    except BaseException:  # any failure, or the reader closed this
+    except BaseException as error:  # any failure, or the reader closed this
+        if isinstance(error, asyncio.CancelledError):
+            stage.failed(error)
         await close_quietly(stream)
         raise
     if getattr(stream, "ag_frame", stream) is not None:  # an iterator of another type may hold a connection
@@ -409,29 +428,29 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
 
 
 def tool_source(
-    stage: Stage, work: ToolWork, emits: bool, transform: Transform | None = None, instead: Work | None = None
+    do: DoesWork, work: ToolAttempt, emits: bool, transform: Transform | None = None, instead: Work | None = None
 ) -> ToolSource:
     """Return the source for `PreActing` that the innermost hook receives.
 
     Args:
-        stage: The stage.
+        do: Runs work in its stage.
         work: Runs one attempt, given a transform of the chunks and other work to run instead.
         emits: Whether the work may emit chunks.
         transform: Changes the chunks.
         instead: Runs instead of the tool.
     """
     return ToolSource(
-        Mono(partial(stage.do, partial(work, transform, instead))),
-        partial(_changed, stage, work, emits, transform, instead),
-        partial(tool_source, stage, work, True, transform),
+        Mono(partial(do, partial(work, transform, instead))),
+        partial(_changed, do, work, emits, transform, instead),
+        partial(tool_source, do, work, True, transform),
         None,
         emits,
     )
 
 
 def _changed(
-    stage: Stage,
-    work: ToolWork,
+    do: DoesWork,
+    work: ToolAttempt,
     emits: bool,
     transform: Transform | None,
     instead: Work | None,
@@ -444,7 +463,7 @@ def _changed(
         made = transform(chunks)
         return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
 
-    return tool_source(stage, work, emits, further if transform is None else both, instead)
+    return tool_source(do, work, emits, further if transform is None else both, instead)
 
 
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, assert_never, cast
 
 from agentflow.errors import HookContractError, ShutdownError, ToolError, Veto
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.recording import ToolWork
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
@@ -269,7 +271,11 @@ class ToolCall:
                 hooks = run.events.hooks if self.hooks is None else self.hooks
                 try:
                     if PreActing in hooks.wraps and (not hooks.conditions or hooks.wraps_in(PreActing, run.context)):
-                        self.result = await self._through_arounds()
+                        self.result = await self._through_arounds(hooks)
+                    elif hooks.tool_listeners:
+                        event = self.event or run.events.sealed(PreActing, (self.use, self.approval))
+                        self.result = await self._observed(event, self.work)
+                        run.scope.check()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))
                 except BaseException as error:  # most failures become a result
@@ -361,21 +367,30 @@ class ToolCall:
         recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
         return None if recovered is None else self._block(recovered.value)
 
-    async def _through_arounds(self) -> ToolResultBlock:
-        run = self.run
-        event = self.event
+    def _observed(self, event: PreActing, work: ToolWork) -> Awaitable[ToolResultBlock]:
+        """Do work, observed by the hooks that listen to it."""
+        for listen in (self.run.events.hooks if self.hooks is None else self.hooks).tool_listeners:
+            work = listen(event, work)
+        return work()
+
+    async def _through_arounds(self, hooks: FullHookSet) -> ToolResultBlock:
+        run, event = self.run, self.event
         if event is None:
             event = run.events.sealed(PreActing, (self.use, self.approval))
         stage = Stage(run, PreActing)
         try:
             tool = self.tool
-            bare = tool_source(stage, self.work, tool is None or tool.wants_context)
-            made: Any = wrap(run, PreActing, event, bare, self.hooks)
+            do = partial(self._done_in, stage, event) if hooks.tool_listeners else stage.do
+            bare = tool_source(do, self.work, tool is None or tool.wants_context)
+            made: Any = wrap(run, PreActing, event, bare, hooks)
             steps = mono_steps_over(made, bare) if isinstance(made, Mono) else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(made)
             else:
-                value = self._rendered(await work_of(self, tool, None))
+                if hooks.tool_listeners:
+                    value = await self._observed(event, self.work)
+                else:
+                    value = self._rendered(await work_of(self, tool, None))
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
                 run.scope.check()
@@ -387,7 +402,11 @@ class ToolCall:
             return self._result("(no output)")
         return self._block(value)
 
-    async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
+    def _done_in(self, stage: Stage, event: PreActing, work: ToolWork) -> Awaitable[ToolResultBlock]:
+        """Do work in its stage, observed."""
+        return self._observed(event, partial(stage.do, work))
+
+    async def work(self, transform: Transform | None = None, instead: Work | None = None) -> ToolResultBlock:
         """Run the tool, or the work of a hook instead. Failures are raised, so that a wrapping hook can retry.
 
         This includes the tool's own lock and retries, which are invisible to wrapping hooks.

@@ -63,11 +63,12 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
         context = run_context()
     shown = event.replace() if context is None else event.within(context)
     chain = hooks.chain(kind)
+    if chain is None or not chain.calls:  # no hook may change it
+        object.__setattr__(shown, "__class__", kind)
     if chain is not None:
         waits = run_chain(chain, shown, NoRun())
         if waits is not None:
             await waits
-    object.__setattr__(shown, "__class__", kind)  # sealed, even if no hook handles the event
     return FireResult(shown, None if shown.decision is None else shown.decision.verdict)
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import fields
+from operator import attrgetter
 
 from agentflow._support.encodable import encodable
 from agentflow._support.frozen import EMPTY
@@ -166,6 +168,10 @@ class _Folding:
             call.append(delta.arguments)
 
 
+_besides_text = attrgetter(*[field.name for field in fields(ModelChunk) if field.name != "text"])
+_TEXT_ALONE = _besides_text(ModelChunk(""))
+
+
 def fold(
     chunks: Iterable[ModelChunk],
     *,
@@ -195,26 +201,27 @@ def fold(
     finish_reason: str | None = None
     add = texts.append
     for chunk in rest:  # the fast path: most replies are thousands of chunks with text only
-        if (
-            chunk.tool_uses
-            or chunk.thinking
-            or chunk.blocks
-            or chunk.restart
-            or chunk.signature is not None
-            or chunk.model is not None
-            or chunk.citations
-        ):
-            folding = _Folding()
-            if any(texts):
-                folding.parts, folding.current = texts, "text"
-            folding.usage, folding.finish_reason = usage, finish_reason
-            content = _fold_rest(folding, chunk, rest, used_ids, new_id)
-            return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
+        if _besides_text(chunk) != _TEXT_ALONE:
+            if (
+                chunk.tool_uses
+                or chunk.thinking
+                or chunk.blocks
+                or chunk.restart
+                or chunk.signature is not None
+                or chunk.model is not None
+                or chunk.citations
+            ):
+                folding = _Folding()
+                if any(texts):
+                    folding.parts, folding.current = texts, "text"
+                folding.usage, folding.finish_reason = usage, finish_reason
+                content = _fold_rest(folding, chunk, rest, used_ids, new_id)
+                return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
+            if chunk.usage is not None:
+                usage = chunk.usage
+            if chunk.finish_reason is not None:
+                finish_reason = chunk.finish_reason
         add(chunk.text)
-        if chunk.usage is not None:
-            usage = chunk.usage
-        if chunk.finish_reason is not None:
-            finish_reason = chunk.finish_reason
     text = "".join(texts)
     content = (text_block(text if text.isascii() else encodable(text)),) if text else ()
     return message("assistant", content, msg_id, EMPTY, usage, finish_reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
 from agentflow._support.finite import all_finite
@@ -107,20 +108,19 @@ class Usage:
             >>> Usage.total([Usage(cost=0.5), Usage(model_calls=1), Usage(cost=0.25)]).cost
             0.75
         """
-        read = written = cached = cache_written = thought = calls = 0
+        added = [*usages]
         cost: float | None = None
-        for usage in usages:
-            read += usage.input_tokens
-            written += usage.output_tokens
-            cached += usage.cache_read_tokens
-            cache_written += usage.cache_write_tokens
-            thought += usage.reasoning_tokens
-            calls += usage.model_calls
+        for usage in added:
             if usage.cost is not None:
                 cost = usage.cost if cost is None else cost + usage.cost
+        read, written, cached, cache_written, thought, calls = map(
+            sum, zip(_NO_COUNTS, *map(_counts, added), strict=True)
+        )
         return _usage(read, written, cached, cache_written, thought, cost, calls)
 
 
+_counts = attrgetter(*[f.name for f in fields(Usage) if f.name != "cost"])
+_NO_COUNTS = _counts(Usage())
 _usage = maker(Usage, tuple(f.name for f in fields(Usage)))
 _ONE_CALL = Usage(model_calls=1)
 

@@ -1,7 +1,7 @@
 """`Recorder`: writes a complete log of runs: events, messages, results of models and tools, and the effects of hooks.
 
 It is an observer and changes nothing. The run log (`docs/run-log.md`) can be read, explained, compared and replayed. Priority
-990: the last of the observers, and the innermost around models and tools.
+990: the last of the observers. It listens to the work of models and tools inside all wrappers.
 
 Rules:
 
@@ -23,7 +23,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, assert_never, cast, runtime_checkable
 
 from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
@@ -36,14 +36,17 @@ from agentflow.hooks.recording import (
     FieldChange,
     HookCall,
     LayerRun,
+    ModelWork,
     SideWrapper,
+    ToolWork,
+    WorkListener,
     in_awaited_hook,
 )
-from agentflow.hooks.wrapping import ModelSource, ToolSource, checks_its_end
+from agentflow.hooks.wrapping import ToolSource, checks_its_end
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.suspended import suspends_as
-from agentflow.reactive import Empty, Flux, Mono
-from agentflow.reactive.iterators import close
+from agentflow.reactive import Empty, Flux
+from agentflow.reactive.iterators import close, raise_in
 from agentflow.recording.encoding import Clean, ErrorText, Line
 from agentflow.recording.fields import End
 from agentflow.recording.keeping import LogStore, check_bounds
@@ -92,6 +95,8 @@ from agentflow.vocabulary.verdicts import Decided, Deny
 
 __all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]
 
+T = TypeVar("T")
+
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
     PreReasoning: "reply",
@@ -124,7 +129,7 @@ class FindsInStream(Protocol):
         ...
 
 
-class Recorder(ChangeListener, SideWrapper):
+class Recorder(ChangeListener, SideWrapper, WorkListener):
     """Records runs. One instance may serve many agents; it records their sub-agents too.
 
     Args:
@@ -258,9 +263,10 @@ class Recorder(ChangeListener, SideWrapper):
             self._write_begun(place, event.seq)
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
-            every, seen = run.journal.facts, place.facts
-            facts = every[seen.count :]
-            seen.count = len(every)
+            seen = place.facts
+            facts = run.journal.facts_since(seen.count)
+            if facts:
+                seen.count += len(facts)
             if run.scope.cause is not None and not place.interrupted:
                 if facts:
                     self._put(EntryValues(place, "facts", {"time": event.time, "facts": facts}))
@@ -439,11 +445,11 @@ class Recorder(ChangeListener, SideWrapper):
 
     # ---- results of models and tools
 
-    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+    def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         """Record the request and the reply of the model, after all other hooks."""
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
-        return self._recorded(place, frame.context, event.iteration, source.request, "", source)
+        return partial(self._record, place, frame.context, event.iteration, request, "", work)
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
@@ -463,7 +469,7 @@ class Recorder(ChangeListener, SideWrapper):
         side: str,
         inner: Flux[ModelChunk],
     ) -> Flux[ModelChunk]:
-        return Flux(partial(self._record, place, context, iteration, request, side, inner))
+        return Flux(partial(self._record, place, context, iteration, request, side, inner.open))
 
     @suspends_as("model")
     @checks_its_end
@@ -474,7 +480,7 @@ class Recorder(ChangeListener, SideWrapper):
         iteration: int,
         request: ModelRequest,
         side: str,
-        inner: Flux[ModelChunk],
+        work: ModelWork,
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
@@ -492,12 +498,17 @@ class Recorder(ChangeListener, SideWrapper):
         end: End = "done"
         failure: ErrorText | None = None
         waited = None
-        stream = inner.open()
+        stream: AsyncIterator[ModelChunk] | None = None
         try:
+            stream = work()
             async for chunk in stream:
                 put(_make(RawChunk, (place, n, now(), chunk)))
-                yield chunk
-            if run.scope.is_cancelled() and not place.interrupted:
+                try:
+                    yield chunk
+                except asyncio.CancelledError as error:  # a time limit of the model has expired meanwhile
+                    await raise_in(stream, error)
+                    raise
+            if run.scope.is_cancelled() and not (side and place.interrupted):  # the model swallowed the cancellation
                 self._look_for_end(place, run)
                 end = "cut" if place.interrupted else "done"
         except BaseException as error:  # recorded, then raised again; also a cancellation
@@ -505,16 +516,20 @@ class Recorder(ChangeListener, SideWrapper):
             waited = False if isinstance(error, GeneratorExit) else None
             raise
         finally:
-            await close(stream)
+            if stream is not None:
+                await close(stream)
             answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
             self._in_order(place, "answered", answered)
 
-    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+    def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Record the result of the tool, after all other hooks."""
-        return Mono(partial(self._work, event, source))
+        return partial(self._tool_work, event, work)
+
+    def _work(self, event: PreActing, source: ToolSource) -> Awaitable[ToolResultBlock | Empty]:
+        return self._tool_work(event, source.resolve)
 
     @suspends_as("tool")
-    async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:
+    async def _tool_work(self, event: PreActing, work: Callable[[], Awaitable[T]]) -> T:
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
@@ -527,7 +542,7 @@ class Recorder(ChangeListener, SideWrapper):
         self._in_order(place, "started", started)
         finished: Line = {"n": n}
         try:
-            result = await source.resolve()
+            result = await work()
             finished["result"] = result if isinstance(result, ToolResultBlock) else None
             if run.scope.cause is not None:
                 self._look_for_end(place, run)
@@ -567,7 +582,7 @@ def _work_running_here() -> int | None:
     """Return the number of the tool run whose code is running; None if it is a hook's code."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
     while frame is not None:
-        if frame.f_code is Recorder._work.__code__:  # pyright: ignore[reportPrivateUsage] - this module's own
+        if frame.f_code is Recorder._tool_work.__code__:  # pyright: ignore[reportPrivateUsage] - this module's own
             return frame.f_locals["n"]
         if frame.f_code.co_filename == chain.__file__:
             return None

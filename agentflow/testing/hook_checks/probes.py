@@ -79,7 +79,7 @@ class Before(NarrowHook):
                 continue
             own = [f.name for f in fields(kind)][len(fields(Event)) :]
             values = [view if name == "turn" else None for name in own]
-            made = kind.make_open(event.frame, 1, 0, event.time, tuple(values))
+            made = chain.make(event.frame, 1, 0, event.time, tuple(values))
             try:
                 waits = run_chain(chain, made, _Faults(self.failed))
                 if waits is not None:

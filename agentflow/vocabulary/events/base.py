@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -18,7 +19,7 @@ from agentflow.vocabulary.verdicts import Decided, Verdict
 if TYPE_CHECKING:
     from agentflow.vocabulary.context import AgentView, RunContext
 
-__all__ = ["Check", "Event", "Frame", "event_class", "frame_of"]
+__all__ = ["Check", "Event", "Frame", "builder", "event_class", "frame_of"]
 
 
 class Frame:
@@ -218,7 +219,7 @@ def event_class(cls: type[_T]) -> type[_T]:
     open_form = cast("type[Event]", type(cls.__name__, (made,), {**body, "__setattr__": _open_setattr}))
     made.open_form = open_form
     made.sealed_form = made
-    made.make, made.make_open = _made_later(made, "make", made), _made_later(made, "make_open", open_form)
+    made.make, made.make_open = _made_later(made, False), _made_later(made, True)
     type.__setattr__(made, "__init__", _init_by_hand)
     type.__setattr__(made, "__setattr__", _sealed_setattr)
     return cast("type[_T]", made)
@@ -244,14 +245,21 @@ def _init_by_hand(self: Event, **values: object) -> None:
         setattr(self, name, values[name])
 
 
-def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[..., Any]:
-    """Return a builder that is compiled and replaces itself on its first call; most builders are never called."""
+def _made_later(cls: type[Event], open_: bool) -> Callable[..., Any]:
+    """Return a builder that is compiled on its first call; most builders are never called."""
 
     def first(*values: Any) -> Any:
-        names = tuple(name for name in _field_names(cls) if name != "decision")
-        made = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
-        setattr(cls, name, staticmethod(made))
-        return made(*values)
+        return builder(cls, open_)(*values)
 
     first.__doc__ = f"Build a `{cls.__name__}` from the common fields, by position, and a tuple of its own fields."
     return cast("Callable[..., Any]", staticmethod(first))
+
+
+@cache
+def builder(cls: type[Event], open_: bool) -> Callable[..., Any]:
+    """Compile `make_open` or `make` of an event class."""
+    names = tuple(name for name in _field_names(cls) if name != "decision")
+    form = cls.open_form if open_ else cls
+    made = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
+    setattr(cls, "make_open" if open_ else "make", staticmethod(made))
+    return made
