@@ -108,4 +108,4 @@ def _round_acts(run: StoringRun, use: ToolUseBlock) -> bool:
 
 
 def _wrapped(hooks: FullHookSet, kind: Any) -> bool:
-    return kind in hooks.wraps
+    return kind in hooks.wraps or (kind is PreActing and bool(hooks.tool_listeners))
