@@ -12,7 +12,9 @@ from agentflow.hooks.recorded_layers import recorded_around
 from agentflow.hooks.recording import (
     ChangeListener,
     ConditionalWrapper,
+    ModelWork,
     SideWrapper,
+    ToolWork,
     VerdictListener,
     WorkListener,
     recorded,
@@ -20,6 +22,7 @@ from agentflow.hooks.recording import (
 from agentflow.hooks.wrapping import Around
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing, PreReasoning
+from agentflow.vocabulary.ports.model import ModelRequest
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
@@ -188,6 +191,18 @@ class FullHookSet(HookSet):
             if wraps_in(context):
                 return True
         return False
+
+    def observed_model(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
+        """Return the work of a model, observed by all listeners."""
+        for listen in self.model_listeners:
+            work = listen(event, request, work)
+        return work
+
+    def observed_tool(self, event: PreActing, work: ToolWork) -> ToolWork:
+        """Return the work of a tool, observed by all listeners."""
+        for listen in self.tool_listeners:
+            work = listen(event, work)
+        return work
 
     @property
     def side_wrappers(self) -> tuple[SideWrapper, ...]:

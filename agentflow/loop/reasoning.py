@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Literal, assert_never
 
 from agentflow.errors import HookContractError, ModelError, Veto
-from agentflow.hooks.recording import ModelWork
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Attempts, Stage, apply_steps, close_quietly, model_source, wrap
@@ -100,7 +99,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             else:
                 if event is None:
                     event = events.sealed(PreReasoning, (messages, tools, model_name, options, purpose))
-                stream = _observed(run, event, request, partial(source.stream, request))()
+                stream = hooks.observed_model(event, request, partial(source.stream, request))()
             chunks = await _pull(run, stream, [], None)
     except Veto as veto:  # from a wrapping hook; equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
@@ -362,32 +361,20 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
             return
 
 
-def _observed(run: RunBase, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
-    """Return the work of a model, observed by the hooks that listen to it."""
-    for listen in run.events.hooks.model_listeners:
-        work = listen(event, request, work)
-    return work
-
-
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning
 ) -> tuple[list[ModelChunk], str]:
     """Return the chunks, and the name of the model that produced them (empty if hooks produced them)."""
-    stage = Stage(run, PreReasoning)
-    attempts = Attempts(stage, partial(_observed, run, event) if run.events.hooks.model_listeners else None)
+    stage, hooks = Stage(run, PreReasoning), run.events.hooks
+    attempts = Attempts(stage, partial(hooks.observed_model, event) if hooks.model_listeners else None)
     bare = model_source(attempts, model, request)
     try:
         made: Any = wrap(run, PreReasoning, event, bare)
         flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
-        steps = steps_over(flux, bare)
+        steps = steps_over(flux, bare) if attempts.observed is None else None
         if steps is not None:
-            source = resolve_model(model) if isinstance(model, str) else model
-            stream = (
-                source.stream(request)
-                if attempts.observed is None
-                else attempts.observed(request, partial(source.stream, request))()
-            )
-            return await _pull(run, stream, [], None, steps), request.model
+            asked = resolve_model(model) if isinstance(model, str) else model
+            return await _pull(run, asked.stream(request), [], None, steps), request.model
         chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:

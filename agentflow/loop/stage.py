@@ -141,6 +141,10 @@ class Stage:
         finally:
             self._running -= 1
 
+    def observe(self, observed: Callable[[ToolWork], ToolWork], work: ToolWork) -> Awaitable[ToolResultBlock]:
+        """Run a tool's work for a subscriber, observed by `WorkListener`s."""
+        return observed(partial(self.do, work))()
+
     def failed(self, error: asyncio.CancelledError) -> None:
         """Note that the work was cancelled, if the run was not."""
         if not self._scope.is_cancelled():

@@ -16,7 +16,6 @@ from typing import Any, Literal, assert_never, cast
 
 from agentflow.errors import HookContractError, ShutdownError, ToolError, Veto
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.recording import ToolWork
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
@@ -274,7 +273,7 @@ class ToolCall:
                         self.result = await self._through_arounds(hooks)
                     elif hooks.tool_listeners:
                         event = self.event or run.events.sealed(PreActing, (self.use, self.approval))
-                        self.result = await self._observed(event, self.work)
+                        self.result = await hooks.observed_tool(event, self.work)()
                         run.scope.check()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))
@@ -367,30 +366,20 @@ class ToolCall:
         recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
         return None if recovered is None else self._block(recovered.value)
 
-    def _observed(self, event: PreActing, work: ToolWork) -> Awaitable[ToolResultBlock]:
-        """Do work, observed by the hooks that listen to it."""
-        for listen in (self.run.events.hooks if self.hooks is None else self.hooks).tool_listeners:
-            work = listen(event, work)
-        return work()
-
     async def _through_arounds(self, hooks: FullHookSet) -> ToolResultBlock:
-        run, event = self.run, self.event
-        if event is None:
-            event = run.events.sealed(PreActing, (self.use, self.approval))
+        run = self.run
+        event = self.event or run.events.sealed(PreActing, (self.use, self.approval))
         stage = Stage(run, PreActing)
         try:
             tool = self.tool
-            do = partial(self._done_in, stage, event) if hooks.tool_listeners else stage.do
+            do = partial(stage.observe, partial(hooks.observed_tool, event)) if hooks.tool_listeners else stage.do
             bare = tool_source(do, self.work, tool is None or tool.wants_context)
             made: Any = wrap(run, PreActing, event, bare, hooks)
-            steps = mono_steps_over(made, bare) if isinstance(made, Mono) else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
+            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(made)
             else:
-                if hooks.tool_listeners:
-                    value = await self._observed(event, self.work)
-                else:
-                    value = self._rendered(await work_of(self, tool, None))
+                value = self._rendered(await work_of(self, tool, None))
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
                 run.scope.check()
@@ -398,13 +387,7 @@ class ToolCall:
                     return value
         finally:
             stage.over = True  # a failure while wrapping ends the stage too
-        if value is EMPTY:
-            return self._result("(no output)")
-        return self._block(value)
-
-    def _done_in(self, stage: Stage, event: PreActing, work: ToolWork) -> Awaitable[ToolResultBlock]:
-        """Do work in its stage, observed."""
-        return self._observed(event, partial(stage.do, work))
+        return self._result("(no output)") if value is EMPTY else self._block(value)
 
     async def work(self, transform: Transform | None = None, instead: Work | None = None) -> ToolResultBlock:
         """Run the tool, or the work of a hook instead. Failures are raised, so that a wrapping hook can retry.

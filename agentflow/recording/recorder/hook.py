@@ -23,7 +23,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, assert_never, cast, runtime_checkable
+from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 
 from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
@@ -94,8 +94,6 @@ from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Decided, Deny
 
 __all__ = ["FindsInStream", "Recorder", "Redacts", "run_of"]
-
-T = TypeVar("T")
 
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
@@ -484,16 +482,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
-        sent: Line = {
-            "n": n,
-            "iteration": iteration,
-            "time": now(),
-            "side": side,
-            "model": request.model,
-            "messages": request.messages,
-            "tools": request.tools,
-            "options": request.options,
-        }
+        sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
+        sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
         self._in_order(place, "request", sent)
         end: End = "done"
         failure: ErrorText | None = None
@@ -529,7 +519,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         return self._tool_work(event, source.resolve)
 
     @suspends_as("tool")
-    async def _tool_work(self, event: PreActing, work: Callable[[], Awaitable[T]]) -> T:
+    async def _tool_work(self, event: PreActing, work: Callable[[], Awaitable[Any]]) -> Any:
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
@@ -559,11 +549,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
 
     def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
-        if not place.interrupted:
-            self._look_for_end(place, run)
-        if isinstance(error, GeneratorExit):
-            return "cut", None
-        if isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled():
+        self._look_for_end(place, run)
+        stopped = isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled()
+        if stopped or isinstance(error, GeneratorExit):
             return "cut", None
         return "failed", ErrorText.of(error)
 
