@@ -75,7 +75,7 @@ class Agent(PeerAgent[T_co]):
     Args:
         name: The agent's name; to be a tool of other agents, it must match `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
         model: A `Model`, or a name such as `"openai/gpt-5"`.
-        system: The system prompt: a text, a message, or a (possibly async) function of the `RunContext`.
+        system: The system prompt: a text, a message, or a function that takes the `RunContext` (it may be async).
         description: The agent's purpose, for other agents.
         tools: Tools, agents to use as tools, toolsets, or names in the default registry. The first call that needs live
             toolsets opens them; `async with agent` closes them.

@@ -122,7 +122,7 @@ def refuse_keywords(method: str, options: Mapping[str, object]) -> None:
     """Refuse keyword arguments that a call does not take.
 
     Raises:
-        UsageError: There is such an argument; the error names the closest legal keyword.
+        UsageError: There is such an argument; the error names the closest valid keyword.
     """
     known = _KEYWORDS[method]
     for name in options:
@@ -213,7 +213,7 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     """Return the user's input as messages.
 
     Raises:
-        UsageError: It is empty, or not a legal start of a call.
+        UsageError: It is empty, or a call cannot begin with it.
     """
     messages = as_messages(given, new_id)
     if not messages or (isinstance(given, str) and not given.strip()):

@@ -83,7 +83,7 @@ class AgentBuilder(Generic[A]):
         return self._set(model=model)
 
     def system(self, system: str | Msg | Callable[[RunContext], Any] | None) -> Self:
-        """Set its system prompt: a text, a message, or a function of the `RunContext`."""
+        """Set its system prompt: a text, a message, or a function that takes the `RunContext`."""
         return self._set(system=system)
 
     def description(self, description: str) -> Self:

@@ -209,7 +209,7 @@ class GracefulShutdown:
     def begin(self) -> None:
         """Begin the shutdown, like a signal; the second time, cancel running work."""
         if self._loop is None:
-            raise UsageError("GracefulShutdown.begin() is only legal inside its `async with` block.")
+            raise UsageError("GracefulShutdown.begin() must be called inside its `async with` block.")
         if self._task is not None:
             self._stopping.at_once()
             return

@@ -29,7 +29,7 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
 
     Args:
         given: The names that were written.
-        known: The legal names.
+        known: The valid names.
 
     Raises:
         UsageError: An argument is unknown; the error shows the name used here, or a similar one.

@@ -8,9 +8,9 @@ Rules:
 1. An answer is the event, a changed event, None, a verdict, or an awaitable or observable of any of these, nested to
    any depth. An awaitable or observable without a value counts as None.
 2. A `Veto` that a hook raises or an observable signals counts as `Deny`.
-3. The event and the hook's role determine the legal answers: guards may deny, stop, suspend and ask again, observers
+3. The event and the hook's role determine the valid answers: guards may deny, stop, suspend and ask again, observers
    may not decide, and neither may edit.
-4. With `on_failure="deny"` a failure becomes `Deny` if the hook may deny on that event. An illegal answer counts as a
+4. With `on_failure="deny"` a failure becomes `Deny` if the hook may deny on that event. An invalid answer counts as a
    failure.
 """
 
@@ -51,7 +51,7 @@ def is_later(answer: object) -> bool:
 
 
 async def settle(answer: Any) -> Any:
-    """Wait until an answer is a value: the event, None, a verdict, or something illegal."""
+    """Wait until an answer is a value: the event, None, a verdict, or an invalid value."""
     while True:
         if type(answer) is CoroutineType:  # the common case; the isinstance checks of abstract classes are slow
             answer = await cast("Awaitable[Any]", answer)
@@ -81,7 +81,7 @@ def evaluate(hook: Hook, kind: type[Event], event: Event, answer: object) -> Ver
         None if the event continues unchanged, an event with values to copy into it, or the verdict.
 
     Raises:
-        HookContractError: The answer is not legal for this hook and event.
+        HookContractError: The answer is not valid for this hook and event.
     """
     if answer is event or answer is None:
         return None
@@ -192,7 +192,7 @@ def _check_reply(hook: Hook, event: Event, value: object) -> None:
 
 
 def _fits(verdict: Verdict, event: Event) -> bool:
-    """Whether a verdict that is legal for the event's class is also legal for this particular event."""
+    """Whether a verdict that is allowed for the event's class is also allowed for this particular event."""
     if isinstance(event, Error):
         return event.fatal
     return not (isinstance(verdict, Again) and _is_summary(event))

@@ -1,4 +1,4 @@
-"""`@on(...)`: a plain function of one event as a hook.
+"""`@on(...)`: a plain function that handles one event, as a hook.
 
 Rules:
 
@@ -133,7 +133,7 @@ def on(target: Callable[..., Any], /) -> FunctionHook[Any]: ...
 @overload
 def on(*targets: type[Event] | EventName, **options: Unpack[HookOptions]) -> Callable[[F], FunctionHook[F]]: ...
 def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
-    """Make a hook from a function of one event.
+    """Make a hook from a function that takes one event.
 
     Args:
         targets: Event classes (or base classes such as `ActingEvent`), or names such as `"before_llm"`. Without them, the

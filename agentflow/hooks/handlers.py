@@ -42,7 +42,7 @@ def name_of(function: Any) -> str:
 
 
 def check_handler(function: object) -> None:
-    """Refuse an object that is not a function of one event.
+    """Refuse an object that is not a function with one event as its argument.
 
     Raises:
         UsageError: The message says what to pass instead.

@@ -207,7 +207,7 @@ def _check_instance(hook: Hook) -> None:
 
 
 _Option: TypeAlias = tuple[Callable[[object], bool], str, str]
-"""Whether a value is legal, the legal values, and an example."""
+"""Whether a value is valid, the valid values, and an example."""
 
 
 def _each(values: object, kinds: tuple[type, ...], fits: Callable[[object], bool]) -> bool:

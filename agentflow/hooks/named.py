@@ -61,7 +61,7 @@ E = TypeVar("E", bound=Event)
 R = TypeVar("R", bound=HookResult)
 
 Handler: TypeAlias = Callable[[E], HookResult]
-"""A function of one event: plain or `async`, or one that returns a Mono or another Observable."""
+"""A function that takes one event: plain or `async`, or one that returns a Mono or another Observable."""
 
 Handlers: TypeAlias = Handler[E] | Sequence[Handler[E]]
 

@@ -66,7 +66,7 @@ def injected(messages: Sequence[Msg], source: str, over: bool, announcements: in
         announcements: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
-        UsageError: The call has ended, hooks inject messages in an infinite loop, or a message has an illegal role or
+        UsageError: The call has ended, hooks inject messages in an infinite loop, or a message has an invalid role or
             contains tool calls.
     """
     if over:

@@ -111,7 +111,7 @@ class Session(FairLine):
             id: Its id; a new one by default.
 
         Raises:
-            TranscriptError: The order of the messages is illegal.
+            TranscriptError: The order of the messages is invalid.
         """
         return FullSession(fresh_id("session_") if id is None else id, messages)
 

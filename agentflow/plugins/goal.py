@@ -69,8 +69,8 @@ class GoalJudge(Hook):
     Priority 200 (behaviour).
 
     Args:
-        criterion: When the goal is reached: a text for the judging model, or a function of the `PostReasoning` event that
-            returns True, False, the reason for sending back, or a `Judgement`.
+        criterion: When the goal is reached: a text for the judging model, or a function that takes the `PostReasoning` event
+            and returns True, False, the reason for sending back, or a `Judgement`.
         model: The judging model, or its name; the agent's own by default.
         max_rounds: The maximum number of rejections.
         prompt: The judging model's instructions. The task, the criterion, the last results and the answer follow.

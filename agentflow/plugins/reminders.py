@@ -43,9 +43,9 @@ class SystemReminder(Hook):
     Priority 350 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        text: The reminder, or a function of the `PreReasoning` event that returns it (it may be async).
+        text: The reminder, or a function that takes the `PreReasoning` event and returns it (it may be async).
         every: Remind with the first model call of a run and every n-th after it; 1 is each time.
-        when: Remind only if this function of the event returns true; `every` must match as well.
+        when: Remind only if this function, called with the event, returns true; `every` must match as well.
         tag: The tag around it; empty for none.
 
     Example:

@@ -99,7 +99,7 @@ class Chats:
     """Opens the runs of chat pages.
 
     Args:
-        service: The service.
+        service: Runs the agents.
         protocol: The protocol's name. It should differ from those of other routes, because it is part of a run's id.
     """
 

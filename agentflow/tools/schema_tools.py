@@ -49,7 +49,7 @@ def schema_tool(
         requires_approval: Whether a call waits for a person.
 
     Raises:
-        UsageError: The name is not legal, or the schema does not describe an object.
+        UsageError: The name is invalid, or the schema does not describe an object.
 
     Example:
         >>> async def run(arguments: dict[str, Any], context: ToolContext) -> str:
@@ -96,7 +96,7 @@ def external_tool(
         idempotent: Whether it can safely run twice.
 
     Raises:
-        UsageError: The name is not legal, or the schema does not describe an object.
+        UsageError: The name is invalid, or the schema does not describe an object.
 
     Example:
         >>> ask = external_tool(

@@ -6,7 +6,7 @@ Rules:
    the validator takes 100 µs.
 2. Names in annotations are looked up where the function is defined: in its module, its closure, and, for text annotations
    of a local function, the locals of the frames that decorate it. Only names that the annotations use are kept.
-3. Every refusal names the tool, the parameter, and the legal alternative.
+3. Every error names the tool, the parameter, and a valid alternative.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Rules:
 1. Fragments of tool calls are grouped by `index`, not by arrival: providers interleave parallel calls.
 2. Usage is cumulative: the last report is used.
 3. A chunk with `restart=True` discards everything before it.
-4. Tool-use ids are replaced if they are empty, illegal on a wire, or already used in the conversation.
+4. Tool-use ids are replaced if they are empty, invalid for a provider, or already used in the conversation.
 """
 
 from __future__ import annotations

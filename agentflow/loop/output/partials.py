@@ -230,7 +230,7 @@ class _Shape:
             return _MISSING
 
     def takes(self, kind: type[object]) -> bool:
-        """Whether an object (`dict`) or an array (`list`) is legal here."""
+        """Whether an object (`dict`) or an array (`list`) is valid here."""
         return (get_origin(_bare(self._kind)) is list) == (kind is list)
 
     def at(self, key: str | None) -> tuple[str | None, _Shape | None]:

@@ -41,7 +41,7 @@ class Rule:
     Attributes:
         tool: A pattern for the tool's name, such as `"read_*"`.
         arguments: Patterns for arguments by name, compared with their text; a missing argument never matches.
-        when: A function of the call that must also return true.
+        when: A function that takes the call; it must also return true.
         allows: Whether matching calls may run.
         reason: The reason for the model, if the rule refuses.
     """
@@ -68,7 +68,7 @@ def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **ar
 
     Args:
         tool: A pattern for the tool's name.
-        when: A function of the call that must also return true.
+        when: A function that takes the call; it must also return true.
         arguments: A pattern for each relevant argument. A `*` matches anything, including `/` and spaces.
 
     Example:
@@ -129,7 +129,7 @@ class ApprovalDecision:
 Asker: TypeAlias = Callable[
     [ApprovalRequest], "Awaitable[ApprovalDecision | Choice | bool] | ApprovalDecision | Choice | bool"
 ]
-"""Asks a person: a function of the request, `async` or not. `True` is `"once"`, `False` is `"no"`."""
+"""Asks a person: a function that takes the request, `async` or not. `True` is `"once"`, `False` is `"no"`."""
 
 
 @dataclass

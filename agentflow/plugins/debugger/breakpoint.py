@@ -47,7 +47,7 @@ class Breakpoint(Hook):
     Args:
         events: The event classes to pause at, including base classes such as `Decision`.
         tools: Patterns such as `"delete_*"`: for tool events, pause only for these tools.
-        when: A function of the event that must also return True.
+        when: A function that takes the event; it must also return True.
         ask: The debugger or debuggers that ask; the terminal by default. If there is none, `otherwise` applies.
         limit: Maximum duration of a pause in seconds, by the run's clock.
         otherwise: The action if there is no decision: `"continue"`, or `"deny"` (which continues if the event does not

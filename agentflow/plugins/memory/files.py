@@ -42,7 +42,7 @@ class MemoryFiles(Hook):
 
     Args:
         bank: The file of a `SqliteMemory`, or any `MemoryBank`.
-        user: The id of the user: a function of the `RunContext`, or a text if there is only one.
+        user: The id of the user: a function that takes the `RunContext`, or a text if there is only one.
         longest: The maximum length of a file, in characters.
         most: The maximum number of files of a user.
 

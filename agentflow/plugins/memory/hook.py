@@ -44,8 +44,8 @@ class Memory(NarrowHook):
 
     Args:
         bank: The file of a `SqliteMemory`, or any `MemoryBank`.
-        user: The id of the user: a function of the `RunContext`, such as `lambda run: run.deps(Account).id`, or a text if
-            there is only one.
+        user: The id of the user: a function that takes the `RunContext`, such as `lambda run: run.deps(Account).id`, or
+            a text if there is only one.
         recall: How many memories are added to a request; 0 means none.
         longest: The maximum length of a memory, in characters.
         most: The maximum number of memories of a user.

@@ -52,8 +52,8 @@ class Retrieve(NarrowHook):
     Priority 920, after hooks that change the messages.
 
     Args:
-        index: A `SqliteIndex`, or anything with its method `search`; or a function of the `RunContext` that returns one, or
-            None if there is none for this user.
+        index: A `SqliteIndex`, or anything with its method `search`; or a function that takes the `RunContext` and returns
+            one, or None if there is none for this user.
         passages: How many passages are added to a request; 0 means none.
         tool: The name of the tool; None means no tool.
 

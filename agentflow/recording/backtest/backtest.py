@@ -52,7 +52,7 @@ def backtest(
     Args:
         runs: Run logs, folders of them (`*.jsonl`), or stores.
         make: Makes the agent and the change, again for each run, so that hooks share no state.
-        workers: The number of processes, for which `make` should be a function of a module; 0 means this process.
+        workers: The number of processes, for which `make` should be a module-level function; 0 means this process.
         limit: Seconds for each run in a process.
         results: A file that stores the results. An interrupted backtest continues there if the settings are the same.
 

@@ -96,7 +96,7 @@ class AgentTasks(agent_execution.AgentExecutor):
     """Runs an agent for the SDK's request handler.
 
     Args:
-        service: The service.
+        service: Runs the agent.
         agent: The agent's name.
     """
 

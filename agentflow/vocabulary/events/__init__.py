@@ -375,7 +375,7 @@ class Error(CallEvent, Notification):
     Attributes:
         error: The exception.
         phase: The phase in which it was raised.
-        fatal: Whether the error ends the call (if so, `Recover` is legal).
+        fatal: Whether the error ends the call (if so, `Recover` is allowed).
         hook: The hook that failed, if any.
         tool_use: The tool call that failed, if any.
         purpose: The purpose of the model call that failed, as in `PreReasoning`; otherwise None.

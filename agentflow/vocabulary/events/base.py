@@ -75,7 +75,7 @@ class Event:
     writable: ClassVar[Mapping[str, Check]] = {}
     """The fields that editing hooks may assign, each with its check."""
     verdicts: ClassVar[tuple[type[Verdict], ...]] = ()
-    """The legal verdicts for this event."""
+    """The verdicts that are allowed for this event."""
     make: ClassVar[Callable[..., Any]]
     """Builds a sealed event from frame, iteration, seq, time, and a tuple of its own fields. Used by the loop."""
     make_open: ClassVar[Callable[..., Any]]

@@ -40,7 +40,7 @@ class Searcher(Protocol):
     """Anything that finds passages, such as an index or a search service."""
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
-        """Return at most `limit` passages, best first; any text is a legal query."""
+        """Return at most `limit` passages, best first; any text is a valid query."""
         ...
 
 

@@ -41,7 +41,7 @@ class MemoryBank(Protocol):
         ...
 
     async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
-        """Return at most `limit` memories of a user, best first; any text is a legal query."""
+        """Return at most `limit` memories of a user, best first; any text is a valid query."""
         ...
 
     async def all(self, user: str) -> Sequence[Remembered]:
