@@ -73,16 +73,16 @@ def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
         [0, 2]
     """
     starts: list[int] = []
-    begun: int | None = None
+    start_of_unit: int | None = None
     for index in range(start, len(messages)):
         role = messages[index].role
         if role == "tool":
             continue
-        if begun is None:
-            begun = index
+        if start_of_unit is None:
+            start_of_unit = index
         if role == "assistant":
-            starts.append(begun)
-            begun = None
+            starts.append(start_of_unit)
+            start_of_unit = None
     return starts
 
 

@@ -217,8 +217,8 @@ class Texts(ABC, Generic[C]):
         missing = _MISSING.replace("SCOPE", scope)
         while found := await self._checked(embedder, None, missing, *parameters, _BATCH):
             vectors = await unit_vectors(embedder, [text for _, text in found])
-            made = [(self._stored(vector), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
-            await self._run(partial(self._put, embedder, len(vectors[0]), made))
+            rows = [(self._stored(vector), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
+            await self._run(partial(self._put, embedder, len(vectors[0]), rows))
 
     def _put(self, embedder: Embedder, size: int, made: Sequence[tuple[object, int]], connection: C) -> None:
         model = "INSERT INTO NAME_model VALUES (1, ?, ?) ON CONFLICT DO NOTHING"

@@ -3,8 +3,8 @@
 Rules:
 
 1. The conversation is split only between whole rounds; the history keeps the originals.
-2. A new summary is made from the last one and the following messages.
-3. If a summary cannot be made, nothing changes, and the next attempt waits.
+2. A new summary is written from the last one and the following messages.
+3. If summarising fails, nothing changes, and the next attempt waits.
 """
 
 from __future__ import annotations

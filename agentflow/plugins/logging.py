@@ -4,7 +4,7 @@ Rules:
 
 1. One event, one line: line breaks in texts are escaped, long values are shortened.
 2. A line is built only if a sink accepts its level.
-3. It observes, and changes nothing. It hides nothing either: to keep secrets out, use a redacting hook, which runs before it.
+3. It only observes. It hides nothing: to keep secrets out, add a redacting hook, which runs before it.
 """
 
 from __future__ import annotations

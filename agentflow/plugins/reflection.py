@@ -68,7 +68,7 @@ class Reflection(Hook):
         self.timeout = timeout
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[None]:
-        """Reflect after a round."""
+        """Review the results of a round."""
         if not isinstance(event, PostToolRound) or event.iteration % self.every:
             return event
         if any(result.state == "suspended" for result in event.tool_results):

@@ -134,7 +134,7 @@ class GitSkills:
                 f"{self}: protocol {where.scheme!r} is not allowed. Change the address, or set protocols=."
             )
         if where.password is not None or one_line(self.url) != self.url:
-            raise UsageError(f"{self}: the address must have no password and no control characters.")
+            raise UsageError(f"{self}: the address must not contain a password or control characters.")
         if not re.fullmatch(r"[0-9a-f]{40}", self.commit):
             raise UsageError(
                 f"{self}: commit={self.commit!r:.100} must be a full hash of 40 lower-case hexadecimal digits. Branches and "
@@ -151,7 +151,7 @@ class GitSkills:
                 try:
                     Path(made, "files").rename(final)
                 except OSError as error:
-                    if not final.is_dir():  # else another process was faster
+                    if not final.is_dir():  # otherwise another process was faster
                         raise UsageError(f"{self}: the cache {cache} cannot be written: {error.strerror}.") from error
         return final
 
@@ -182,7 +182,7 @@ class _Fetch:
         self._git("init", "--quiet", "--bare", "--template=", ".")
         self._git("fetch", "--quiet", "--depth=1", "--no-tags", "--no-auto-gc", "--", source.url, source.commit)
         if self._git("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip() != source.commit:
-            raise UsageError(f"{source}: this is not the hash of a commit. A tag has a hash of its own.")
+            raise UsageError(f"{source}: this is not the hash of a commit. A tag has another hash.")
         listed = self._git("ls-tree", "-r", "-l", "-z", f"{source.commit}:{self._inner}")
         entries: list[tuple[str, str, str, int]] = []
         for line in listed.split(b"\0")[:-1]:

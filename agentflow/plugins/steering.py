@@ -159,9 +159,9 @@ class Steering(Hook):
             return
         # A call that was interrupted may have stored a message without reporting it.
         self._stored(name, {msg.id for msg in event.history})
-        late = self._offer(name, event.call_id)
-        if late:
-            event.input_messages = (*late, *event.input_messages)
+        messages = self._offer(name, event.call_id)
+        if messages:
+            event.input_messages = (*messages, *event.input_messages)
 
     def _before_reply(self, event: PreReasoning) -> None:
         name = event.session_id

@@ -149,8 +149,8 @@ def _names_in(text: str) -> list[str]:
     except ValueError:
         return []
     listed: Any = cast("Mapping[str, Any]", data).get("tools") if isinstance(data, Mapping) else None
-    given = cast("list[Any]", listed) if isinstance(listed, list) else []
-    return [str(cast("Mapping[str, Any]", one).get("name")) for one in given if isinstance(one, Mapping)]
+    entries = cast("list[Any]", listed) if isinstance(listed, list) else []
+    return [str(cast("Mapping[str, Any]", one).get("name")) for one in entries if isinstance(one, Mapping)]
 
 
 # ---- ranking (BM25)

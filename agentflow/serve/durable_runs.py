@@ -9,7 +9,7 @@ Rules:
 3. A client sees the end of a call when its result is stored. The end is built from the result, even if the last events are
    missing.
 4. When another worker takes over a run, the text of the current reply is discarded, and its stored events follow.
-5. A run belongs to the owner of its session, which is the first part of the session's id. For all others it does not exist.
+5. A run belongs to the owner of its session, which is the first part of the session's id. Others cannot see it.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Guard:
             )
         if is_cross_site(headers, tuple(self._origins)):
             raise Refusal(
-                403, "cross_site", "Pages of this origin are not admitted. Add it: App(origins=[...]) or --origin."
+                403, "cross_site", "Pages of this origin are not allowed. Add it: App(origins=[...]) or --origin."
             )
         if self._auth is None and not _is_local(scope):
             raise Refusal(

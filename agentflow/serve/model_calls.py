@@ -142,22 +142,22 @@ class ModelCalls:
         key = _key(request.previous or next(iter(request.results)).rpartition("_")[0])
         if durable:
             return await self._answer(owner, key, request.results, call)
-        kept = self._find(owner, key)
-        answers = _answers(key, request.results, kept.session.pending)
-        return await self.service.open(replace(call, decisions=answers), kept.session.copy(f"copy_{token}"))
+        conversation = self._find(owner, key)
+        answers = _answers(key, request.results, conversation.session.pending)
+        return await self.service.open(replace(call, decisions=answers), conversation.session.copy(f"copy_{token}"))
 
     def _copy(self, owner: str, previous: str) -> Session:
-        kept = self._find(owner, _key(previous))
-        if kept.session.pending:
+        conversation = self._find(owner, _key(previous))
+        if conversation.session.pending:
             raise bad_request(_WAITS)
-        return kept.session.copy(f"copy_{secrets.token_hex(8)}")
+        return conversation.session.copy(f"copy_{secrets.token_hex(8)}")
 
     def _find(self, owner: str, key: str) -> _Kept:
-        kept = self._kept.get(key)
-        if kept is None or kept.owner != owner:
+        conversation = self._kept.get(key)
+        if conversation is None or conversation.owner != owner:
             raise _not_kept()
         self._kept.move_to_end(key)
-        return kept
+        return conversation
 
     # ---- conversations of durable agents, which are sessions of the store
 

@@ -274,5 +274,5 @@ def _number(request: Request, name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise Refusal(422, "invalid_query", f"{name} is a number, 0 or more.")
+        raise Refusal(422, "invalid_query", f"{name} must be a number, 0 or more.")
     return int(text)

@@ -5,7 +5,7 @@ Routes see a run as a `ServedRun`: a `Run` of this process, or a `DurableRun` of
 1. `Runs` owns each running call: its task, its slot and its events. Clients only read `Run.read`.
 2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that requests earlier ones gets a
    `gap`.
-3. A run belongs to one owner. For all others it does not exist.
+3. A run belongs to one owner; others cannot see it.
 4. A run that waits for a decision keeps its events. When it continues, their numbers continue.
 """
 

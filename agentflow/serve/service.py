@@ -174,8 +174,8 @@ class Service:
         """Return the sessions of a user with their public ids, the last used first."""
         start = f"{owner}.{self.agent(agent).name}."
         infos = await stored(_store_of(self.agent(agent)).sessions(start), "session")
-        ours = [(info.id.removeprefix(start), info) for info in infos]
-        return [(public, info) for public, info in ours if _NAME.fullmatch(public)]  # no sub-agents' sessions
+        sessions = [(info.id.removeprefix(start), info) for info in infos]
+        return [(public, info) for public, info in sessions if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
     async def title(self, place: StoredSession) -> str | None:
         """Return the beginning of a session's first user message; this loads the whole session."""
@@ -457,7 +457,7 @@ class _Dismissal(Hook):
         self._reason = reason
 
     def on_event(self, event: HookEvent) -> Stop:
-        """Stop."""
+        """Stop the call."""
         return Stop(self._reason)
 
 

@@ -271,7 +271,7 @@ class View:
 
     def __post_init__(self) -> None:
         if self.tools not in ("label", "name", "full"):
-            raise UsageError(f"View(tools={self.tools!r}): it is 'label', 'name' or 'full'.")
+            raise UsageError(f"View(tools={self.tools!r}): use 'label', 'name' or 'full'.")
 
     def of_event(self, event: HookEvent) -> Public | None:
         """Return the view of an event; None if it is not sent."""

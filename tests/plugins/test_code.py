@@ -769,5 +769,5 @@ async def test_a_long_program_is_refused() -> None:
     await agent_with(model).call("Go")
     assert (
         model.requests[1].messages[-1].tool_results[0].text
-        == "The program has 100,001 characters; at most 100,000 are possible."
+        == "The program has 100,001 characters; at most 100,000 are allowed."
     )

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Deny rules come before allow rules, and both before asking. A call without a matching rule is asked about, even if its tool
-   is unknown; a call whose arguments are not JSON is not, since it cannot run.
+1. Deny rules precede allow rules, and both precede asking. The user is asked about a call without a matching rule, even if its
+   tool is unknown, but not if its arguments are not JSON, since it cannot run.
 2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
 3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
    this instance. Nothing is global.

@@ -9,7 +9,7 @@ Rules:
 4. Times are by the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves several
    processes.
 
-In memory, values are kept as they are, since they are immutable. On disk they are rows of JSON in one SQLite table, using
+In memory, values are kept unchanged, since they are immutable. On disk they are rows of JSON in one SQLite table, using
 Python's `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, so
 anyone who can write to the file could run code.
 """

@@ -28,7 +28,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
     def call(pending: Any) -> list[Any]:
         message = json.dumps({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
         if len(message) > longest:
-            raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are possible")
+            raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are allowed")
         try:
             answer = exchange(message)
         except NotImplementedError:  # raised by Monty

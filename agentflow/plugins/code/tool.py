@@ -116,7 +116,7 @@ def code_tool(
 
     async def run_python(code: str, context: RunContext) -> str:
         if len(code) > _LONGEST:
-            raise ToolError(f"The program has {len(code):,} characters; at most {_LONGEST:,} are possible.")
+            raise ToolError(f"The program has {len(code):,} characters; at most {_LONGEST:,} are allowed.")
         answer = await full_agent(flow).answer(code)
         ended = adapter_of(Finished).validate_json(answer if isinstance(answer, str) else answer.text)
         if ended.error is not None:

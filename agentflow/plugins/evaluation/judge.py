@@ -58,7 +58,7 @@ class Judge:
         self, demand: str, model: str | Model, *, rubric: Mapping[int, str] | None = None, pass_at: int | None = None
     ) -> None:
         if not demand.strip():
-            raise UsageError("Judge(demand) is empty. Describe what an answer must be like.")
+            raise UsageError("Judge(demand) is empty. Describe the requirement.")
         if rubric is not None and len(rubric) < 2:
             raise UsageError("Judge(rubric=...) needs at least two levels, such as {1: 'wrong', 2: 'right'}.")
         if pass_at is not None and pass_at not in (rubric or ()):

@@ -64,7 +64,7 @@ class Grade:
 
     def __post_init__(self) -> None:
         if self.passed is None and self.score is None and self.label is None:
-            raise UsageError("Grade() says nothing. Set passed, score or label.")
+            raise UsageError("Grade() is empty. Set passed, score or label.")
         number: Any = self.score
         if number is not None and (type(number) not in (int, float) or not math.isfinite(number)):
             raise UsageError(f"Grade(score={number!r}): it must be a finite number.")

@@ -66,7 +66,7 @@ class MemoryFiles(Hook):
     ) -> None:
         if not user:
             raise UsageError(
-                "MemoryFiles(user=''): it is the id of the user, or a function that returns it for a RunContext."
+                "MemoryFiles(user=''): pass the id of the user, or a function that returns it for a RunContext."
             )
         if min(longest, most) < 1:
             raise UsageError(f"MemoryFiles(longest={longest}, most={most}): both must be at least 1.")
@@ -223,8 +223,8 @@ class _Files:
 
     async def write(self, path: str, text: str) -> None:
         """Store a file, replacing an existing one."""
-        made = await self.bank.add(self.user, f"{path}\n{text}", self.context.agent.name, self.context.clock.now())
-        await self.forget(path, but=made.id)
+        memory = await self.bank.add(self.user, f"{path}\n{text}", self.context.agent.name, self.context.clock.now())
+        await self.forget(path, but=memory.id)
 
     async def forget(self, path: str, *, but: str = "") -> None:
         """Delete a file."""

@@ -71,7 +71,7 @@ class Memory(NarrowHook):
     ) -> None:
         if not user:
             raise UsageError(
-                "Memory(user=''): it is the id of the user, or a function that returns it for a RunContext."
+                "Memory(user=''): pass the id of the user, or a function that returns it for a RunContext."
             )
         if min(recall, longest - 1, most - 1) < 0:
             raise UsageError(
@@ -111,8 +111,8 @@ class Memory(NarrowHook):
         known = await self.bank.all(user)
         if len(known) >= self._most and all(one.text != text for one in known):
             raise ToolArgumentError(f"There are {len(known)} memories, the maximum. Forget some first.")
-        made = await self.bank.add(user, text, context.agent.name, context.clock.now())
-        return f"Remembered with the id {made.id}."
+        memory = await self.bank.add(user, text, context.agent.name, context.clock.now())
+        return f"Remembered with the id {memory.id}."
 
     @tool(type="read")
     async def recall(self, context: RunContext, query: str) -> str:

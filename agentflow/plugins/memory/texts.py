@@ -43,9 +43,9 @@ class TextMemory(Texts[C]):
         """See `MemoryBank`."""
         if id is not None and not (id.isascii() and id.isdecimal() and len(id) < 19):
             return 0
-        condition, given = ("", ()) if id is None else (" AND id = ?", (int(id),))
+        condition, parameters = ("", ()) if id is None else (" AND id = ?", (int(id),))
         sql = f"DELETE FROM NAME WHERE {self._user} = ?{condition}"
-        return await self._run(lambda connection: self._change(connection, sql, (user, *given)))
+        return await self._run(lambda connection: self._change(connection, sql, (user, *parameters)))
 
     def _memories(self, connection: C, rest: str, *given: object) -> list[Remembered]:
         sql = f"SELECT m.id, m.{self._user}, m.text, m.by, m.at FROM NAME m WHERE m.{self._user} = ? {rest}"

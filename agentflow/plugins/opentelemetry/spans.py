@@ -140,7 +140,7 @@ class OpenSpan:
             log_failure("WARNING", error, _LOST, self.span)
 
     def __del__(self) -> None:
-        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may not exist
+        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may no longer exist
             self.over = True
             self.span.end()
 

@@ -133,9 +133,9 @@ class Redaction(SideWrapper):
         context = event.context
         cleaning = own(context, self, self._enter, context)
         if isinstance(event, PreActing):
-            lost = self._clean_call(event, cleaning)
-            if lost:
-                return Deny(self._refusal(event, lost))
+            unresolved = self._clean_call(event, cleaning)
+            if unresolved:
+                return Deny(self._refusal(event, unresolved))
         elif isinstance(event, PostActing):
             if self.stored == "redacted" and not cleaning.is_clean_result(event.tool_result):
                 result = cleaning.result(event.tool_result, cleaning.masking())
@@ -162,15 +162,15 @@ class Redaction(SideWrapper):
         return cleaning
 
     def _clean_call(self, event: PreActing, cleaning: Cleaning) -> list[str]:
-        """Restore or mask a tool's arguments; return placeholders with lost values."""
-        use, lost = event.tool_use, list[str]()
+        """Restore or mask a tool's arguments; return unresolved placeholders."""
+        use, unresolved = event.tool_use, list[str]()
         if cleaning.are_clean_arguments(use.raw):
-            return lost
-        text = cleaning.restoring(lost) if self._trusts(use.name) else cleaning.masking(by_model=True)
+            return unresolved
+        text = cleaning.restoring(unresolved) if self._trusts(use.name) else cleaning.masking(by_model=True)
         changed = cleaning.walk(use.input, text)
-        if not lost and changed != use.input:
+        if not unresolved and changed != use.input:
             event.tool_use = use.replace(input=changed)
-        return lost
+        return unresolved
 
     def _refusal(self, event: PreActing, lost: Iterable[str]) -> str:
         if self._seal is None:
@@ -184,9 +184,9 @@ class Redaction(SideWrapper):
         if isinstance(event, PreReasoning):
             return RedactedFlux(source, cleaning)
         if isinstance(event, PreActing) and cleaning.vault.has_lost:
-            lost = self._lost_in(event, cleaning)
-            if lost:  # it was allowed in an earlier process, and the store has only placeholders
-                raise Veto(self._refusal(event, lost))
+            unresolved = self._lost_in(event, cleaning)
+            if unresolved:  # it was allowed in an earlier process, and the store has only placeholders
+                raise Veto(self._refusal(event, unresolved))
         if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
             whole = event.iteration == 0
 
@@ -197,10 +197,10 @@ class Redaction(SideWrapper):
         return source
 
     def _lost_in(self, event: PreActing, cleaning: Cleaning) -> list[str]:
-        lost = list[str]()
+        unresolved = list[str]()
         if self._trusts(event.tool_use.name) and not cleaning.are_clean_arguments(event.tool_use.raw):
-            cleaning.walk(event.tool_use.input, cleaning.restoring(lost))
-        return lost
+            cleaning.walk(event.tool_use.input, cleaning.restoring(unresolved))
+        return unresolved
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource

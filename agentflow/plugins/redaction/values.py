@@ -335,12 +335,12 @@ class Cleaning:
             version, known = vault.version, searched.last
             if known is not None and known.cleaned is view:
                 return view  # cleaned before, and unchanged since
-            ours = view.replacements is not None  # cleaned before, and maybe extended
-            if ours and (known is None or view.replacements is not known.replacements):
+            cleaned_before = view.replacements is not None  # cleaned before, and maybe extended
+            if cleaned_before and (known is None or view.replacements is not known.replacements):
                 return None
-            seen = 0 if known is None else view.shared(known.cleaned if ours else known.original)
+            seen = 0 if known is None else view.shared(known.cleaned if cleaned_before else known.original)
             replacements = Replacements() if known is None or not seen else known.replacements
-            replaced = not ours and bool(seen and replacements.order)
+            replaced = not cleaned_before and bool(seen and replacements.order)
             head, tail = view.head, view.tail
             begin, by_place = max(seen, len(head)), replacements.by_place
             for at, msg in enumerate(view.since(begin), begin):
@@ -359,7 +359,7 @@ class Cleaning:
                 cleaned = view.with_ends(clean_head, clean_tail)
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
-            if not ours and version == vault.version:
+            if not cleaned_before and version == vault.version:
                 searched.last = RedactedRequest(view, cleaned, replacements)
         if len(searched.messages) > 2 * len(view) + 64:
             self._forget(tuple(view))

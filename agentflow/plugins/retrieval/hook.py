@@ -126,8 +126,8 @@ def _cited(block: ContentBlock, known: dict[str, Passage]) -> ContentBlock:
     if not isinstance(block, TextBlock):
         return block
     named = [one for one in known.values() if f"[{one.cite}]" in block.text]
-    made = tuple([Citation(title=one.cite, url=_url(one.source), text=one.text) for one in named])
-    return replace(block, citations=(*block.citations, *made)) if made else block
+    citations = tuple([Citation(title=one.cite, url=_url(one.source), text=one.text) for one in named])
+    return replace(block, citations=(*block.citations, *citations)) if citations else block
 
 
 def _url(source: str) -> str | None:

@@ -39,9 +39,9 @@ class TextIndex(Texts[C]):
             )
             old = {(line, body): id_ for id_, line, body in found}
             self._change(connection, "DELETE FROM NAME WHERE id = ?", *((old[one],) for one in old.keys() - set(new)))
-            made = [(source, *one) for one in new if one not in old]
+            added = [(source, *one) for one in new if one not in old]
             self._change(
-                connection, "INSERT INTO NAME(source, line, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *made
+                connection, "INSERT INTO NAME(source, line, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *added
             )
 
         await self._run(work)

@@ -46,7 +46,7 @@ def origin(url: str) -> str:
     if address.scheme not in ("http", "https") or not address.host:
         raise UsageError(f"A remote agent has an address such as 'https://host/agent', not {url!r:.200}.")
     if address.userinfo:
-        raise UsageError("The address of a remote agent must not hold a password. Pass token= or headers=.")
+        raise UsageError("The address of a remote agent must not contain a password. Pass token= or headers=.")
     return f"{address.scheme}://{address.host}:{address.port or (443 if address.scheme == 'https' else 80)}"
 
 

@@ -60,7 +60,7 @@ def text_of(message: types.Message) -> str:
             texts.append(json.dumps(data_in([part])[0], ensure_ascii=False))
         else:
             raise types.ContentTypeNotSupportedError(
-                "A message has parts of text and of data; files are not supported."
+                "The parts of a message must be text or data; files are not supported."
             )
     return "\n".join(texts)
 

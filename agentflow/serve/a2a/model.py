@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A reply carries the ids of the remote context and task in a redacted thinking block, which goes back to this model only.
+1. A reply carries the ids of the remote context and task in a redacted thinking block, which is sent back only to this model.
    So they are in the history, its stores, forks and recordings, and the next message continues the same context.
 2. The remote agent has the earlier messages of its context; only later ones are sent. A new context gets the whole
    conversation, as text.

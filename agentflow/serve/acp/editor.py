@@ -281,7 +281,7 @@ class EditorAgent:
         if known is not None and known.cancelled is not None:
             raise RequestError.invalid_request({"details": "A prompt is running in this session."})
         if not all(os.path.isabs(path) and "\0" not in path for path in (cwd, *(more or ()))):
-            raise RequestError.invalid_params({"details": "Folders are absolute paths."})
+            raise RequestError.invalid_params({"details": "Folders must be absolute paths."})
         if servers:
             logger.warning(
                 "ACP: {} does not connect the editor's MCP servers ({}). Add them to the agent as toolsets.",

@@ -57,12 +57,12 @@ class Frames:
             try:
                 message: object = read_json_text(line, constants=False)
             except ValueError:
-                await self._refuse(_PARSE_ERROR, "Parse error: a line is one JSON value")
+                await self._refuse(_PARSE_ERROR, "Parse error: a line must be one JSON value")
                 continue
             found = _message(message)
             if found is not None:
                 return found
-            await self._refuse(_INVALID_REQUEST, "Invalid request: a message is an object with a method or an id")
+            await self._refuse(_INVALID_REQUEST, "Invalid request: a message must be an object with a method or an id")
 
     async def _skipped(self, overrun: asyncio.LimitOverrunError) -> bool:
         """Read to the end of a line that is too long; return whether it has one."""

@@ -142,8 +142,8 @@ class PageStream:
         if (failure := failure_text(event)) is not None:
             return core.RunErrorEvent(message=failure, code=event.outcome, usage=usage)
         outcome: core.RunFinishedOutcome
-        ours = self._chat.wanted
-        interrupts = [_interrupt(one, self._parts.calls) for one in event.questions if one.id not in ours]
+        client_calls = self._chat.wanted
+        interrupts = [_interrupt(one, self._parts.calls) for one in event.questions if one.id not in client_calls]
         if event.outcome == "interrupted":
             outcome = core.RunFinishedCancelledOutcome()
         elif interrupts:
