@@ -360,15 +360,13 @@ class _RunAttempt:
 
     async def _open(self, remaining: float | None) -> Reply:
         _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
-        messages, session, arguments = list(self._request.messages), self._session, self._arguments(remaining)
-        return await self._read(
-            lambda agent, deps: agent.stream(messages, session=session, **arguments(deps)), remaining
-        )
+        messages, session, options = list(self._request.messages), self._session, self._arguments(remaining)
+        return await self._read(lambda agent, deps: agent.stream(messages, session=session, **options(deps)), remaining)
 
     async def _resume(self, decisions: Mapping[str, Any], remaining: float | None, *, first: bool = False) -> Reply:
         _fixed_ids.set({"call_": self._workflow_id} if first else None)
-        decided, session, arguments = decisions_from_dict(decisions), self._session, self._arguments(remaining)
-        return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **arguments(deps)), remaining)
+        decided, session, options = decisions_from_dict(decisions), self._session, self._arguments(remaining)
+        return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **options(deps)), remaining)
 
     def _arguments(self, remaining: float | None) -> Callable[[object], ResumeStream]:
         """Return a function that creates the arguments of a call from its dependencies."""

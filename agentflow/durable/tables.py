@@ -198,8 +198,8 @@ class Tables:
         return self._read(work)
 
     def line_up(self, session_id: str) -> int:
-        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, sometimes with a resolution of
-        a second.)"""
+        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, sometimes only to the
+        second.)"""
         condition = _LINES.c.session_id == session_id
 
         def work(connection: Connection) -> int:

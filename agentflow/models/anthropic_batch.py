@@ -3,8 +3,7 @@
 Rules:
 
 1. A batch is one request with all bodies. Its results are one file, in any order.
-2. A batch has no metadata. A batch that may have been created is found by its time and size, and then by the ids in its
-   results.
+2. A batch has no metadata. One that may have been created is found by its time and size, and then by the ids in its results.
 """
 
 from __future__ import annotations

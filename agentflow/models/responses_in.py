@@ -234,9 +234,7 @@ class ItemsReader:
                 return () if received else self._content(item)
             case "reasoning":
                 found: list[ModelChunk] = []
-                if not self._thought and (
-                    thought := "\n\n".join(map(_text_of_part, item.summary or item.content or ()))
-                ):
+                if not self._thought and (thought := "\n\n".join(map(_part_text, item.summary or item.content or ()))):
                     found.append(ModelChunk(thinking=thought, model=self._model))
                 self._thought = False
                 if item.encrypted_content:
@@ -293,7 +291,7 @@ class ItemsReader:
         """Read a message that was sent whole."""
         found: list[ModelChunk] = []
         for part in item.content or ():
-            if text := _text_of_part(part):
+            if text := _part_text(part):
                 found.append(text_chunk(text))
             if cited := tuple(
                 Citation.of(cast("dict[str, Any]", note), self._model)
@@ -361,7 +359,7 @@ class ItemsReader:
         return found
 
 
-def _text_of_part(part: object) -> str:
+def _part_text(part: object) -> str:
     return as_text(field(part, "text"), "text") or as_text(field(part, "refusal"), "refusal")
 
 

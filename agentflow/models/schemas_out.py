@@ -148,8 +148,8 @@ def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
     if not rules:
         return Fitted(None, strict=False)
     fitting = _Fitting(_actions(rules))
-    fitted_schema = fitting.node(schema)
-    return Fitted(None if fitting.refused else fitted_schema, fitting.strict)
+    result = fitting.node(schema)
+    return Fitted(None if fitting.refused else result, fitting.strict)
 
 
 class _Fitting:
@@ -209,14 +209,11 @@ def response_format(schema: Mapping[str, Any], family: Family) -> Json:
         >>> response_format({"title": "Bill", "type": "object", "properties": {}}, "openai")["json_schema"]["name"]
         'Bill'
     """
-    answer_schema = fitted(schema, family)
-    if answer_schema.schema is None or not (answer_schema.strict or FAMILIES[family].loose):
+    result = fitted(schema, family)
+    if result.schema is None or not (result.strict or FAMILIES[family].loose):
         return None
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title", "")))[:64] or "answer"
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "schema": answer_schema.schema, "strict": answer_schema.strict},
-    }
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": result.schema, "strict": result.strict}}
 
 
 def in_words(schema: Mapping[str, Any]) -> str:

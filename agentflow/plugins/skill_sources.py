@@ -167,10 +167,8 @@ class _Fetch:
     def __init__(self, source: GitSkills, room: Path, inner: str) -> None:
         self._source, self._room, self._inner = source, room, inner
         self._until = time.monotonic() + source.timeout
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name
-        }
-        self._environment = {**inherited, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name}
+        self._environment = {**env, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
 
     def write(self, target: Path) -> None:
         """Fetch the commit, check it, and write its files.
@@ -194,9 +192,7 @@ class _Fetch:
             raise UsageError(
                 f"{source}: more than {_MOST_FILES} files or {source.max_bytes} bytes. Set path= or max_bytes=."
             )
-        data = self._git(
-            "cat-file", "--batch", standard_input="".join(f"{identity}\n" for _, _, identity, _ in entries)
-        )
+        data = self._git("cat-file", "--batch", text="".join(f"{identity}\n" for _, _, identity, _ in entries))
         target.mkdir()
         for name, mode, identity, size in entries:
             begin = len(f"{identity} blob {size}\n")
@@ -231,11 +227,11 @@ class _Fetch:
         if posixpath.isabs(to) or to.split("/")[0] == "..":
             raise UsageError(f"{self._source}: the symbolic link {name!r:.200} leads out of its folder.")
 
-    def _git(self, *arguments: str, standard_input: str = "") -> bytes:
+    def _git(self, *arguments: str, text: str = "") -> bytes:
         """Run git in the temporary folder, and return its output."""
         repository, out, err, into = (self._room / name for name in ("repository", "out", "err", "in"))
         repository.mkdir(exist_ok=True)
-        into.write_text(standard_input, "ascii")
+        into.write_text(text, "ascii")
         settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
         with out.open("wb") as stdout, err.open("wb") as stderr, into.open("rb") as stdin:
             try:

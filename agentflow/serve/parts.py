@@ -149,20 +149,18 @@ class PageParts:
         running = event.state == "running"
         if event.state == "suspended" or (running and event.name is None):
             return  # the question, or the result, has what is missing
-        arguments = event.input if running else event.input or {}
-        yield from self._call(event.id, event.name or event.label or "tool", event.label, arguments)
+        args = event.input if running else event.input or {}
+        yield from self._call(event.id, event.name or event.label or "tool", event.label, args)
         if not running:
             yield event
 
-    def _call(
-        self, key: str, name: str, label: str | None, arguments: Mapping[str, Any] | None
-    ) -> Iterator[PageChange]:
+    def _call(self, key: str, name: str, label: str | None, args: Mapping[str, Any] | None) -> Iterator[PageChange]:
         if key not in self.calls:
             self.calls[key] = name
             yield PageCall(key, name, label)
-        if arguments is not None and self.calls[key] is not None:
+        if args is not None and self.calls[key] is not None:
             self.calls[key] = None
-            yield PageCall(key, name, label, arguments)
+            yield PageCall(key, name, label, args)
 
 
 def failure_text(event: EndEvent) -> str | None:

@@ -327,15 +327,13 @@ class View:
 
     def _question(self, waits: Pending) -> Question:
         request: object = waits.request
-        question: object = (
-            cast("Mapping[str, object]", request).get("question") if isinstance(request, Mapping) else None
-        )
+        text: object = cast("Mapping[str, object]", request).get("question") if isinstance(request, Mapping) else None
         use = waits.tool_use
         name = None if use is None else use.name
         return Question(
             id=waits.id,
             kind=waits.kind,
-            question=None if question is None else self._text(str(question)),
+            question=None if text is None else self._text(str(text)),
             name=name,
             label=None if name is None else self.labels.get(name),
             input=None if use is None else self._data(use.input),

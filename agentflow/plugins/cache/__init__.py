@@ -6,8 +6,7 @@ Rules:
    on the Pre event would work for a tool, but would skip the guards after it, and would turn a model's reply into one chunk.)
 2. Only successful work is kept: no errors, no denied or suspended results, no replies that are empty or incomplete.
 3. A failure of the store (a full disk, a locked file) loses the hit, never the call; it is logged.
-4. Times are by the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves several
-   processes.
+4. Times use the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves several processes.
 
 In memory, values are kept unchanged, since they are immutable. On disk they are rows of JSON in one SQLite table, using
 Python's `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, so

@@ -205,11 +205,9 @@ def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]
     return Step(name, arguments, read)
 
 
-def _result(result: Any) -> FunctionResult:
+def _result(value: Any) -> FunctionResult:
     return (
-        FunctionResult(error=f"{result.step}: {result.reason}")
-        if isinstance(result, StepError)
-        else FunctionResult(result)
+        FunctionResult(error=f"{value.step}: {value.reason}") if isinstance(value, StepError) else FunctionResult(value)
     )
 
 

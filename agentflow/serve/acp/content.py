@@ -41,14 +41,10 @@ def _content_of(block: Block) -> list[TextBlock | DataBlock]:
         case schema.ResourceContentBlock():
             return [TextBlock(f"[{block.title or block.name}]({path_of(block.uri)})")]
         case schema.EmbeddedResourceContentBlock():
-            resource = block.resource
-            if isinstance(resource, schema.TextResourceContents):
-                return [TextBlock(f"\n{path_of(resource.uri)}:\n```\n{resource.text}\n```\n")]
-            return [
-                DataBlock(
-                    resource.mime_type or "application/octet-stream", data=resource.blob, name=path_of(resource.uri)
-                )
-            ]
+            file = block.resource
+            if isinstance(file, schema.TextResourceContents):
+                return [TextBlock(f"\n{path_of(file.uri)}:\n```\n{file.text}\n```\n")]
+            return [DataBlock(file.mime_type or "application/octet-stream", data=file.blob, name=path_of(file.uri))]
 
 
 def path_of(uri: str) -> str:

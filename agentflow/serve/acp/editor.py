@@ -3,8 +3,7 @@
 Rules:
 
 1. A prompt is a call of the agent; its hooks, limits and store apply. One prompt at a time in a session.
-2. A connection can load and resume sessions that editors created (`acp_…`), and use only those that it created, loaded or
-   resumed.
+2. A connection can load and resume sessions of editors (`acp_…`), and use only those that it created, loaded or resumed.
 3. The user is asked about each pending tool call until none is left; see `permissions`. A call that a crash interrupted is
    continued before the next prompt.
 4. A cancellation interrupts the call: the prompt ends with `cancelled`, in all cases.
