@@ -330,7 +330,11 @@ class RequestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEntry:
-    """Chunks of a reply that no event shows: those of side calls, and those that hooks changed or withheld."""
+    """Chunks of a reply that no event shows: those of side calls, and those that hooks changed or withheld.
+
+    Attributes:
+        after: The number of the call's last event when the chunks came; None in older logs.
+    """
 
     kind: Literal["reply"] = "reply"
     n: Count
@@ -339,6 +343,7 @@ class ReplyEntry:
     time: Time = 0.0
     pieces: tuple[str | ChunkData, ...] = ()
     at: tuple[Milliseconds, ...] = ()
+    after: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

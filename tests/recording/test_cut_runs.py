@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from agentflow import (
     PreCall,
     PreReasoning,
     PreToolRound,
+    ReasoningChunk,
     ToolUseBlock,
     on,
     tool,
@@ -311,3 +313,20 @@ def test_a_side_reply_whose_model_swallows_a_time_limit_is_not_used() -> None:
 
     run_virtual(Agent("a", ScriptedModel(["done"]), hooks=[asks]).call("go"))
     assert replies == ["too late"]
+
+
+def test_a_chunk_that_a_hook_changes_comes_before_the_hooks_of_its_event() -> None:
+    """A replay that waited for the hooks before the chunk would wait in vain, and a time limit would expire."""
+
+    @on(ReasoningChunk)
+    async def asks(event: ReasoningChunk) -> None:
+        await event.context.complete("hm?", model=ScriptedModel(["yes"]))
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        upper = Reads(PreReasoning, lambda source: source.map(lambda chunk: replace(chunk, text=chunk.text.upper())))
+        limit = Reads(PreCall, lambda source: source.timeout(0.5))
+        return Agent("a", ScriptedModel(["done"]), hooks=[limit, upper, asks, *hooks], clock=LoopClock())
+
+    recorder = Recorder()
+    run_virtual(agent(recorder).call("go"))
+    assert Replay(recorder.log).run(agent()).divergence is None

@@ -106,12 +106,13 @@ class EventSeen(NamedTuple):
 
 
 class RawChunk(NamedTuple):
-    """A chunk from a model, before hooks."""
+    """A chunk from a model, before hooks; `after` is the number of the last event of its call."""
 
     place: RecordedCall
     n: int
     time: float
     chunk: ModelChunk
+    after: int
 
 
 class EntryValues(NamedTuple):
@@ -394,7 +395,7 @@ class EntryBuilder:
         """Write a model's chunk that became no event."""
         raw = self._raw.pop(n, None)
         if raw is not None:
-            self._append(raw.place, ("reply", raw.place.call, n), raw.time, self._encoder.piece(raw.chunk))
+            self._append(raw.place, ("reply", raw.place.call, n, raw.after), raw.time, self._encoder.piece(raw.chunk))
 
     def _append(
         self,
@@ -481,7 +482,7 @@ def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
 _HEADS = {
     "chunks": ("kind", "call", "iteration", "attempt", "reply"),
     "pieces": ("kind", "call", "iteration", "tool_use"),
-    "reply": ("kind", "call", "n"),
+    "reply": ("kind", "call", "n", "after"),
 }
 """What all chunks of a batch have in common."""
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})

@@ -482,6 +482,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
+        events = run.events
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
         self._in_order(place, "request", sent)
@@ -492,7 +493,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         try:
             stream = work()
             async for chunk in stream:
-                put(_make(RawChunk, (place, n, now(), chunk)))
+                put(_make(RawChunk, (place, n, now(), chunk, events.seq)))
                 try:
                     yield chunk
                 except asyncio.CancelledError as error:  # a time limit of the model has expired meanwhile

@@ -128,7 +128,9 @@ class Order:
 
     def _before_hooks(self, call: str, seq: int) -> int:
         """Return the position before the hooks of an event and of later events of its call, which begin after it."""
-        marked = self._marked.get(call, []) if seq else []  # a reply to a side request has no event
+        marked = (
+            self._marked.get(call, []) if seq else []
+        )  # older logs do not have the place of a chunk that is no event
         first = {key for _, key in marked[bisect_left(marked, (seq,)) :]}
         at = found = len(self._keys)
         while first and at:

@@ -250,7 +250,7 @@ class Script:
         begun = 0 if given is None else len(given.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
-            seq = 0 if isinstance(entry, ReplyEntry) else entry.seq + n
+            seq = _next_event(entry) if isinstance(entry, ReplyEntry) else entry.seq + n
             if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
                 self.order.put_back(given.n, begun + n, cut, entry.call, seq)
             elif given is not None:
@@ -391,6 +391,11 @@ class Script:
         """Return the next sub-agent's call of a tool call, given by its number; None if there is none."""
         waiting = self._children.get((call, number))
         return waiting.popleft() if waiting else None
+
+
+def _next_event(entry: ReplyEntry) -> int:
+    """Return the number of the first event of the call after some chunks; 0 if it is unknown."""
+    return 0 if entry.after is None else entry.after + 1
 
 
 def _check_complete(log: RunLog) -> None:
