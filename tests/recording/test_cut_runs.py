@@ -292,6 +292,25 @@ def test_the_chunks_of_two_replies_that_are_read_at_once_are_recorded_in_their_o
     ]
 
 
+@pytest.mark.parametrize("waits", [(3.0, 5.0), (5.0, 3.0)], ids=["the first wins", "the second wins"])
+def test_a_race_of_two_replies_is_replayed(waits: tuple[float, float]) -> None:
+    """The winner's first chunk is recorded before the end of the loser, which it causes, and before its own event."""
+
+    class Waits:
+        name = "waits"
+        left = iter(waits)
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+            seconds = next(self.left)
+            for _ in range(2):
+                await asyncio.sleep(seconds)
+                yield ModelChunk(f"{seconds} ")
+
+    race, recorder = Reads(PreReasoning, lambda source: source.amb(source)), Recorder()
+    reply = run_virtual(agent_of(Waits(), race, recorder).call("go"))
+    assert (reply.text, Replay(recorder.log).run(agent_of(Waits(), race)).divergence) == ("3.0 3.0 ", None)
+
+
 def test_a_side_reply_whose_model_swallows_a_time_limit_is_not_used() -> None:
     """A `TimeoutError` is raised in the hook, as for a model that does not swallow it."""
 

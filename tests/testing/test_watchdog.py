@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
+
+import pytest
+
+from agentflow.testing.hook_checks.watchdog import _frames
 
 STRESS = """
 import asyncio, gc, sys, threading, time
@@ -69,3 +75,32 @@ def test_sampling_a_thread_whose_garbage_runs_python_code_does_not_crash_the_pro
         [sys.executable, "-X", "faulthandler", "-c", STRESS], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout.strip()) == (0, "True True"), ended.stderr[-2000:]
+
+
+def test_samples_in_two_threads_leave_garbage_collection_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second sample would read that collection is off, during the first one, and turn it off after that one."""
+    inside, first_ended = threading.Event(), threading.Event()
+    second = threading.Thread(target=_frames, args=(0,))
+    disable, current_frames = gc.disable, sys._current_frames
+
+    def late_disable() -> None:
+        if threading.current_thread() is second:
+            inside.set()
+            first_ended.wait(10)
+        disable()
+
+    def slow_frames() -> dict[int, object]:
+        if threading.current_thread() is not second:
+            second.start()
+            inside.wait(0.2)
+        return {**current_frames()}
+
+    monkeypatch.setattr(gc, "disable", late_disable)
+    monkeypatch.setattr(sys, "_current_frames", slow_frames)
+    try:
+        _frames(0)
+        first_ended.set()
+        second.join()
+        assert gc.isenabled()
+    finally:
+        gc.enable()

@@ -226,8 +226,7 @@ class EntryBuilder:
             self._facts(one.place.call, one.facts, one.values[2])
         match one:
             case RawChunk():
-                for n in [n for n, raw in self._raw.items() if n == one.n or raw.place is one.place]:
-                    self._write_raw(n)  # if a wrapper reads two replies at once, the order of their chunks matters
+                self._write_raws(one.place)
                 self._raw[one.n] = one
             case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(one)
@@ -241,6 +240,9 @@ class EntryBuilder:
                 self._facts(one.place.call, one.fields["facts"], one.fields["time"])
             case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(one):
                 pass
+            case EntryValues(kind="answered"):
+                self._write_raws(one.place)
+                self._other(one.kind, one.place.call, one.fields)
             case EntryValues():
                 self._other(one.kind, one.place.call, one.fields)
             case _:
@@ -272,8 +274,6 @@ class EntryBuilder:
         self._encoder.out.append(line)
 
     def _other(self, kind: str, call: str, values: Line) -> None:
-        if kind == "answered":
-            self._write_raw(values["n"])
         self._close()
         line: Line = {"kind": kind, "call": call}
         for name, value in values.items():
@@ -390,6 +390,11 @@ class EntryBuilder:
         paused += [0.0] * (last - len(paused))
         paused.append(round((read.fields["time"] - batch["time"]) * 1000 - batch["at"][-1], 3))
         return True
+
+    def _write_raws(self, place: RecordedCall) -> None:
+        """Write the chunks of a call that became no event: if a wrapper reads two replies at once, their order matters."""
+        for n in [n for n, raw in self._raw.items() if raw.place is place]:
+            self._write_raw(n)
 
     def _write_raw(self, n: int) -> None:
         """Write a model's chunk that became no event."""

@@ -33,6 +33,8 @@ _ASLEEP = 0.02
 _BUSY = 0.1
 _TURNS = 3
 _LONG = 6
+_SAMPLING = threading.Lock()
+"""Held during a sample: two samples at the same time could leave garbage collection off."""
 
 
 class _Stand(NamedTuple):
@@ -191,16 +193,17 @@ def _frames(ident: int) -> list[FrameType]:
     3.11 it may run whenever a frame object is created, and a finalizer may then let the watched thread continue, so that the
     walk reads a frame that has ended: it sees another object, or the process crashes.
     """
-    collects = gc.isenabled()
-    gc.disable()
     frames: list[FrameType | None] = []
-    try:
-        innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
-        with suppress(AttributeError):  # from the None after the outermost frame
-            frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
-    finally:
-        if collects:
-            gc.enable()
+    with _SAMPLING:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+            with suppress(AttributeError):  # from the None after the outermost frame
+                frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
+        finally:
+            if collects:
+                gc.enable()
     return [frame for frame in frames if isinstance(frame, FrameType)]
 
 
