@@ -101,16 +101,13 @@ class FullHookSet(HookSet):
             if len(conditions) == len(wrapping[kind]):
                 self.conditions[kind] = conditions
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
-        working = {
-            id(hook): hook
-            for hook in reversed(self.hooks)
-            if isinstance(hook, WorkListener) and not (around_of(hook, PreReasoning) or around_of(hook, PreActing))
-        }
-        self.model_listeners = tuple([hook.on_model_work for hook in working.values()])
+        working = {id(hook): hook for hook in reversed(self.hooks) if isinstance(hook, WorkListener)}.values()
+        self.model_listeners = tuple([hook.on_model_work for hook in working if not around_of(hook, PreReasoning)])
         self.tool_listeners = tuple(
             [
                 for_its_tools(hook.on_tool_work, hook) if hook.only_tools else hook.on_tool_work
-                for hook in working.values()
+                for hook in working
+                if not around_of(hook, PreActing)
             ]
         )
         self.compiled: dict[type[Event], Chain | None] | None = None

@@ -220,7 +220,7 @@ class WorkListener(Hook):
     """An observer of the work of models and tools: their begin, their chunks and their end, inside all `around` wrappers.
 
     It costs less than a wrapper, since nothing changes the work: each method returns work that passes on the same chunks,
-    result and failure. A listener that also wraps models or tools with `around` is not called.
+    result and failure. A listener that also wraps models with `around` is not called for models; likewise for tools.
 
     Example:
         >>> class Times(WorkListener):
@@ -238,6 +238,9 @@ class WorkListener(Hook):
 
     def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         """Return the work of a model, observed.
+
+        A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early, the
+        model runs on after its call.
 
         Args:
             event: The sealed event of the model call.

@@ -22,6 +22,7 @@ from agentflow import (
     tool,
 )
 from agentflow.hooks.recording import ModelWork, ToolWork, WorkListener
+from agentflow.reactive.iterators import close
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
@@ -35,9 +36,13 @@ class Seen(WorkListener):
     def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         async def watched() -> AsyncIterator[ModelChunk]:
             self.seen.append(f"{request.model} begins")
-            async for chunk in work():
-                self.seen.append(chunk.text or chunk.tool_uses[0].name)
-                yield chunk
+            reply = work()
+            try:
+                async for chunk in reply:
+                    self.seen.append(chunk.text or chunk.tool_uses[0].name)
+                    yield chunk
+            finally:
+                await close(reply)
             self.seen.append("it ends")
 
         return watched
@@ -98,11 +103,12 @@ async def test_a_listener_is_inside_all_wrappers() -> None:
     assert listener.seen == [*ALONE[:5], "add begins", "3", *ALONE[5:]]
 
 
-async def test_a_listener_that_wraps_is_not_called() -> None:
-    """It sees the work in its wrapper."""
+async def test_a_listener_is_not_called_for_what_it_wraps() -> None:
+    """It wraps tools only, so it is still notified of the work of models."""
     listener = Wraps()
     agent = Agent("a", ScriptedModel([ONE, "done"]), tools=[add], hooks=[listener])
-    assert ((await agent.call("go")).text, listener.seen) == ("done", [])
+    assert (await agent.call("go")).text == "done"
+    assert listener.seen == [*ALONE[:3], *ALONE[5:]]
 
 
 @tool

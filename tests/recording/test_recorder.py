@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -48,7 +48,7 @@ from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.recording import RunLogError, read_lines
-from agentflow.recording.entries import LogEntry
+from agentflow.recording.entries import AnsweredEntry, LogEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.recorder.records import (
     AddedRecord,
@@ -69,6 +69,7 @@ from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.events import EVENT_TYPES, ActingChunk, CallEnded, Error, Event
 from agentflow.vocabulary.messages import with_metadata
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -892,3 +893,43 @@ def test_tools_are_shown_by_name() -> None:
     one, other = ToolSpec("add", "Add."), ToolSpec("add", "Add two.")
     assert show((one,), 80).short == show((other,), 80).short == "add"
     assert show((one,), 80).digest != show((other,), 80).digest
+
+
+class _CannotClose:
+    """A model whose streams are no generators, and raise when they are closed."""
+
+    name = "m"
+
+    def __init__(self, failure: Exception | None) -> None:
+        self._failure = failure
+        self._chunks = [ModelChunk("hi")]
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        """Return the stream."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ModelChunk]:
+        return self
+
+    async def __anext__(self) -> ModelChunk:
+        if self._chunks:
+            return self._chunks.pop()
+        raise self._failure or StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Fail."""
+        raise RuntimeError("the connection is lost")
+
+
+@pytest.mark.parametrize(
+    ("failure", "end", "outcome"), [(None, "done", "hi"), (ValueError("broken"), "failed", "broken")]
+)
+async def test_a_reply_stays_if_its_stream_cannot_be_closed(failure: Exception | None, end: str, outcome: str) -> None:
+    """The call ends as without a recorder, and the end of the request is recorded."""
+    recorder = Recorder()
+    try:
+        got = (await Agent("a", _CannotClose(failure), hooks=[recorder]).call("go")).text
+    except ValueError as error:
+        got = str(error)
+    ends = [entry.end for entry in recorder.log.entries if isinstance(entry, AnsweredEntry)]
+    assert (got, ends) == (outcome, [end])

@@ -44,6 +44,7 @@ from agentflow.hooks.recording import (
 )
 from agentflow.hooks.wrapping import ToolSource, checks_its_end
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.stage import close_quietly
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux
 from agentflow.reactive.iterators import close, raise_in
@@ -284,16 +285,12 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Remember that a hook begins, in case anything else happens before it ends."""
         frame = frame_of(event)
-        if (
-            hook.observer and hook.priority >= self.priority
-        ):  # it runs after the recorder, and the event is recorded already
+        if hook.observer and hook.priority >= self.priority:  # it runs after the recorder: the event is recorded
             return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
-            now = frame.context.clock.now()
-            place.begun.append(
-                EntryValues(place, "mark", {"time": now, "what": "began", "seq": event.seq, "hook": hook.name})
-            )
+            mark: Line = {"time": frame.context.clock.now(), "what": "began", "seq": event.seq, "hook": hook.name}
+            place.begun.append(EntryValues(place, "mark", mark))
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
@@ -507,10 +504,12 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             waited = False if isinstance(error, GeneratorExit) else None
             raise
         finally:
-            if stream is not None:
-                await close(stream)
-            answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
-            self._in_order(place, "answered", answered)
+            try:
+                if stream is not None:  # a model's reply stays, even if closing its stream fails
+                    await (close(stream) if side else close_quietly(stream))
+            finally:
+                answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
+                self._in_order(place, "answered", answered)
 
     def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Record the result of the tool, after all other hooks."""
