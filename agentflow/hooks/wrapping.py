@@ -89,7 +89,7 @@ class ToolCallContext(Protocol):
 
 Work: TypeAlias = Callable[[ToolCallContext], Awaitable[object]]
 """Runs instead of a tool: receives the tool's call, returns a value as the tool would."""
-ReplacesWork: TypeAlias = Callable[[Work], "ToolSource"]
+ReplacesWork: TypeAlias = Callable[[Work, bool], "ToolSource"]
 """Returns other work to run instead of the tool."""
 
 
@@ -224,19 +224,20 @@ class ToolSource(Mono[ToolResultBlock]):
         source = self._change(transform)
         return source if self._layer is None else layered(*self._layer, source)
 
-    def instead(self, work: Work) -> ToolSource:
+    def instead(self, work: Work, transformed: bool = False) -> ToolSource:
         """Return other work to run instead of the tool; its result is used as the tool's result.
 
         The lock, retries, time limit and argument checks of the tool do not apply.
 
         Args:
             work: Receives the call's `ToolContext`. Values that it emits become `ActingChunk` events.
+            transformed: Whether these values come from earlier events, so that `chunks` does not change them again.
 
         Example:
             >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
             ...     return source.instead(self.recorded)
         """
-        source = self._replace(work)
+        source = self._replace(work, transformed)
         return source if self._layer is None else layered(*self._layer, source)
 
     def over(self, inner: Observable[Any]) -> ToolSource:

@@ -446,10 +446,17 @@ def tool_source(
     return ToolSource(
         Mono(partial(do, partial(work, transform, instead))),
         partial(_changed, do, work, emits, transform, instead),
-        partial(tool_source, do, work, True, transform),
+        partial(_replaced, do, work, transform),
         None,
         emits,
     )
+
+
+def _replaced(
+    do: DoesWork, work: ToolAttempt, transform: Transform | None, instead: Work, transformed: bool
+) -> ToolSource:
+    """Return a source with other work."""
+    return tool_source(do, work, True, None if transformed else transform, instead)
 
 
 def _changed(

@@ -241,7 +241,11 @@ class ChunksEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecesEntry:
-    """Consecutive `ActingChunk` events of one tool call; `decision` as in `ChunksEntry`."""
+    """Consecutive `ActingChunk` events of one tool call; `decision` as in `ChunksEntry`.
+
+    Attributes:
+        n: The number of the tool's work; None if the call had no other one at that time.
+    """
 
     kind: Literal["pieces"] = "pieces"
     call: CallRef
@@ -250,6 +254,7 @@ class PiecesEntry:
     iteration: Count = 0
     time: Time = 0.0
     tool_use: ToolUseRef
+    n: Count | None = None
     pieces: tuple[Json, ...] = ()
     at: tuple[Milliseconds, ...] = ()
     paused: tuple[Milliseconds, ...] = ()

@@ -947,7 +947,7 @@ class Wrapping(Hook):
             case "merge":
                 return Flux.merge(Flux.empty(), source)
             case "chunks":
-                return source.chunks(lambda pieces: pieces.map(str))
+                return source.chunks(lambda pieces: pieces.map(lambda piece: f"{piece}."))
             case "drop":
                 return source.map(lambda results: results[1:])
             case "dup":

@@ -22,6 +22,7 @@ from agentflow import (
     PreReasoning,
     PreToolRound,
     ReasoningChunk,
+    ToolEmitter,
     ToolUseBlock,
     on,
     tool,
@@ -29,7 +30,7 @@ from agentflow import (
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.session import Session, full_session
 from agentflow.recording import RunLog
-from agentflow.recording.entries import ChunksEntry, InterruptEntry, ReplyEntry
+from agentflow.recording.entries import ChunksEntry, InterruptEntry, PiecesEntry, ReplyEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.recording.replay.cancellation import RecordedCancellation
@@ -348,4 +349,51 @@ def test_a_chunk_that_a_hook_changes_comes_before_the_hooks_of_its_event() -> No
 
     recorder = Recorder()
     run_virtual(agent(recorder).call("go"))
+    assert Replay(recorder.log).run(agent()).divergence is None
+
+
+@tool(type="read")
+async def counts(emitter: ToolEmitter) -> str:
+    """Emit two numbers, a second apart."""
+    await emitter.emit("1")
+    await asyncio.sleep(1)
+    await emitter.emit("2")
+    return "done"
+
+
+def test_the_chunks_of_two_attempts_at_once_belong_to_their_attempts() -> None:
+    """Both attempts of a hedged tool emit chunks; the second one begins half a second later."""
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        both = Reads(PreActing, lambda source: source.amb(source.delay_subscription(0.5)))
+        model = ScriptedModel([ToolUseBlock("t1", "counts", {}), "done"])
+        return Agent("a", model, tools=[counts], hooks=[both, *hooks], clock=LoopClock())
+
+    recorder = Recorder()
+    run_virtual(agent(recorder).call("go"))
+    pieces = [(one.n, one.pieces) for one in recorder.log.entries if isinstance(one, PiecesEntry)]
+    assert pieces == [(None, ("1",)), (3, ("1",)), (2, ("2",))]
+    assert Replay(recorder.log).run(agent()).divergence is None
+
+
+@pytest.mark.parametrize("emits", ["emitter", "generator"])
+def test_a_change_of_a_tools_chunks_is_not_applied_again(emits: str) -> None:
+    """A recording has the changed chunks."""
+
+    @tool(type="read")
+    async def streams() -> AsyncIterator[str]:
+        """Yield two numbers."""
+        yield "1"
+        yield "2"
+
+    used = counts if emits == "emitter" else streams
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        marks = Reads(PreActing, lambda source: source.chunks(lambda chunks: chunks.map(lambda chunk: chunk + "!")))
+        model = ScriptedModel([ToolUseBlock("t1", used.name, {}), "done"])
+        return Agent("a", model, tools=[used], hooks=[marks, *hooks])
+
+    recorder = Recorder()
+    run_virtual(agent(recorder).call("go"))
+    assert [one.pieces for one in recorder.log.entries if isinstance(one, PiecesEntry)] == [("1!", "2!")]
     assert Replay(recorder.log).run(agent()).divergence is None

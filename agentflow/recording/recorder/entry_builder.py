@@ -95,7 +95,7 @@ class EventSeen(NamedTuple):
         place: Its call.
         kind: Its class.
         values: Its `seq`, `iteration`, `time` and `decision`, then its own fields, as `VALUES_OF` reads them. A decision's
-            exception is an `ErrorText`.
+            exception is an `ErrorText`. A chunk of a tool ends with the number of the tool's work.
         facts: The facts of its run since the last event.
     """
 
@@ -372,8 +372,10 @@ class EntryBuilder:
 
     def _piece(self, one: EventSeen) -> None:
         call = one.place.call
-        seq, iteration, time, _, use, value = one.values
-        head = ("pieces", call, iteration, self._encoder.tool_use(use))
+        seq, iteration, time, _, use, value, n = one.values
+        ref = self._encoder.tool_use(use)
+        several = sum(known == ref for known in self._works.values()) > 1
+        head = ("pieces", call, iteration, ref, n if several else None)
         alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
         piece = self._encoder.value(call, value) if alone else plain(value)
         self._end_failed(one, self._append(one.place, head, time, piece, seq))
@@ -486,7 +488,7 @@ def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
 
 _HEADS = {
     "chunks": ("kind", "call", "iteration", "attempt", "reply"),
-    "pieces": ("kind", "call", "iteration", "tool_use"),
+    "pieces": ("kind", "call", "iteration", "tool_use", "n"),
     "reply": ("kind", "call", "n", "after"),
 }
 """What all chunks of a batch have in common."""

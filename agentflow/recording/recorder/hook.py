@@ -19,11 +19,12 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, assert_never, cast, runtime_checkable
 
 from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
@@ -104,6 +105,9 @@ _LAYERS: dict[type[Event], str] = {
 }
 _CHUNKS = frozenset({ReasoningChunk, ActingChunk})
 _NONE: tuple[Any, ...] = ()
+_Works: TypeAlias = "tuple[RecordedCall, int, _Works] | None"
+_works: ContextVar[_Works] = ContextVar("_works", default=None)
+"""The work of tools in which the current code runs, innermost first, by recorded call: its number."""
 _make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
 """Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
@@ -274,6 +278,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             if decision is not None and decision.error is not None:
                 failed = Decided(decision.verdict, decision.hook, cast("Any", ErrorText.of(decision.error)))
                 values = (*values[:3], failed, *values[4:])
+        if kind is ActingChunk:
+            values = (*values, _work_of(place))
         self._put(_make(EventSeen, (place, kind, values, facts)))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
@@ -528,6 +534,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
+        works = _works.get()
+        _works.set((place, n, works))
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
         self._in_order(place, "started", started)
         finished: Line = {"n": n}
@@ -542,6 +550,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             raise
         finally:
             injecting.set(outer)
+            _works.set(works)
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
@@ -560,6 +569,14 @@ def run_of(context: RunContext) -> RunBase:
     """Return the run of a context."""
     run: Any = port_of(context)
     return run
+
+
+def _work_of(place: RecordedCall) -> int | None:
+    """Return the number of the work of a tool in which this code runs; None outside of one of this recorder."""
+    works = _works.get()
+    while works is not None and works[0] is not place:
+        works = works[2]
+    return None if works is None else works[1]
 
 
 def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:

@@ -555,7 +555,9 @@ class Player(Recorder):
             self._events += len(self.script.steps[child])
         for key in self.script.all_of(work.children):
             self._progress.mark_done(key)
-        return self._run_work(event, source.instead(partial(self._play_work, call, work, use.id)), work)
+        return self._run_work(
+            event, source.instead(partial(self._play_work, call, work, use.id), transformed=True), work
+        )
 
     @suspends_as("tool")
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:

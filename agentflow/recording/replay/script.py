@@ -216,10 +216,9 @@ class Script:
                     self._pieces(reply, entry, ahead=True)
                 self._events(entry, entry.time)
             case PiecesEntry():
-                use = self.log.use_data(entry.tool_use)["id"]
-                running = [work for work in self._running[entry.call].values() if work.step is None and work.use == use]
-                self._in_order(running[0] if running else None, entry)
-                for work in running:
+                works = [work for work in self._running[entry.call].values() if self._is_chunk_of(work, entry)]
+                self._in_order(works[0] if works else None, entry)
+                for work in works[:1]:
                     self._pieces(work, entry, ahead=False)
                 self._events(entry, entry.time)
             case RequestEntry():
@@ -290,7 +289,8 @@ class Script:
             case ChunksEntry():
                 return work.step is not None and entry.reply in (None, work.n)
             case PiecesEntry():
-                return work.step is None and work.use == self.log.use_data(entry.tool_use)["id"]
+                its_use = work.use == self.log.use_data(entry.tool_use)["id"]
+                return work.step is None and its_use and entry.n in (None, work.n)
             case EventEntry():
                 return False
 
