@@ -318,6 +318,7 @@ class RequestEntry:
         messages: The messages; None if they equal those of the call's last `PreReasoning` event.
         tools: The refs of the offered tools; None if they equal those of that event.
         options: The model options; None if they equal those of that event.
+        work: The number of the tool's work that made the side call; None if a hook made it.
     """
 
     kind: Literal["request"] = "request"
@@ -331,6 +332,7 @@ class RequestEntry:
     messages: MessageList | None = None
     tools: tuple[ToolRef, ...] | None = None
     options: OptionsData | None = None
+    work: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

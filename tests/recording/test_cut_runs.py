@@ -14,14 +14,17 @@ from clocks import LoopClock
 from recorded_programs import kinds
 
 from agentflow import (
+    ActingChunk,
     Agent,
     Hook,
     HookEvent,
+    PostActing,
     PreActing,
     PreCall,
     PreReasoning,
     PreToolRound,
     ReasoningChunk,
+    RunContext,
     ToolEmitter,
     ToolUseBlock,
     on,
@@ -30,7 +33,7 @@ from agentflow import (
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.session import Session, full_session
 from agentflow.recording import RunLog
-from agentflow.recording.entries import ChunksEntry, InterruptEntry, PiecesEntry, ReplyEntry
+from agentflow.recording.entries import ChunksEntry, InterruptEntry, PiecesEntry, ReplyEntry, RequestEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.recording.replay.cancellation import RecordedCancellation
@@ -397,3 +400,36 @@ def test_a_change_of_a_tools_chunks_is_not_applied_again(emits: str) -> None:
     run_virtual(agent(recorder).call("go"))
     assert [one.pieces for one in recorder.log.entries if isinstance(one, PiecesEntry)] == [("1!", "2!")]
     assert Replay(recorder.log).run(agent()).divergence is None
+
+
+def test_the_side_calls_of_tools_are_replayed_without_the_tools() -> None:
+    """Their usage is part of the run's, and hooks that make side calls at the same time get their own replies."""
+
+    @tool(type="read")
+    async def asks(context: RunContext, what: str) -> str:
+        """Ask twice at once, in two tasks, and then once more."""
+        replies = await asyncio.gather(context.complete(what), context.complete(f"Really {what}?"))
+        return (await context.complete(replies[0].text)).text
+
+    seen: list[str] = []
+
+    @on(ActingChunk, PostActing)
+    async def remarks(event: ActingChunk | PostActing) -> None:
+        seen.append((await event.context.complete("A remark?")).text)
+
+    def say(request: ModelRequest) -> str | list[ToolUseBlock]:
+        if not request.tools:
+            return f"On {request.messages[-1].text}"
+        rounds = [ToolUseBlock("t1", "asks", {"what": "x"}), ToolUseBlock("t2", "asks", {"what": "y"})]
+        return [*rounds, ToolUseBlock("t3", "counts", {})] if len(request.messages) == 1 else "done"
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        return Agent("a", ScriptedModel(say), tools=[asks, counts], hooks=[remarks, *hooks], clock=LoopClock())
+
+    recorder = Recorder()
+    assert run_virtual(agent(recorder).call("go")).usage.model_calls == 2 + 2 * 3 + 2 + 3
+    asking = [one.work is not None for one in recorder.log.entries if isinstance(one, RequestEntry) and one.side]
+    assert sorted(asking) == [False] * 5 + [True] * 6
+    lived, seen[:] = list(seen), []
+    assert Replay(recorder.log).run(agent()).divergence is None
+    assert seen == lived

@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, assert_never, cast, runtime_checkable
+from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 
 from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
-from agentflow.hooks import chain
 from agentflow.hooks.answers import cancelled
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
@@ -74,6 +71,7 @@ from agentflow.recording.recorder.files import (
 )
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
+from agentflow.recording.recorder.running_work import enter_work, in_hook, leave_work, work_of, work_running_here
 from agentflow.recording.recorder.stream_redactor import Find
 from agentflow.recording.recorder.writer import Writer, log_of
 from agentflow.vocabulary.chunks import ModelChunk
@@ -105,9 +103,6 @@ _LAYERS: dict[type[Event], str] = {
 }
 _CHUNKS = frozenset({ReasoningChunk, ActingChunk})
 _NONE: tuple[Any, ...] = ()
-_Works: TypeAlias = "tuple[RecordedCall, int, _Works] | None"
-_works: ContextVar[_Works] = ContextVar("_works", default=None)
-"""The work of tools in which the current code runs, innermost first, by recorded call: its number."""
 _make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
 """Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
@@ -279,7 +274,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                 failed = Decided(decision.verdict, decision.hook, cast("Any", ErrorText.of(decision.error)))
                 values = (*values[:3], failed, *values[4:])
         if kind is ActingChunk:
-            values = (*values, _work_of(place))
+            values = (*values, work_of(place))
         self._put(_make(EventSeen, (place, kind, values, facts)))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
@@ -428,7 +423,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         at = run.scope.at
         work = None
         if cause.inside and cause.kind == "interrupted":
-            work = _work_running_here()
+            work = work_running_here(Recorder._tool_work.__code__)
             if in_awaited_hook() and not late:
                 at = run.scope.positions(asyncio.current_task())
         line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
@@ -488,6 +483,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         events = run.events
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
+        if side and not in_hook(Recorder._tool_work.__code__) and (asking := work_of(place)) is not None:
+            sent["work"] = asking
         self._in_order(place, "request", sent)
         end: End = "done"
         failure: ErrorText | None = None
@@ -534,8 +531,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
-        works = _works.get()
-        _works.set((place, n, works))
+        outside = enter_work(place, n)
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
         self._in_order(place, "started", started)
         finished: Line = {"n": n}
@@ -550,7 +546,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             raise
         finally:
             injecting.set(outer)
-            _works.set(works)
+            leave_work(outside)
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
@@ -571,28 +567,8 @@ def run_of(context: RunContext) -> RunBase:
     return run
 
 
-def _work_of(place: RecordedCall) -> int | None:
-    """Return the number of the work of a tool in which this code runs; None outside of one of this recorder."""
-    works = _works.get()
-    while works is not None and works[0] is not place:
-        works = works[2]
-    return None if works is None else works[1]
-
-
 def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:
     return [{"messages": messages, "keep": keep} for messages, keep in added]
-
-
-def _work_running_here() -> int | None:
-    """Return the number of the tool run whose code is running; None if it is a hook's code."""
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
-    while frame is not None:
-        if frame.f_code is Recorder._tool_work.__code__:  # pyright: ignore[reportPrivateUsage] - this module's own
-            return frame.f_locals["n"]
-        if frame.f_code.co_filename == chain.__file__:
-            return None
-        frame = frame.f_back
-    return None
 
 
 _Prune = Callable[[int | None, timedelta | None], None]

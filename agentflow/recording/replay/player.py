@@ -47,7 +47,7 @@ from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
-from agentflow.recording.replay.substitutes import RecordedModel, refuse
+from agentflow.recording.replay.substitutes import RecordedModel, bill, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event, Frame, HookEvent, PreActing, PreReasoning
@@ -334,17 +334,12 @@ class Player(Recorder):
                     self._differ(entry.call, None, step)
             else:
                 self._differ(entry.call, recorded[place], step)
-        if isinstance(entry, EventEntry) and entry.type == "CallEnded":
-            self._missing(entry.call)
+        done = self._done[entry.call]
+        if isinstance(entry, EventEntry) and entry.type == "CallEnded" and done < len(recorded):
+            self._differ(entry.call, recorded[done], None)  # recorded events are missing
         self._moved.set()
         self._moved = asyncio.Event()
         self._end_of_log()
-
-    def _missing(self, call: str) -> None:
-        """Report recorded events that are missing when a call has ended."""
-        recorded, done = self.script.steps[self._pairs[call]], self._done[call]
-        if done < len(recorded):
-            self._differ(call, recorded[done], None)
 
     def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
         if self.divergence is not None or self._is_skipped(call, recorded):
@@ -494,8 +489,7 @@ class Player(Recorder):
         if reply is None and mine in self.script.broken_off:
             await self._await_cancellation(call)
         if reply is None:
-            kind = f"request ({side})" if side else "request"
-            now = "the recording has no further model call"
+            kind, now = f"request ({side})" if side else "request", "the recording has no further model call"
             self._diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
             await self._await_cancellation(call)
             return
@@ -535,9 +529,8 @@ class Player(Recorder):
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         use, call = event.tool_use, place.call
-        run = run_of(frame.context)
         mine = self._pairs.get(call)
-        tool = run.config.tools.get(use.name)
+        tool = run_of(frame.context).config.tools.get(use.name)
         if self.reaction == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
         work = None if mine is None else self.script.work(mine, self._normalizer.number(call, use.id))
@@ -555,9 +548,8 @@ class Player(Recorder):
             self._events += len(self.script.steps[child])
         for key in self.script.all_of(work.children):
             self._progress.mark_done(key)
-        return self._run_work(
-            event, source.instead(partial(self._play_work, call, work, use.id), transformed=True), work
-        )
+        played = partial(self._play_work, call, work, use.id)
+        return self._run_work(event, source.instead(played, transformed=True), work)
 
     @suspends_as("tool")
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
@@ -582,7 +574,9 @@ class Player(Recorder):
         done = 0
         for key, due in self.script.steps_of(work):
             await self._until(due, key, work.end)
-            if key[0] == "chunk":
+            if key[1] != work.n:
+                bill(context.run, due.piece)
+            elif key[0] == "chunk":
                 await context.emitter.emit(due.piece)
             else:
                 self._inject(context, work.injected[done : done + 1])

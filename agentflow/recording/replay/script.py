@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -85,6 +85,7 @@ class RecordedWork:
         use: The id of the tool call.
         result: The ref of a tool's result.
         children: The calls of sub-agents inside it.
+        asked: The replies to the side calls of a tool.
         injected: The messages that a tool injected.
         marks: The positions of the injections, or of a decision of a race.
         interrupts: The reason for which it interrupted its call; None if it did not.
@@ -103,6 +104,7 @@ class RecordedWork:
     injected: tuple[Injection, ...] = ()
     marks: list[tuple[MarkEntry, Due]] = field(default_factory=list[tuple[MarkEntry, Due]])
     children: list[str] = field(default_factory=list[str])
+    asked: list[RecordedWork] = field(default_factory=list["RecordedWork"])
     interrupts: str | None = None
     cut: Key | None = None
 
@@ -223,7 +225,11 @@ class Script:
                 self._events(entry, entry.time)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self.normalizer.request(entry))
-                self._replies[entry.call, entry.iteration, entry.side].append(reply)
+                asking = None if entry.work is None else self._by_number.get(entry.work)
+                if asking is None:
+                    self._replies[entry.call, entry.iteration, entry.side].append(reply)
+                else:
+                    asking.asked.append(reply)
                 self._begin(reply, entry.call)
             case ReplyEntry():
                 if entry.n in self._by_number:
@@ -370,9 +376,13 @@ class Script:
         return waiting.popleft() if waiting else None
 
     def steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
-        """List the chunks and injections of a tool's work, in order."""
+        """List the chunks, injections and side calls of a tool's work, in order."""
         steps: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
         steps += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
+        for reply in work.asked:
+            steps.append((("begun", reply.n, 0), Due(reply.time, 0, False)))
+            steps += [(("chunk", reply.n, n), due) for n, due in enumerate(reply.pieces)]
+            steps += [] if reply.over is None else [(("over", reply.n, 0), replace(reply.over, piece=reply))]
         return sorted(steps, key=lambda step: self.order.places[step[0]])
 
     def all_of(self, calls: Iterable[str]) -> list[Key]:

@@ -1,16 +1,22 @@
-"""Replacements for models in a replay, and for tools that must not run."""
+"""Replacements for models in a replay, for tools that must not run, and for the side calls of tools."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from agentflow.errors import ToolError
 from agentflow.hooks.wrapping import ToolCallContext
-from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.recording.log import chunk_of
+from agentflow.recording.recorder.hook import run_of
+from agentflow.recording.replay.script import RecordedWork
+from agentflow.vocabulary.chunks import ModelChunk, fold
+from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
+from agentflow.vocabulary.specs import one_call
 
-__all__ = ["RecordedModel", "refuse"]
+__all__ = ["RecordedModel", "bill", "refuse"]
 
 
 class RecordedModel:
@@ -37,3 +43,16 @@ async def refuse(use: ToolUseBlock, _context: ToolCallContext) -> object:
         ToolError: Always.
     """
     raise ToolError(f"Tool {use.name!r} does not run in this replay: it is not listed in tools=.")
+
+
+def bill(context: RunContext, step: Any) -> None:
+    """Add the usage of a tool's side call to its run.
+
+    Args:
+        context: The context of the run.
+        step: The reply, if the step is its end; other steps add nothing.
+    """
+    if isinstance(step, RecordedWork):
+        chunks = [chunk_of(due.piece) for due in step.pieces]
+        if step.end == "done" or any(chunk.usage is not None for chunk in chunks):
+            run_of(context).add_usage(one_call(fold(chunks).usage))

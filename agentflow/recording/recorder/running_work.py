@@ -1,0 +1,63 @@
+"""The work of a tool to which the running code belongs."""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from types import CodeType
+from typing import TypeAlias
+
+from agentflow.hooks import chain
+from agentflow.recording.recorder.entry_builder import RecordedCall
+
+__all__ = ["enter_work", "in_hook", "leave_work", "work_of", "work_running_here"]
+
+Works: TypeAlias = "tuple[RecordedCall, int, Works] | None"
+"""Nested work, innermost first: its call, as one recorder has it, and its number."""
+_works: ContextVar[Works] = ContextVar("_works", default=None)
+
+
+def enter_work(place: RecordedCall, n: int) -> Works:
+    """Begin work in this task and the tasks that it creates; return the work outside of it, for `leave_work`."""
+    outside = _works.get()
+    _works.set((place, n, outside))
+    return outside
+
+
+def leave_work(outside: Works) -> None:
+    """End the work."""
+    _works.set(outside)
+
+
+def work_of(place: RecordedCall) -> int | None:
+    """Return the number of the call's work in which the running code is; None if it is in none, or in a call's own hooks."""
+    works = _works.get()
+    while works is not None and works[0] is not place:
+        works = works[2]
+    return None if works is None else works[1]
+
+
+def work_running_here(work: CodeType) -> int | None:
+    """Return the number of the work whose code is running in this task; None if it is a hook's code.
+
+    Args:
+        work: The code of the recorder's coroutine around the work, with the number as its local variable `n`.
+    """
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+    while frame is not None:
+        if frame.f_code is work:
+            return frame.f_locals["n"]
+        if frame.f_code.co_filename == chain.__file__:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def in_hook(work: CodeType) -> bool:
+    """Whether the running code is a hook's, such as one of a tool's chunk, and not the tool's; see `work_running_here`."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+    while frame is not None and frame.f_code is not work:
+        if frame.f_code.co_filename == chain.__file__:
+            return True
+        frame = frame.f_back
+    return False
