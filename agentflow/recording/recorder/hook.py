@@ -71,7 +71,7 @@ from agentflow.recording.recorder.files import (
 )
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
-from agentflow.recording.recorder.running_work import enter_work, in_hook, leave_work, work_of, work_running_here
+from agentflow.recording.recorder.running_work import WORKS, in_hook, work_of, work_running_here
 from agentflow.recording.recorder.stream_redactor import Find
 from agentflow.recording.recorder.writer import Writer, log_of
 from agentflow.vocabulary.chunks import ModelChunk
@@ -508,8 +508,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             raise
         finally:
             try:
-                if stream is not None:  # a model's reply stays, even if closing its stream fails
-                    await (close(stream) if side else close_quietly(stream))
+                # A generator that has ended needs no closing.
+                if stream is not None and getattr(stream, "ag_frame", stream) is not None:
+                    await (close(stream) if side else close_quietly(stream))  # a model's reply stays if that fails
             finally:
                 answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
                 self._in_order(place, "answered", answered)
@@ -531,7 +532,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
-        outside = enter_work(place, n)
+        works = WORKS.get()
+        WORKS.set((place, n, works))
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
         self._in_order(place, "started", started)
         finished: Line = {"n": n}
@@ -546,7 +548,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             raise
         finally:
             injecting.set(outer)
-            leave_work(outside)
+            WORKS.set(works)
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()

@@ -5,33 +5,22 @@ from __future__ import annotations
 import sys
 from contextvars import ContextVar
 from types import CodeType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from agentflow.hooks import chain
 from agentflow.recording.recorder.entry_builder import RecordedCall
 
-__all__ = ["enter_work", "in_hook", "leave_work", "work_of", "work_running_here"]
+__all__ = ["WORKS", "in_hook", "work_of", "work_running_here"]
 
 Works: TypeAlias = "tuple[RecordedCall, int, Works] | None"
 """Nested work, innermost first: its call, as one recorder has it, and its number."""
-_works: ContextVar[Works] = ContextVar("_works", default=None)
-
-
-def enter_work(place: RecordedCall, n: int) -> Works:
-    """Begin work in this task and the tasks that it creates; return the work outside of it, for `leave_work`."""
-    outside = _works.get()
-    _works.set((place, n, outside))
-    return outside
-
-
-def leave_work(outside: Works) -> None:
-    """End the work."""
-    _works.set(outside)
+WORKS: Final[ContextVar[Works]] = ContextVar("WORKS", default=None)
+"""The work in which the running code is, also in tasks that it creates; set by the recorder."""
 
 
 def work_of(place: RecordedCall) -> int | None:
     """Return the number of the call's work in which the running code is; None if it is in none, or in a call's own hooks."""
-    works = _works.get()
+    works = WORKS.get()
     while works is not None and works[0] is not place:
         works = works[2]
     return None if works is None else works[1]
