@@ -74,7 +74,7 @@ async def test_a_person_writes_one(wired: Wired) -> None:
         reply = await agent.call("Pay.")
         with pytest.raises(
             UsageError,
-            match=r"edited arguments .* do not fit, so nothing was resumed.*NaN at line 1 column [0-9]+ is not a JSON number",
+            match=r"edited arguments .* are invalid, so nothing was resumed.*NaN at line 1 column [0-9]+ is not a JSON number",
         ):
             await agent.resume(decisions={reply.pending[0].id: Approve(input={"amount": nan})})
         reply = await agent.resume(decisions={reply.pending[0].id: Answer({"left": nan})})

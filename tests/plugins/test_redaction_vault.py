@@ -431,7 +431,7 @@ async def test_the_page_says_what_is_kept_where(sealed: bool) -> None:
     """Every cell of the table, with and without keys: what the store has of a run in which an address was everywhere."""
     lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     table = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines if len(cells) == 4}
-    assert table.pop("Data") == ["in the session", 'with `stored="original"`', "in `redaction.store(store)`"]
+    assert table.pop("Data") == ["In the session", 'With `stored="original"`', "In `redaction.store(store)`"]
     keys = key() if sealed else None
     columns = [
         await kept(stored="redacted", wrap=False, keys=keys),

@@ -383,5 +383,5 @@ async def test_wrong_use() -> None:
         await shutdown([])
     with pytest.raises(UsageError, match="seconds, 0 or more"):
         GracefulShutdown(Agent("a", "m"), limit=-1)
-    with pytest.raises(UsageError, match="only legal inside its"):
+    with pytest.raises(UsageError, match="must be called inside its"):
         GracefulShutdown(Agent("a", "m")).begin()

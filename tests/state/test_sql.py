@@ -546,7 +546,7 @@ async def test_a_missing_fact_names_itself(open_store: OpenStore, url: str) -> N
     store = open_store()
     await store.append("s", facts(3))
     run_sql(url, "DELETE FROM agentflow_facts WHERE version = 1")
-    with pytest.raises(StoreError, match=r"Fact 1 of session 's' is missing\. No fact before it is left"):
+    with pytest.raises(StoreError, match=r"Fact 1 of session 's' is missing\. There is no fact before it"):
         await store.load("s")
 
 
