@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from laws_harness import World, run
 from laws_programs import ACTS, TOOLS, AroundPlan, HookPlan, Path, Piece, Program, hook_plans, programs
 from test_laws_paths import normal
 
-from agentflow import Agent, ToolUseBlock
+from agentflow import Agent, RunContext, ToolUseBlock, tool
 from agentflow.loop.states import State
 from agentflow.recording import RunLog
 from agentflow.recording.recorder import Recorder
@@ -46,7 +47,15 @@ class Team(World):
     def make_tools(self) -> list[Any]:
         mine = super().make_tools()
         tools = [tool for tool in mine if tool.name in ("slow_look", "talk", "boom", "ask")]
-        return [*mine, Agent("helper", ScriptedModel(_helps), tools=tools, clock=LoopClock())]
+        return [*mine, consults, Agent("helper", ScriptedModel(_helps), tools=tools, clock=LoopClock())]
+
+
+@tool(type="read")
+async def consults(context: RunContext, x: int = 0) -> str:
+    """Make two side calls at once, and a third one."""
+    replies = await asyncio.gather(context.complete(f"consult {x}"), context.complete(f"consult {x} again"))
+    await asyncio.sleep(0.3)
+    return (await context.complete(" ".join(reply.text for reply in replies))).text
 
 
 def _helps(request: ModelRequest) -> list[Any]:
@@ -135,7 +144,7 @@ def seen_by(world: World) -> list[Any]:
     return [event for seen in world.calls or [world.seen] for event in seen.last]
 
 
-NAMES = (*TOOLS, "helper", "helper", "helper")
+NAMES = (*TOOLS, "helper", "helper", "helper", "consults", "consults")
 
 
 READ_SLOWLY = Program(
