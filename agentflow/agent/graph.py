@@ -1,6 +1,6 @@
 """`Graph`: the possible calls between agents and tools, as data, as text and as a Mermaid diagram.
 
-The graph is built from the arguments of the agents: tools, including agents, live toolsets and hand-offs. It does not
+The graph is built from the arguments of the agents: tools, including agents, live toolsets and handoffs. It does not
 contain agents that a tool calls by name (`agent.ask`), since these are not known in advance.
 """
 
@@ -22,7 +22,7 @@ _BOXES = {"agent": '["{}"]', "tool": '("{}")', "toolset": '[("{}")]'}
 
 
 class Edge(NamedTuple):
-    """A possible call, or with `hands_over` a possible hand-off of the conversation; both ends are keys of
+    """A possible call, or with `hands_over` a possible handoff of the conversation; both ends are keys of
     `Graph.nodes`.
     """
 
@@ -37,7 +37,7 @@ class HandsOver(Protocol):
 
     @property
     def passes(self) -> tuple[tuple[str, str], ...]:
-        """The possible hand-offs, as pairs of names."""
+        """The possible handoffs, as pairs of names."""
         ...
 
 
@@ -62,7 +62,7 @@ class Graph(NamedTuple):
     edges: tuple[Edge, ...]
 
     def __str__(self) -> str:
-        """Return the graph as a tree of text, which expands each node only once and does not expand hand-offs."""
+        """Return the graph as a tree of text, which expands each node only once and does not expand handoffs."""
         lines: list[str] = []
         shown: set[str] = set()
 
@@ -83,7 +83,7 @@ class Graph(NamedTuple):
         return "\n".join(lines)
 
     def mermaid(self) -> str:
-        """Return a Mermaid diagram: agents are boxes, tools are round, toolsets are drums, hand-offs are dotted.
+        """Return a Mermaid diagram: agents are boxes, tools are round, toolsets are drums, handoffs are dotted.
 
         Example:
             >>> print(Agent("clerk", "openai/gpt-5", tools=[add]).graph().mermaid())

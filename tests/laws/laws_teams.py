@@ -1,4 +1,4 @@
-"""Random teams: nested agents, workflows, hand-off desks and typed answers, with ids of any kind.
+"""Random teams: nested agents, workflows, handoff desks and typed answers, with ids of any kind.
 
 A team is made from a number; recording and replay make it from the same one.
 """

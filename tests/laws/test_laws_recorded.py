@@ -26,7 +26,7 @@ from agentflow.recording.replay import Replay
     "number", [*range(40), 352, 682, 894, 2291, 4021610, 6062824, 7012010, 7023741, 8222214, 17629130]
 )  # the last ones diverged once
 def test_a_team_that_was_recorded_runs_again_as_it_did(number: int, tmp_path: FilePath) -> None:
-    """It holds for sub-agents, workflows, hand-offs, typed answers and MCP tools, with ids of any kind."""
+    """It holds for sub-agents, workflows, handoffs, typed answers and MCP tools, with ids of any kind."""
     assert team_departs(number, KEPT[number % len(KEPT)], tmp_path) is None
 
 

@@ -1,6 +1,6 @@
 """The laws of calls, for random teams that are abandoned, interrupted or cancelled after any event.
 
-Sub-agents, workflows, hand-offs, typed answers, tools of MCP servers, approvals and resumed calls are nested.
+Sub-agents, workflows, handoffs, typed answers, tools of MCP servers, approvals and resumed calls are nested.
 """
 
 from __future__ import annotations

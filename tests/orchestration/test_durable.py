@@ -1,4 +1,4 @@
-"""Compositions as durable calls: a worker runs them, steps, hand-offs and all."""
+"""Compositions as durable calls: a worker runs them, steps, handoffs and all."""
 
 from __future__ import annotations
 

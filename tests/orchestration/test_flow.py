@@ -211,7 +211,7 @@ def test_texts_of_a_diagram_are_text() -> None:
 
 
 def test_agents_without_steps_to_draw() -> None:
-    """Other agents and hand-offs have no flow; a workflow without source says so."""
+    """Other agents and handoffs have no flow; a workflow without source says so."""
     one, other = agent("one"), agent("other")
     assert flow_of(one) is None
     assert flow_of(handoffs(one, other, name="desk")) is None

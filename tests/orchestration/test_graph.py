@@ -53,7 +53,7 @@ flowchart TD
 
 
 def test_a_tree_with_hand_offs_in_a_circle() -> None:
-    """Agents, their tools, workflows below them, and hand-offs; circles are shown and do not hang."""
+    """Agents, their tools, workflows below them, and handoffs; circles are shown and do not hang."""
 
     @workflow(agent("writer", look), look)
     async def team(task: str) -> str:

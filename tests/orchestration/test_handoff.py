@@ -1,4 +1,4 @@
-"""Hand-offs: who holds the conversation, what is passed on, and how often."""
+"""Handoffs: who holds the conversation, what is passed on, and how often."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_what_travels(travels: Any, told: list[str]) -> None:
 
 
 async def test_ping_pong_has_an_end() -> None:
-    """After `max_handoffs` hand-offs the holder is offered none, and a requested one is denied."""
+    """After `max_handoffs` handoffs the holder is offered none, and a requested one is denied."""
     back = use("b1", "transfer_to_triage", reason="yours")
     desk = Desk([TO_BILLING, TO_BILLING, "Then I answer."], [back, back], max_handoffs=2)
     assert await desk.say("Hi") == "Then I answer."
@@ -128,7 +128,7 @@ async def test_who_may_hand_to_whom() -> None:
 
 
 async def test_of_two_hand_offs_the_first_counts() -> None:
-    """A model that requests two hand-offs makes the first; the other call is denied."""
+    """A model that requests two handoffs makes the first; the other call is denied."""
     desk = Desk([[TO_BILLING, TO_TECH]], ["Paid."])
     assert await desk.say("Hi") == "Paid."
     assert history(await desk.agent.history("s"))[2].endswith('"to":"billing","reason":"an invoice"}\'')
@@ -205,7 +205,7 @@ async def test_an_answer_that_looks_like_a_hand_off_is_none() -> None:
 
 
 def test_what_is_refused() -> None:
-    """Agents without distinct names, hand-offs to unknown agents, invalid limits, tools that would be shadowed."""
+    """Agents without distinct names, handoffs to unknown agents, invalid limits, tools that would be shadowed."""
     one, two = Agent("one", ScriptedModel([])), Agent("two", ScriptedModel([]))
 
     @tool
@@ -241,7 +241,7 @@ async def test_a_holder_that_is_gone_gives_the_conversation_back() -> None:
 
 
 async def test_the_summary_at_the_limit_is_offered_no_hand_off() -> None:
-    """An agent that has used its rounds writes a summary; a hand-off would be one more round."""
+    """An agent that has used its rounds writes a summary; a handoff would be one more round."""
 
     @tool(type="read")
     async def look() -> str:
@@ -299,7 +299,7 @@ async def test_typed_input() -> None:
 
 
 def test_wrong_inputs() -> None:
-    """The input of a hand-off is an object, for one of the agents."""
+    """The input of a handoff is an object, for one of the agents."""
     agents = [Agent(name, ScriptedModel([])) for name in ("a", "b")]
     for inputs in ({"c": Ticket}, {"b": int}):
         with pytest.raises(UsageError, match="inputs="):

@@ -453,7 +453,7 @@ async def test_an_earlier_question_is_finished_before_the_next_one() -> None:
 
 
 async def test_a_holder_that_hands_on_in_an_earlier_question_may_hand_on_again() -> None:
-    """Each call of an agent has one hand-off: that of the earlier question is not that of the next one."""
+    """Each call of an agent has one handoff: that of the earlier question is not that of the next one."""
     stop = [True]
 
     def brain(request: ModelRequest) -> Any:

@@ -1000,7 +1000,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.41", "0.1"])
-@pytest.mark.parametrize("kind", ["workflow", "hand-offs"])
+@pytest.mark.parametrize("kind", ["workflow", "handoffs"])
 async def test_a_workflow_is_traced_as_one(traced: Traced, kind: str, version: Any) -> None:
     """`invoke_workflow` with its name, without a provider and a model; the agents that it asks are below its steps."""
     ann = Agent("ann", ScriptedModel(["done"], name="openai/gpt-5"))

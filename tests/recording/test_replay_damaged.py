@@ -20,7 +20,7 @@ from agentflow.recording.recorder.writer import as_text
 from agentflow.recording.replay import Replay
 from agentflow.testing import run_virtual
 
-NAMES = ("sub-agents in parallel", "a hand-off")
+NAMES = ("sub-agents in parallel", "a handoff")
 
 
 @cache
@@ -65,18 +65,18 @@ def test_logs_of_before_had_no_numbers(name: str) -> None:
 
 def test_what_is_missing_is_said() -> None:
     """The error has its number in its call."""
-    lines = lines_of("a hand-off")
+    lines = lines_of("a handoff")
     place = next(n for n, line in enumerate(lines) if line["kind"] == "answered")
     with pytest.raises(StoreError, match=f"a line is missing, entry {lines[place]['number']} of call"):
-        replayed("a hand-off", [*lines[:place], *lines[place + 1 :]])
+        replayed("a handoff", [*lines[:place], *lines[place + 1 :]])
 
 
 def test_what_a_recorder_had_no_room_for_is_said() -> None:
     """A writer that could not keep up has left a mark."""
-    lines = [*lines_of("a hand-off")]
+    lines = [*lines_of("a handoff")]
     lines.insert(5, {**lines[0], "lost": 3})
     with pytest.raises(StoreError, match="3 entries are missing, because the recorder could not keep up"):
-        replayed("a hand-off", lines)
+        replayed("a handoff", lines)
 
 
 @pytest.mark.parametrize("name", NAMES)

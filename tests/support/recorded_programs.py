@@ -192,7 +192,7 @@ PROGRAMS: dict[str, Recorded] = {
     "decisions on calls without an id": Recorded(_scripted([[_call("", "pay"), _call("", "pay")], "Done."])),
     "sub-agents in parallel": Recorded(_team(ToolSchedule.PARALLEL, "helper", "look", "helper", "nap")),
     "sub-agents by type": Recorded(_team(ToolSchedule.BY_TYPE, "nap", "helper", "helper", "look")),
-    "a hand-off": Recorded(_desk),
+    "a handoff": Recorded(_desk),
     "a workflow": Recorded(_flow),
     "an agent's typed answer": Recorded(_scripted(['{"total": 3}'], output=Invoice)),
     "a call's typed answer": Recorded(_scripted(['{"total": 3}']), {"output": Invoice}),

@@ -1,4 +1,4 @@
-"""Several agents together: workflows in code, hand-offs, group conversations; and one agent for many inputs.
+"""Several agents together: workflows in code, handoffs, group conversations; and one agent for many inputs.
 
 Not included, since plain code suffices: to consult an agent, pass `tools=[other]`; to call several outside a run, use
 `Mono.zip`. See `docs/multi-agent.md`.

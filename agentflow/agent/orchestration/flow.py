@@ -229,7 +229,7 @@ class _Reader:
 
 
 def flow_of(agent: Agent[Any]) -> Flow | None:
-    """Return the steps of a workflow; None for other agents and hand-offs.
+    """Return the steps of a workflow; None for other agents and handoffs.
 
     Raises:
         UsageError: The source of its function is not available.

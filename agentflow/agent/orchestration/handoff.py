@@ -3,9 +3,9 @@
 Rules:
 
 1. The history of the session determines who holds the conversation. So this survives a restart, a fork and a copy.
-2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a hand-off:
+2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a handoff:
    the messages of the user and the agents, and the reason.
-3. A hook offers the hand-offs to an agent for one call; the agent itself does not change. A hand-off ends the agent's
+3. A hook offers the handoffs to an agent for one call; the agent itself does not change. A handoff ends the agent's
    call.
 """
 
@@ -42,7 +42,7 @@ from agentflow.vocabulary.verdicts import Stop
 __all__ = ["Handoff", "Travels", "handoffs", "holder"]
 
 Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
-"""The messages that are passed on with a hand-off: all that the next agent has not seen, the user's last message, a
+"""The messages that are passed on with a handoff: all that the next agent has not seen, the user's last message, a
 summary by an agent, or the result of a function."""
 
 NOTE = "({by} has handed this conversation to you: {reason})"
@@ -73,15 +73,15 @@ def handoffs(
         agents: The agents. The first one begins the conversation.
         name: The name of the resulting agent.
         description: The purpose of the resulting agent.
-        to: The possible hand-offs, by names. An agent that is missing cannot hand over. By default each agent may hand
+        to: The possible handoffs, by names. An agent that is missing cannot hand over. By default each agent may hand
             over to each other one.
-        history: The messages to pass on with a hand-off; the user's last message and the reason are always included. If
+        history: The messages to pass on with a handoff; the user's last message and the reason are always included. If
             it is an agent, that agent writes a summary.
-        max_handoffs: The maximum number of hand-offs for one message of the user; then the current agent must answer.
+        max_handoffs: The maximum number of handoffs for one message of the user; then the current agent must answer.
         inputs: For agents, by name, the type that a model fills in to hand over to them: a pydantic model, a dataclass,
             a `TypedDict`. The agent reads its JSON instead of a reason.
         on_handoff: Called with each `Handoff` before it takes place; it can be async. If it raises `ValueError`, the
-            hand-off is refused and the model reads why; any other exception is reported to it as a failed tool call.
+            handoff is refused and the model reads why; any other exception is reported to it as a failed tool call.
         hooks: Hooks of the resulting agent.
         options: See `WorkflowOptions`.
 
@@ -131,7 +131,7 @@ def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_
         tool = TOOL.format(name=name)
         if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
             raise UsageError(
-                f"The tool {tool!r} for hand-offs to agent {name!r} has a name that is too long (at most {_LONGEST} "
+                f"The tool {tool!r} for handoffs to agent {name!r} has a name that is too long (at most {_LONGEST} "
                 "characters) or in use by a tool of one of the agents: rename the agent or the tool."
             )
 
@@ -158,7 +158,7 @@ def holder(history: Sequence[Msg]) -> str | None:
 
 @dataclass(frozen=True)
 class Handoff:
-    """A hand-off, as `on_handoff` receives it.
+    """A handoff, as `on_handoff` receives it.
 
     Attributes:
         by: The agent that hands over.
@@ -226,11 +226,11 @@ class _Desk:
 
     Args:
         agents: The agents, by name.
-        ways: The possible hand-offs.
+        ways: The possible handoffs.
         travels: The messages to pass on.
-        most: The maximum number of hand-offs for one message.
-        forms: The inputs of hand-offs, by agent.
-        on_handoff: Called with each hand-off.
+        most: The maximum number of handoffs for one message.
+        forms: The inputs of handoffs, by agent.
+        on_handoff: Called with each handoff.
     """
 
     def __init__(
@@ -312,15 +312,15 @@ def _result_of(
 
 
 class OfferHandoffs(NarrowHook):
-    """Offers hand-offs to an agent for one call. A hand-off ends that call.
+    """Offers handoffs to an agent for one call. A handoff ends that call.
 
     Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
 
     Args:
         others: The possible targets, by tool name.
-        limit: The number of hand-offs so far if no more are allowed.
-        forms: The inputs of hand-offs, by agent.
-        on_handoff: Called with each hand-off.
+        limit: The number of handoffs so far if no more are allowed.
+        forms: The inputs of handoffs, by agent.
+        on_handoff: Called with each handoff.
     """
 
     priority = 10
@@ -342,7 +342,7 @@ class OfferHandoffs(NarrowHook):
         self._specs = tuple([_spec(tool, agent, forms.get(agent.name)) for tool, agent in others.items()])
 
     def on_event(self, event: PreReasoning | PostActing) -> Stop | None:
-        """Offer the tools, and end the call after the first hand-off."""
+        """Offer the tools, and end the call after the first handoff."""
         match event:
             case PreReasoning():
                 if self._limit is None and event.purpose == "reason":
@@ -353,7 +353,7 @@ class OfferHandoffs(NarrowHook):
         return None
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
-        """Execute the hand-off.
+        """Execute the handoff.
 
         Raises:
             Veto: The limit is reached, or the call has handed over already.

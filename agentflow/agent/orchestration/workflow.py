@@ -130,7 +130,7 @@ def make_workflow(
     hooks: HookSource,
     options: WorkflowOptions,
 ) -> Agent[R]:
-    """Implement `workflow`; `passes` lists the possible hand-offs between participants."""
+    """Implement `workflow`; `passes` lists the possible handoffs between participants."""
     code = _Code(function)
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(one, flow.pending) if isinstance(one, Agent) else one for one in participants]
@@ -219,7 +219,7 @@ class RunWorkflow(NarrowHook):
     Args:
         code: The function.
         max_rounds: The maximum number of rounds of steps.
-        passes: The possible hand-offs between participants.
+        passes: The possible handoffs between participants.
     """
 
     priority = 0

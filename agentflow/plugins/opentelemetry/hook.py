@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A call is a span (`invoke_agent`; for a workflow or hand-offs `invoke_workflow`), and so is each attempt at a model's reply
+1. A call is a span (`invoke_agent`; for a workflow or handoffs `invoke_workflow`), and so is each attempt at a model's reply
    (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
 2. A run is one trace: a call that resumes it is linked to the previous call, even in another process.
 3. A tool's span is the current one while the tool's function runs, a model's while the model is called, and nowhere else.
