@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, ClassVar, Protocol, cast
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.locks import FairLock
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.time_limit import LimitPassed, TimeLimit, drive
@@ -392,6 +393,7 @@ class ToolChunks:
             stream = source.over(self._transform(source)).open()
         consume = self._call.progress.consume
         collected: list[object] = []
+        requested = cancel_requests()
         try:
             async for value in stream:
                 if consume is not None:
@@ -410,6 +412,8 @@ class ToolChunks:
                     await stage.close()
             finally:
                 await driven.aclose()
+        if cancel_requests() > requested:
+            raise asyncio.CancelledError("a hook of a chunk swallowed the cancellation")
         if consume is not None:
             return collected[0] if collected else None
         if all(isinstance(value, str) for value in collected):

@@ -19,6 +19,7 @@ from agentflow import (
     Hook,
     HookEvent,
     PostActing,
+    PostReasoning,
     PreActing,
     PreCall,
     PreReasoning,
@@ -33,7 +34,15 @@ from agentflow import (
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.session import Session, full_session
 from agentflow.recording import RunLog
-from agentflow.recording.entries import ChunksEntry, InterruptEntry, PiecesEntry, ReplyEntry, RequestEntry
+from agentflow.recording.entries import (
+    AnsweredEntry,
+    ChunksEntry,
+    FinishedEntry,
+    InterruptEntry,
+    PiecesEntry,
+    ReplyEntry,
+    RequestEntry,
+)
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.recording.replay.cancellation import RecordedCancellation
@@ -433,3 +442,34 @@ def test_the_side_calls_of_tools_are_replayed_without_the_tools() -> None:
     lived, seen[:] = list(seen), []
     assert Replay(recorder.log).run(agent()).divergence is None
     assert seen == lived
+
+
+@pytest.mark.parametrize("kind", [ActingChunk, PostReasoning])
+def test_a_time_limit_that_a_hook_swallows_takes_effect_at_the_end_of_the_work(kind: type[Any]) -> None:
+    """The model is not called again after the tool, or does not reply. A replay ends in the same way."""
+
+    @tool(type="read")
+    async def streams() -> AsyncIterator[str]:
+        """Yield two numbers, a second apart."""
+        yield "1"
+        await asyncio.sleep(1)
+        yield "2"
+
+    @on(kind)
+    async def swallows(event: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+
+    model = ScriptedModel([ToolUseBlock("t1", "streams", {}), "done"])
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        limit = Reads(PreCall, lambda source: source.timeout(0.5))
+        return Agent("a", model, tools=[streams], hooks=[limit, swallows, *hooks], clock=LoopClock())
+
+    recorder = Recorder()
+    with pytest.raises(TimeoutError):
+        run_virtual(agent(recorder).call("go"))
+    assert len(model.requests) == 1 + (kind is PostReasoning)
+    ended = [one.end for one in recorder.log.entries if isinstance(one, AnsweredEntry | FinishedEntry)]
+    assert ended == (["done", "cut"] if kind is ActingChunk else ["done", "done", "cut"])
+    assert Replay(recorder.log).run(agent()).divergence is None

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow._support.validation import adapter_of
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
@@ -510,11 +511,12 @@ class Player(Recorder):
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
         if reply.end == "cut" or reply.over is None:
             try:
-                await self._await_cancellation(call, reply)
+                if reply.over is None or not cancel_requests():  # a hook may have swallowed the cancellation before
+                    await self._await_cancellation(call, reply)
             finally:  # cancelled work may take time to clean up
                 if reply.over is not None and self.divergence is None:
                     await self._until(reply.over, ("over", reply.n, 0), reply.end)
-            return
+            raise asyncio.CancelledError("a hook swallowed the cancellation")
         await self._until(reply.over, ("over", reply.n, 0), reply.end)
         if reply.end == "failed":
             raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
