@@ -101,7 +101,7 @@ def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None
     """Measured with a fixed seed, by what happened in the runs, not by the plans."""
     found: list[set[str]] = []
 
-    @seed(2)
+    @seed(3)
     @settings(max_examples=300, phases=[Phase.generate], derandomize=False, database=None)
     @given(programs(names=NAMES))
     def draws(program: Program) -> None:
