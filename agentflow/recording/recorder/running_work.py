@@ -19,7 +19,7 @@ WORKS: Final[ContextVar[Works]] = ContextVar("WORKS", default=None)
 
 
 def work_of(place: RecordedCall) -> int | None:
-    """Return the number of the call's work in which the running code is; None if it is in none, or in a call's own hooks."""
+    """Return the number of the call's work in which the running code is; None outside. Hooks of a tool's chunk are inside."""
     works = WORKS.get()
     while works is not None and works[0] is not place:
         works = works[2]
