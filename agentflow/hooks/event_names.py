@@ -5,26 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from agentflow.errors import UsageError, close_to
-from agentflow.vocabulary.events import (
-    EVENT_TYPES,
-    Error,
-    Event,
-    Paused,
-    PostActing,
-    PostCall,
-    PostPut,
-    PostReasoning,
-    PostToolRound,
-    PostTurn,
-    PreActing,
-    PreCall,
-    PrePut,
-    PreReasoning,
-    PreToolRound,
-    PreTurn,
-    Resumed,
-    TurnValue,
-)
+from agentflow.vocabulary.events import EVENT_TYPES, Event
 
 __all__ = ["EVENT_NAMES", "EventName", "event_named", "kinds_of", "registered_as"]
 
@@ -47,24 +28,7 @@ EventName = Literal[
     "on_resume",
 ]
 
-EVENT_NAMES: dict[str, type[Event]] = {
-    "after_user_input": PreCall,
-    "before_llm": PreReasoning,
-    "after_llm": PostReasoning,
-    "before_tool_round": PreToolRound,
-    "before_each_tool": PreActing,
-    "after_each_tool": PostActing,
-    "after_tool_round": PostToolRound,
-    "on_complete": PostCall,
-    "on_error": Error,
-    "before_put": PrePut,
-    "after_put": PostPut,
-    "before_turn": PreTurn,
-    "on_turn_value": TurnValue,
-    "after_turn": PostTurn,
-    "on_pause": Paused,
-    "on_resume": Resumed,
-}
+EVENT_NAMES: dict[str, type[Event]] = {}  # the decorators of `agentflow.hooks.named` add theirs
 """The names of function hooks and their events. There are no others and no aliases."""
 
 

@@ -74,6 +74,7 @@ class NamedEvent(Generic[E]):
 
     Args:
         name: The name.
+        kind: The class of the event.
         about: When it fires.
 
     Example:
@@ -86,10 +87,11 @@ class NamedEvent(Generic[E]):
         >>> agent = Agent("tidy", "openai/gpt-5", hooks=[careful, tokens, on_complete(print)])
     """
 
-    def __init__(self, name: EventName, about: str) -> None:
+    def __init__(self, name: EventName, kind: type[E], about: str) -> None:
+        EVENT_NAMES[name] = kind
         self.name = name
         self.__name__ = name
-        self.__doc__ = f"A hook of a function of one `{EVENT_NAMES[name].__name__}`: {about}. See `NamedEvent`."
+        self.__doc__ = f"A hook of a function of one `{kind.__name__}`: {about}. See `NamedEvent`."
 
     @overload
     def __call__(
@@ -126,24 +128,22 @@ class NamedEvent(Generic[E]):
         return f"<{self.name}: {EVENT_NAMES[self.name].__name__}>"
 
 
-after_user_input: NamedEvent[PreCall] = NamedEvent("after_user_input", "a call was accepted; nothing is stored yet")
-before_llm: NamedEvent[PreReasoning] = NamedEvent("before_llm", "a model call is about to be made")
-after_llm: NamedEvent[PostReasoning] = NamedEvent("after_llm", "the model's reply is complete but not yet stored")
-before_tool_round: NamedEvent[PreToolRound] = NamedEvent("before_tool_round", "the model called tools; once per reply")
-before_each_tool: NamedEvent[PreActing] = NamedEvent("before_each_tool", "a tool is about to run; once per call")
-after_each_tool: NamedEvent[PostActing] = NamedEvent("after_each_tool", "a tool call has finished; once per call")
-after_tool_round: NamedEvent[PostToolRound] = NamedEvent(
-    "after_tool_round", "all results of a round are recorded; once per round"
-)
-on_complete: NamedEvent[PostCall] = NamedEvent("on_complete", "the call has a reply")
-on_error: NamedEvent[Error] = NamedEvent("on_error", "a model call, a tool, a hook or a store failed")
-before_put: NamedEvent[PrePut] = NamedEvent("before_put", "a turn is about to be put into a queue")
-after_put: NamedEvent[PostPut] = NamedEvent("after_put", "a turn was put into a queue")
-before_turn: NamedEvent[PreTurn] = NamedEvent("before_turn", "a turn is about to run without a model")
-on_turn_value: NamedEvent[TurnValue] = NamedEvent("on_turn_value", "a turn has yielded a value or returned its result")
-after_turn: NamedEvent[PostTurn] = NamedEvent("after_turn", "a turn has finished")
-on_pause: NamedEvent[Paused] = NamedEvent("on_pause", "an agent pauses between turns")
-on_resume: NamedEvent[Resumed] = NamedEvent("on_resume", "an agent resumes its turns")
+after_user_input = NamedEvent("after_user_input", PreCall, "a call was accepted; nothing is stored yet")
+before_llm = NamedEvent("before_llm", PreReasoning, "a model call is about to be made")
+after_llm = NamedEvent("after_llm", PostReasoning, "the model's reply is complete but not yet stored")
+before_tool_round = NamedEvent("before_tool_round", PreToolRound, "the model called tools; once per reply")
+before_each_tool = NamedEvent("before_each_tool", PreActing, "a tool is about to run; once per call")
+after_each_tool = NamedEvent("after_each_tool", PostActing, "a tool call has finished; once per call")
+after_tool_round = NamedEvent("after_tool_round", PostToolRound, "all results of a round are recorded; once per round")
+on_complete = NamedEvent("on_complete", PostCall, "the call has a reply")
+on_error = NamedEvent("on_error", Error, "a model call, a tool, a hook or a store failed")
+before_put = NamedEvent("before_put", PrePut, "a turn is about to be put into a queue")
+after_put = NamedEvent("after_put", PostPut, "a turn was put into a queue")
+before_turn = NamedEvent("before_turn", PreTurn, "a turn is about to run without a model")
+on_turn_value = NamedEvent("on_turn_value", TurnValue, "a turn has yielded a value or returned its result")
+after_turn = NamedEvent("after_turn", PostTurn, "a turn has finished")
+on_pause = NamedEvent("on_pause", Paused, "an agent pauses between turns")
+on_resume = NamedEvent("on_resume", Resumed, "an agent resumes its turns")
 
 
 class HooksByName(TypedDict, total=False):
