@@ -23,7 +23,7 @@ from agentflow.loop.states import State
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.context import as_messages
-from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block
+from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block, undecided
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
@@ -238,7 +238,7 @@ def not_open(session: FullSession) -> Exception:
     """Return the error for a plain call on a session with an open call."""
     machine = session.machine
     if machine.state is State.SUSPENDED:
-        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
+        return SuspendedError(session.id, tuple(waits.id for waits in undecided(machine.pending)))
     return UsageError(
         f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
         "agent.resume(session) before the next one."
@@ -334,7 +334,7 @@ def check_decisions(
             found = _tool_of(session, waits, tools)
             if found is not None:
                 _check_edited(session, key, waits.tool_use.replace(input=decision.input), found)
-    missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
+    missing = [waits.id for waits in undecided(pending.values(), decisions)]
     if missing:
         raise UsageError(
             f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."

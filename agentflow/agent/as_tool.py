@@ -22,7 +22,7 @@ from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
 from agentflow.vocabulary.context import RunContext, as_messages
-from agentflow.vocabulary.messages import Msg, Reply, T_co, with_metadata
+from agentflow.vocabulary.messages import Msg, Reply, T_co, undecided, with_metadata
 from agentflow.vocabulary.saving.codec import msg_from_dict
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Resolution
@@ -225,7 +225,7 @@ class FullToolAgent(ToolAgent[T_co]):
         if held:
             decisions: dict[str, Resolution] = {}
             if machine.state is State.SUSPENDED:
-                waits = [waits.id for waits in session.pending if waits.kind != "parked"]
+                waits = [waits.id for waits in undecided(session.pending)]
                 decided = place.inner_decisions
                 if decided is None or any(key not in decided for key in waits):  # no decision has been made yet
                     return last_reply(session)

@@ -14,7 +14,7 @@ from agentflow._support.validation import adapter_of
 from agentflow.durable.client_side import ClientSide, StoredClientSide
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.vocabulary.event_json import Json
-from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
+from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply, undecided
 from agentflow.vocabulary.ports.store import SessionInfo
 from agentflow.vocabulary.saving.codec import (
     decisions_from_dict,
@@ -290,7 +290,7 @@ def decisions_out(run_id: str, decisions: Mapping[str, object], pending: Sequenc
     """
     keys = [waits.id for waits in pending]
     unknown = [key for key in decisions if key not in keys]
-    missing = [waits.id for waits in pending if waits.id not in decisions and waits.kind != "parked"]
+    missing = [waits.id for waits in undecided(pending, decisions)]
     if unknown or missing:
         raise UsageError(
             f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Pass one decision for "

@@ -42,7 +42,7 @@ from agentflow.mcp.sdk import Server as LowLevelServer
 from agentflow.tools.results import render
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.events import ActingChunk, CallEnded, Error, HookEvent, PostActing, PreActing, PreReasoning
-from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock, ToolUseBlock
+from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock, ToolUseBlock, undecided
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
 __all__ = ["agent_server"]
@@ -223,7 +223,7 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Return the client's result of a reply; if the call is suspended, after its user has made the decisions."""
         while reply.outcome == "suspended":
-            waits = [one for one in reply.pending if one.kind != "parked"]
+            waits = undecided(reply.pending)
             if any(one.kind == "external" for one in waits) or not reporter.can_ask():
                 return _failed(
                     f"It waits for a person to decide: {'; '.join(map(_question, waits)) or 'it is parked'}."
@@ -255,7 +255,7 @@ class _AgentOffers:
         session = self._waiting.pop(key, None)
         if session is None:
             return _failed("The conversation to which this answer belongs no longer exists.")
-        waits = [one for one in session.pending if one.kind != "parked"]
+        waits = undecided(session.pending)
         decisions = {one.id: _decision(one, answers.get(one.id)) for one in waits}
         try:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)

@@ -32,7 +32,7 @@ from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedCall, ServedRun, StoredSession
 from agentflow.serve.service import Service, resolution
 from agentflow.serve.streams import EventStreamResponse
-from agentflow.vocabulary.messages import DataBlock, Msg, Pending
+from agentflow.vocabulary.messages import DataBlock, Msg, Pending, undecided
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
@@ -202,7 +202,7 @@ def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, 
                 found[key] = Answer(request.results[key])
         elif (decision := request.decide(waits)) is not None:
             found[key] = resolution(key, decision, pending)
-    missing = [key for key, waits in pending.items() if key not in found and waits.kind != "parked"]
+    missing = [waits.id for waits in undecided(pending.values(), found)]
     if missing:
         raise Refusal(409, "suspended", f"The session waits for answers to {missing}. Send all of them.")
     return found

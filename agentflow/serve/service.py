@@ -37,7 +37,7 @@ from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, S
 from agentflow.serve.view import EndEvent, View
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.facts import CallOpened, Fact, SessionBegan
-from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.messages import Msg, Pending, undecided
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Stop
@@ -342,7 +342,7 @@ class Service:
         if self.status(session) not in ("suspended", "unfinished"):
             raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
         resolutions = {key: resolution(key, decision, pending) for key, decision in decisions.items()}
-        missing = [waits.id for waits in pending.values() if waits.kind != "parked" and waits.id not in resolutions]
+        missing = [waits.id for waits in undecided(pending.values(), resolutions)]
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
         waiting = session.pending

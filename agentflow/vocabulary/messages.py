@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from pydantic_core import ValidationError
@@ -277,6 +277,11 @@ class Pending:
         except ValidationError as error:
             problem = first_problem(error)
             raise StoreError(f"This is not a saved Pending: {problem}. Load data from to_dict().") from error
+
+
+def undecided(pending: Iterable[Pending], decisions: Container[str] = ()) -> list[Pending]:
+    """Return the pending calls that need a decision and have none. A parked call needs none."""
+    return [waits for waits in pending if waits.kind != "parked" and waits.id not in decisions]
 
 
 @frozen

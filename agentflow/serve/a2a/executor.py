@@ -30,7 +30,7 @@ from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, ServedRun, StoredSession
 from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
-from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.messages import Pending, undecided
 
 __all__ = ["AgentTasks", "text_of", "ticking"]
 
@@ -305,7 +305,7 @@ def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, 
                 return ResumeBody.model_validate(data).decisions
             except ValidationError as error:
                 raise Refusal(422, "invalid_body", f"The decisions are invalid: {first_problem(error)}.") from error
-    waiting = [waits for waits in pending if waits.kind != "parked"]
+    waiting = undecided(pending)
     if not waiting:
         return {}
     text = text_of(message).strip()

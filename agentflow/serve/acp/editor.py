@@ -43,7 +43,7 @@ from agentflow.serve.acp.sdk import PROTOCOL_VERSION, Client, RequestError, sche
 from agentflow.serve.acp.updates import Preview, Update, Updates
 from agentflow.serve.acp.workspace import Workspace
 from agentflow.vocabulary.events import CallEnded
-from agentflow.vocabulary.messages import Msg, Pending, Reply
+from agentflow.vocabulary.messages import Msg, Pending, Reply, undecided
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
 __all__ = ["EditorAgent"]
@@ -315,7 +315,7 @@ class EditorAgent:
         started = False
         while not cancelled.is_set():
             if session.status in ("suspended", "unfinished"):
-                waits = [one for one in session.pending if one.kind != "parked"]
+                waits = undecided(session.pending)
                 if started and reply is not None and reply.outcome == "suspended" and not waits:
                     return reply  # parked: the next prompt continues it
                 always: dict[str, tuple[bool, str]] = {}

@@ -24,6 +24,7 @@ from agentflow.vocabulary.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    undecided,
 )
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
@@ -158,7 +159,7 @@ async def _call(
     for attempt in range(_RESUMES):
         if session.machine.state is not State.SUSPENDED:
             return
-        decisions = {p.id: _decision(p, attempt) for p in session.pending if p.kind != "parked"}
+        decisions = {p.id: _decision(p, attempt) for p in undecided(session.pending)}
         if path == "called":
             _noted(await agent.resume(session, decisions, deps=deps), played)
         else:
