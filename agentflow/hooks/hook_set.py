@@ -192,13 +192,13 @@ class FullHookSet(HookSet):
     def observed_model(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         """Return the work of a model, observed by all listeners."""
         for listen in self.model_listeners:
-            work = listen(event, request, work)
+            work = listen(event, request, work) or work
         return work
 
     def observed_tool(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Return the work of a tool, observed by all listeners."""
         for listen in self.tool_listeners:
-            work = listen(event, work)
+            work = listen(event, work) or work
         return work
 
     @property

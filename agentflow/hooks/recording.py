@@ -236,8 +236,8 @@ class WorkListener(Hook):
 
     observer = True
 
-    def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
-        """Return the work of a model, observed.
+    def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork | None:
+        """Return the work of a model, observed; None means `work` itself.
 
         A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early, the
         model runs on after its call.
@@ -249,8 +249,8 @@ class WorkListener(Hook):
         """
         return work
 
-    def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
-        """Return the work of a tool, observed.
+    def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork | None:
+        """Return the work of a tool, observed; None means `work` itself.
 
         Args:
             event: The sealed event of the tool call.

@@ -28,7 +28,7 @@ class Registered(DisposableBase):
 
     Args:
         hooks: The hooks.
-        place: The object on which they are registered.
+        owner: The object on which they are registered.
         function: The function that the hook was made from, if there is one.
 
     Example:
@@ -36,16 +36,16 @@ class Registered(DisposableBase):
         ...     await agent.call("Hi")
     """
 
-    def __init__(self, hooks: tuple[Hook, ...], place: HookOwner, function: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, hooks: tuple[Hook, ...], owner: HookOwner, function: Callable[[Any], Any] | None = None) -> None:
         self.hooks = hooks
         self.function = function
-        self._place = place
+        self._owner = owner
         if function is not None:
             functools.update_wrapper(cast("Any", self), function, updated=())
 
     def dispose(self) -> None:
         """Remove the hooks. Calling it again has no effect."""
-        self._place.remove(self)
+        self._owner.remove(self)
 
     def __call__(self, event: Any) -> Any:
         """Call the function that was registered."""

@@ -186,8 +186,8 @@ class MCPServer(LiveToolset):
         """The selected tools of the server; empty before the first connection."""
         return self._tools
 
-    async def open(self, by: object) -> None:
-        """Connect in this event loop, unless already connected; see `LiveToolset`.
+    async def open(self, by: object | None = None) -> None:
+        """Connect in this event loop, unless already connected, until `close`; see `LiveToolset`.
 
         If a server was connected before and is now unreachable, no error is raised: its tools stay, and fail when called.
 
@@ -195,7 +195,7 @@ class MCPServer(LiveToolset):
             ToolError: The server is unreachable, and is required.
         """
         connection = self._connection()
-        connection.users.add(by)
+        connection.users.add(self if by is None else by)
         if connection.is_open:
             return
         try:
@@ -217,7 +217,7 @@ class MCPServer(LiveToolset):
             await connection.close()
 
     async def __aenter__(self) -> Self:
-        await self.open(self)
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:

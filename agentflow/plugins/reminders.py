@@ -24,12 +24,12 @@ from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 from agentflow.vocabulary.transcript import with_appended
 
-__all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
+__all__ = ["DynamicContext", "FileContent", "Position", "Provider", "SystemReminder", "current_time"]
 
 Provider: TypeAlias = Callable[[PreReasoning], "str | Awaitable[str | None] | None"]
 """Returns a text for a request; None or an empty text adds nothing."""
 
-Place: TypeAlias = Literal["end", "system"]
+Position: TypeAlias = Literal["end", "system"]
 """`"end"`: after the last message; `"system"`: after the system prompt, which limits a provider's prompt cache to that
 prompt."""
 
@@ -93,14 +93,14 @@ class DynamicContext(Hook):
     """Adds current information to each request: the time, files, or the result of any function.
 
     It follows the last message in a `<context>` tag, as a user message marked `metadata["synthetic"] == "context"`, or follows
-    the system prompt (`place="system"`).
+    the system prompt (`position="system"`).
 
     Priority 340 (behaviour). One instance serves any number of agents and runs.
 
     Args:
         providers: Functions of the `PreReasoning` event that return a text or None; they may be async. `current_time()` and
             `FileContent(path)` are such functions.
-        place: Where it is added.
+        position: Where it is added.
         tag: The tag around it; empty for none.
 
     Example:
@@ -112,15 +112,15 @@ class DynamicContext(Hook):
     on_failure = "skip"
     events = (PreReasoning,)
 
-    def __init__(self, *providers: Provider, place: Place = "end", tag: str = "context") -> None:
+    def __init__(self, *providers: Provider, position: Position = "end", tag: str = "context") -> None:
         if not providers or not all(callable(provider) for provider in providers):
             raise UsageError(
                 f"DynamicContext takes functions of the PreReasoning event, such as current_time(); got {providers!r:.80}."
             )
-        if place not in ("end", "system"):
-            raise UsageError(f"DynamicContext(place={place!r}): use 'end' or 'system'.")
+        if position not in ("end", "system"):
+            raise UsageError(f"DynamicContext(position={position!r}): use 'end' or 'system'.")
         self.providers = providers
-        self.place: Place = place
+        self.position: Position = position
         self.tag = tag
 
     def on_event(self, event: HookEvent) -> Awaitable[None] | None:
@@ -147,7 +147,7 @@ class DynamicContext(Hook):
 
     def _add(self, event: PreReasoning, texts: list[str]) -> None:
         text = "\n".join(texts)
-        if self.place == "end":
+        if self.position == "end":
             _append(self, event, text, self.tag, "context")
         elif tagged := _tagged(text, self.tag):
             _add_to_system(event, tagged)

@@ -14,7 +14,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 __all__ = ["create_task", "reader_of", "works_for"]
 
-_EAGER = getattr(asyncio, "eager_task_factory", None)  # Python 3.12
+# The code of the functions that `asyncio.create_eager_task_factory` returns, `eager_task_factory` among them (Python 3.12).
+_EAGER = getattr(getattr(asyncio, "eager_task_factory", None), "__code__", None)
 
 # Weak in both directions: a reader that has failed holds its traceback, and through its frames the tasks that worked for it.
 _readers: WeakKeyDictionary[asyncio.Task[Any], ReferenceType[asyncio.Task[Any]]] = WeakKeyDictionary()
@@ -26,7 +27,9 @@ def create_task(
     context: contextvars.Context | None = None,
 ) -> asyncio.Task[None]:
     """Create a task that works for the current one."""
-    if loop.get_task_factory() is _EAGER is not None:  # an eager task would run before its reader is known
+    if (
+        getattr(loop.get_task_factory(), "__code__", None) is _EAGER is not None
+    ):  # an eager task would run before its reader is known
         task = asyncio.Task(work, loop=loop, context=context)
     else:
         task = loop.create_task(work, context=context)

@@ -32,9 +32,9 @@ class _Routes:
     async def run(self, request: Request) -> Any:
         """Start or find a run, and stream its events."""
         body = await read_body(request, _input_model(), self.service.limits)
-        owner, place = session_of(request, self.service, body.thread_id)
-        chat = await self.chats.open(owner, place, agui.request_of(body))
-        pages = agui.PageStream(body, chat, self.service.view, lambda: self.service.history(place))
+        owner, ref = session_of(request, self.service, body.thread_id)
+        chat = await self.chats.open(owner, ref, agui.request_of(body))
+        pages = agui.PageStream(body, chat, self.service.view, lambda: self.service.history(ref))
         return stream_of(request, self.service, chat, pages.chunks())
 
 

@@ -86,15 +86,15 @@ class _ChatRoutes:
     async def send(self, request: Request) -> Any:
         """Start a run, or continue one with answers, and stream it."""
         body = await read_body(request, ChatBody, self.service.limits)
-        owner, place = session_of(request, self.service, body.id)
-        chat = await self.chats.open(owner, place, _request(body))
+        owner, ref = session_of(request, self.service, body.id)
+        chat = await self.chats.open(owner, ref, _request(body))
         continued = body.messages[-1].id if body.messages[-1].role == "assistant" else None
         return stream_of(request, self.service, chat, ChunkStream(chat, continued).chunks(), HEADERS)
 
     async def reconnect(self, request: Request) -> Any:
         """Stream a chat's current run, from its beginning; 204 if there is none."""
-        _, place = session_of(request, self.service, request.path_params["chat"])
-        chat = await self.chats.running(place)
+        _, ref = session_of(request, self.service, request.path_params["chat"])
+        chat = await self.chats.running(ref)
         if chat is None:
             return Response(status_code=204)
         return stream_of(request, self.service, chat, ChunkStream(chat, None).chunks(), HEADERS)

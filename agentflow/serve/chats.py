@@ -109,38 +109,38 @@ class Chats:
         self._rewinding: set[str] = set()
         self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
-    async def open(self, owner: str, place: StoredSession, request: ChatRequest) -> Chat:
+    async def open(self, owner: str, ref: StoredSession, request: ChatRequest) -> Chat:
         """Start the run of a request, or continue the session; an existing run is only read.
 
         Raises:
             Refusal: The request is invalid, or does not match the state of the session.
         """
-        name = f"{self._protocol} {place.stored} {request.run_id}"
+        name = f"{self._protocol} {ref.stored} {request.run_id}"
         run_id = f"chat_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-        existing = await self.service.find_request(owner, place, run_id)
+        existing = await self.service.find_request(owner, ref, run_id)
         if existing is not None:
             return self._chat(existing)
-        session = place.agent.session(place.stored)
-        await self._settled(place)
-        history = await self.service.history(place)
-        if place.stored in self._rewinding or await self.service.current_status(place, session) == "running":
+        session = ref.agent.session(ref.stored)
+        await self._settled(ref)
+        history = await self.service.history(ref)
+        if ref.stored in self._rewinding or await self.service.current_status(ref, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         known = [msg.id for msg in history if msg.role == "user"]
         new = [msg for msg in request.messages if msg.id not in known]
-        self._check(place, new or request.messages, request)
+        self._check(ref, new or request.messages, request)
         if not new and request.messages and not request.answers:
-            await self._rewind(place, request.messages[-1].id)
-            history = await self.service.history(place)
+            await self._rewind(ref, request.messages[-1].id)
+            history = await self.service.history(ref)
             known = [msg.id for msg in history if msg.role == "user"]
             new = [msg for msg in request.messages if msg.id not in known]
-            session = place.agent.session(place.stored)
+            session = ref.agent.session(ref.stored)
         ready = self.service.status(session) == "ready"
         if ready and not new:
             raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
         run = await self.service.open(
             ServedCall(
                 owner=owner,
-                place=place,
+                ref=ref,
                 input=new,
                 decisions=None if ready else _resolutions(session.pending, request),
                 waiting=session.pending,
@@ -156,34 +156,34 @@ class Chats:
     def _chat(self, run: ServedRun) -> Chat:
         return Chat(run, self._histories.get(run))
 
-    async def _settled(self, place: StoredSession) -> None:
+    async def _settled(self, ref: StoredSession) -> None:
         """Wait briefly for a run that the page has just stopped: its next request may overtake the disconnect."""
-        run = await self.service.working(place)
+        run = await self.service.working(ref)
         if run is not None and run.end is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_SECONDS), aclosing(run.read()) as events:
                     async for _ in events:
                         pass
 
-    async def running(self, place: StoredSession) -> Chat | None:
+    async def running(self, ref: StoredSession) -> Chat | None:
         """Return a session's current run."""
-        run = await self.service.working(place)
+        run = await self.service.working(ref)
         return None if run is None or run.end is not None else self._chat(run)
 
-    async def _rewind(self, place: StoredSession, message: str) -> None:
-        self._rewinding.add(place.stored)
+    async def _rewind(self, ref: StoredSession, message: str) -> None:
+        self._rewinding.add(ref.stored)
         try:
-            await self.service.rewind(place, message)
+            await self.service.rewind(ref, message)
         finally:
-            self._rewinding.discard(place.stored)
+            self._rewinding.discard(ref.stored)
 
-    def _check(self, place: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
+    def _check(self, ref: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message
         if any(len(text) > limit for text in (request.system, *[msg.text for msg in new])):
             raise Refusal(413, "message_too_long", f"A message has at most {limit} characters.")
         if not all(msg.text.strip() or msg.data for msg in new):
             raise Refusal(422, "invalid_body", "The message is empty.")
-        own = {tool.name for tool in place.agent.tools}
+        own = {tool.name for tool in ref.agent.tools}
         if conflicts := [spec.name for spec in request.tools if spec.name in own]:
             raise Refusal(422, "tool_exists", f"The agent has tools named {conflicts} of its own. Rename yours.")
 

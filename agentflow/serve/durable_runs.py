@@ -288,7 +288,7 @@ class DurableCalls:
         """
         if self.closed:
             raise Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
-        request = Request("", call.place.agent.name, call.place.stored, timeout=self.limits.run_seconds, side=call.side)
+        request = Request("", call.ref.agent.name, call.ref.stored, timeout=self.limits.run_seconds, side=call.side)
         if call.decisions is not None:
             return await self._decide(call, request)
         run_id = call.run_id or f"run_{secrets.token_urlsafe(16)}"
@@ -333,23 +333,23 @@ class DurableCalls:
         return None if found is None else await self._reread(found)
 
     async def _decide(self, call: ServedCall, request: Request) -> DurableRun:
-        place = call.place
+        ref = call.ref
         client = self.agents[request.agent].client
-        _check_arguments(place.agent, call)
-        run_id = full_session(place.agent.session(place.stored)).machine.run_id
-        added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(place.stored, msg))]
+        _check_arguments(ref.agent, call)
+        run_id = full_session(ref.agent.session(ref.stored)).machine.run_id
+        added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(ref.stored, msg))]
         try:
             await stored(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
         except BaseException as error:  # including cancellation: the messages belong to these decisions
-            await stored(client.withdraw(place.stored, added))
+            await stored(client.withdraw(ref.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
             raise
         return await self._reread(run_id)
 
-    async def with_key(self, owner: str, place: StoredSession, key: str) -> DurableRun | None:
+    async def with_key(self, owner: str, ref: StoredSession, key: str) -> DurableRun | None:
         """Return the run that a request with this key has started or continued; the session must be loaded."""
-        last = full_session(place.agent.session(place.stored)).machine.run_id
+        last = full_session(ref.agent.session(ref.stored)).machine.run_id
         run = await self.find(owner, key) or await self.find(owner, last)
         return None if run is None else run.with_key(key)
 
@@ -370,10 +370,10 @@ class DurableCalls:
                 return DurableRun(run_id, calls, self)
         raise Refusal(404, "no_such_run", "The run has been deleted.")
 
-    async def dismiss(self, place: StoredSession, reason: str) -> None:
+    async def dismiss(self, ref: StoredSession, reason: str) -> None:
         """Close the suspended run of a loaded session, and wait until a worker has done so."""
-        run_id = full_session(place.agent.session(place.stored)).machine.run_id
-        client = self.agents[place.agent.name].client
+        run_id = full_session(ref.agent.session(ref.stored)).machine.run_id
+        client = self.agents[ref.agent.name].client
         with suppress(UsageError, TimeoutError, RunFailedError):
             await stored(client.cancel(run_id, reason))
             async with asyncio.timeout(_DISMISS_SECONDS):

@@ -130,12 +130,12 @@ class ModelCalls:
         side = ClientSide(request.system, request.tools, request.options)
         token = secrets.token_hex(8)
         durable = agent.name not in self.service.agents
-        place = StoredSession(agent, "", f"{owner}.{agent.name}.~{token}")  # not the id of a user's session
-        call = ServedCall(owner=owner, place=place, run_id=f"model_{token}", side=side)
+        ref = StoredSession(agent, "", f"{owner}.{agent.name}.~{token}")  # not the id of a user's session
+        call = ServedCall(owner=owner, ref=ref, run_id=f"model_{token}", side=side)
         if not request.results:
             history, messages = _split(request)
             if durable:
-                await self._store(owner, request.previous, history, place)
+                await self._store(owner, request.previous, history, ref)
                 return await self.service.open(replace(call, input=messages))
             session = self._copy(owner, request.previous) if request.previous else _fresh(history)
             return await self.service.open(replace(call, input=messages), session)
@@ -161,26 +161,26 @@ class ModelCalls:
 
     # ---- conversations of durable agents, which are sessions of the store
 
-    async def _store(self, owner: str, previous: str | None, history: Sequence[Msg], place: StoredSession) -> None:
+    async def _store(self, owner: str, previous: str | None, history: Sequence[Msg], ref: StoredSession) -> None:
         """Store the messages before a call in its session."""
         if previous is not None:
-            run = await self._stored_run(owner, _key(previous), place.agent)
+            run = await self._stored_run(owner, _key(previous), ref.agent)
             if run.reply is None or run.reply.pending:
                 raise bad_request(_WAITS)
-            await self.service.fork(StoredSession(place.agent, "", run.session_id), place)
+            await self.service.fork(StoredSession(ref.agent, "", run.session_id), ref)
         elif history:
-            await self.service.import_(place, _fresh(history, place.stored))
+            await self.service.import_(ref, _fresh(history, ref.stored))
 
     async def _answer(self, owner: str, key: str, results: Mapping[str, str], call: ServedCall) -> ServedRun:
-        run = await self._stored_run(owner, key, call.place.agent)
+        run = await self._stored_run(owner, key, call.ref.agent)
         waiting = () if run.reply is None else run.reply.pending
         answers = _answers(key, results, waiting)
         name = f"answer_{digest(*[part for pair in results.items() for part in pair])}"
-        place = StoredSession(call.place.agent, "", run.session_id)
-        await self.service.history(place)
+        ref = StoredSession(call.ref.agent, "", run.session_id)
+        await self.service.history(ref)
         if (repeated := run.with_key(name)) is not None:
             return repeated
-        return await self.service.open(replace(call, place=place, decisions=answers, waiting=waiting, run_id=name))
+        return await self.service.open(replace(call, ref=ref, decisions=answers, waiting=waiting, run_id=name))
 
     async def _stored_run(self, owner: str, key: str, agent: Agent[Any]) -> DurableRun:
         token, _, number = key.rpartition("_")

@@ -206,13 +206,13 @@ class PlainRoutes:
 
     async def history(self, request: Request) -> Response:
         """Return a session's conversation."""
-        place = self._session(request)
-        session, messages = await self.service.load(place)
-        status = await self.service.current_status(place, session)
+        ref = self._session(request)
+        session, messages = await self.service.load(ref)
+        status = await self.service.current_status(ref, session)
         view = self.service.view
         return _json(
             SessionHistory(
-                id=place.public,
+                id=ref.public,
                 status=status,
                 run=None if status == "ready" else full_session(session).machine.run_id,
                 messages=view.history(messages),
@@ -222,16 +222,16 @@ class PlainRoutes:
 
     async def resume(self, request: Request) -> Response:
         """Continue a session with decisions, or after a restart."""
-        place = self._session(request)
+        ref = self._session(request)
         body = await read_body(request, ResumeBody, self.service.limits)
-        return self._accepted(request, await self.service.resume(owner_of(request.scope), place, body.decisions))
+        return self._accepted(request, await self.service.resume(owner_of(request.scope), ref, body.decisions))
 
     async def fork(self, request: Request) -> Response:
         """Copy a session."""
-        place = self._session(request)
+        ref = self._session(request)
         body = await read_body(request, ForkBody, self.service.limits)
-        copy = self.service.session(owner_of(request.scope), place.agent.name, body.session)
-        await self.service.fork(place, copy, body.after, body.before)
+        copy = self.service.session(owner_of(request.scope), ref.agent.name, body.session)
+        await self.service.fork(ref, copy, body.after, body.before)
         return _json(SessionCopy(session=copy.public), 201)
 
     async def delete(self, request: Request) -> Response:

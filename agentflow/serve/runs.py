@@ -75,7 +75,7 @@ class ServedCall:
 
     Attributes:
         owner: The user's key.
-        place: Its session.
+        ref: Its session.
         input: The message or messages; if it continues a run, those that follow the results of its round.
         decisions: The decisions with which it continues a run.
         waiting: The calls that the session waits for.
@@ -84,7 +84,7 @@ class ServedCall:
     """
 
     owner: str
-    place: StoredSession
+    ref: StoredSession
     input: str | Sequence[Msg] = ()
     decisions: Mapping[str, Resolution] | None = None
     waiting: Sequence[Pending] = ()

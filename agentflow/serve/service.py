@@ -97,9 +97,9 @@ class Service:
         """All agents; calls of durable ones run in workers."""
         return (*self.agents.values(), *self._in_workers.values())
 
-    def is_durable(self, place: StoredSession) -> bool:
+    def is_durable(self, ref: StoredSession) -> bool:
         """Return whether a session is of an agent that workers run."""
-        return place.agent.name in self._in_workers
+        return ref.agent.name in self._in_workers
 
     def agent(self, name: str) -> Agent[Any]:
         """Return an agent.
@@ -133,42 +133,42 @@ class Service:
             raise Refusal(404, "no_such_session", "There is no such session.")
         return StoredSession(found, public, f"{owner}.{found.name}.{public}")
 
-    async def load(self, place: StoredSession) -> tuple[Session, tuple[Msg, ...]]:
+    async def load(self, ref: StoredSession) -> tuple[Session, tuple[Msg, ...]]:
         """Load a session and its messages.
 
         Raises:
             Refusal: It does not exist, or cannot be read.
         """
-        session = place.agent.session(place.stored)
-        messages = await self.history(place)
+        session = ref.agent.session(ref.stored)
+        messages = await self.history(ref)
         if not messages and self.status(session) == "ready":
             with suppress(UsageError):  # another request reads it
-                place.agent.forget(place.stored)
+                ref.agent.forget(ref.stored)
             raise Refusal(404, "no_such_session", "There is no such session.")
         return session, messages
 
-    async def history(self, place: StoredSession) -> tuple[Msg, ...]:
+    async def history(self, ref: StoredSession) -> tuple[Msg, ...]:
         """Load a session, and return its messages; none if it does not exist.
 
         Raises:
             Refusal: It cannot be read.
         """
-        return await stored(place.agent.history(place.agent.session(place.stored)), "session")
+        return await stored(ref.agent.history(ref.agent.session(ref.stored)), "session")
 
     def status(self, session: Session) -> SessionStatus:
         """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
         own = full_session(session)
         return "running" if self.runs.busy(session) or own.run else STATUSES.get(own.machine.state, "unfinished")
 
-    async def current_status(self, place: StoredSession, session: Session) -> SessionStatus:
+    async def current_status(self, ref: StoredSession, session: Session) -> SessionStatus:
         """Return the status of a loaded session, also if a call is queued for it, or runs in a worker."""
-        return "running" if await self.working(place) is not None else self.status(session)
+        return "running" if await self.working(ref) is not None else self.status(session)
 
-    async def working(self, place: StoredSession) -> ServedRun | None:
+    async def working(self, ref: StoredSession) -> ServedRun | None:
         """Return the run that is working on a session, or is queued for it."""
-        if self.is_durable(place):
-            return await self.durable.working(place.stored)
-        return self.runs.working(place.stored)
+        if self.is_durable(ref):
+            return await self.durable.working(ref.stored)
+        return self.runs.working(ref.stored)
 
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
@@ -177,20 +177,20 @@ class Service:
         sessions = [(info.id.removeprefix(start), info) for info in infos]
         return [(public, info) for public, info in sessions if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
-    async def title(self, place: StoredSession) -> str | None:
+    async def title(self, ref: StoredSession) -> str | None:
         """Return the beginning of a session's first user message; this loads the whole session."""
-        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
+        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
         texts = [one.text for one in self.view.history(messages) if one.role == "user" and one.text]
         return one_line(texts[0])[:_TITLE] if texts else None
 
     async def fork(
-        self, place: StoredSession, copy: StoredSession, after: str | None = None, before: str | None = None
+        self, ref: StoredSession, copy: StoredSession, after: str | None = None, before: str | None = None
     ) -> None:
         """Copy a session.
 
         Args:
-            place: The session.
+            ref: The session.
             copy: Its copy, which is not stored if nothing precedes `before`.
             after: The id of the last run to copy.
             before: The id of the input message that ends the copy.
@@ -200,60 +200,60 @@ class Service:
         """
         if after is not None and before is not None:
             raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
-        await self._idle(place)
+        await self._idle(ref)
         existing = await stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
         if existing:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
-        point = after if before is None else await self._length_before(place, before)
+        point = after if before is None else await self._length_before(ref, before)
         if point == 0:
             return
         try:
-            await _store_of(place.agent).fork(place.stored, copy.stored, point)
+            await _store_of(ref.agent).fork(ref.stored, copy.stored, point)
         except StoreError as error:
             raise Refusal(422, "no_such_run", "The session has no run of this id.") from error
 
-    async def import_(self, place: StoredSession, session: Session) -> None:
+    async def import_(self, ref: StoredSession, session: Session) -> None:
         """Store a session."""
-        await stored(_store_of(place.agent).import_(session.to_dict(), place.stored), "session")
+        await stored(_store_of(ref.agent).import_(session.to_dict(), ref.stored), "session")
 
-    async def rewind(self, place: StoredSession, message: str) -> None:
+    async def rewind(self, ref: StoredSession, message: str) -> None:
         """Remove an input message, its call and everything after it from a session without a current run.
 
         Raises:
             Refusal: No call has this message, or another request reads the session.
         """
-        length = await self._length_before(place, message)
-        shortened = f"{place.stored}~{secrets.token_hex(4)}"  # not the name of a user's session
-        store = _store_of(place.agent)
+        length = await self._length_before(ref, message)
+        shortened = f"{ref.stored}~{secrets.token_hex(4)}"  # not the name of a user's session
+        store = _store_of(ref.agent)
         try:
-            place.agent.forget(place.stored)
+            ref.agent.forget(ref.stored)
         except UsageError as error:
             raise Refusal(409, "session_busy", "Another request reads this session. Try again.") from error
         if length:
-            await stored(store.fork(place.stored, shortened, length), "session")
-        await self._drop(place.agent, place.stored)
+            await stored(store.fork(ref.stored, shortened, length), "session")
+        await self._drop(ref.agent, ref.stored)
         if length:
-            await stored(store.fork(shortened, place.stored), "session")
-            await self._drop(place.agent, shortened)
+            await stored(store.fork(shortened, ref.stored), "session")
+            await self._drop(ref.agent, shortened)
 
-    async def _length_before(self, place: StoredSession, message: str) -> int:
+    async def _length_before(self, ref: StoredSession, message: str) -> int:
         """Return the number of facts before the call with an input message; 0 if there is no such call."""
-        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(place.agent).load(place.stored)), "session")
+        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
                 return length if any(isinstance(one, CallOpened) for one in facts[:length]) else 0
         raise Refusal(422, "no_such_message", "The session has no input message of this id.")
 
-    async def delete(self, place: StoredSession) -> None:
+    async def delete(self, ref: StoredSession) -> None:
         """Delete a session with the sessions of sub-agents in it, and the events of its runs.
 
         Raises:
             Refusal: It does not exist, or is busy.
         """
-        await self._idle(place)
-        await self._drop(place.agent, place.stored)
-        self.steering.withdraw(place.stored)
-        self.runs.forget_session(place.stored)
+        await self._idle(ref)
+        await self._drop(ref.agent, ref.stored)
+        self.steering.withdraw(ref.stored)
+        self.runs.forget_session(ref.stored)
 
     async def _drop(self, agent: Agent[Any], session: str) -> None:
         """Delete a session, and those of sub-agents in it."""
@@ -265,19 +265,19 @@ class Service:
                 agent.forget(one)
             await stored(store.delete(one), "session")
 
-    async def _idle(self, place: StoredSession) -> None:
-        session, _ = await self.load(place)
-        if await self.current_status(place, session) == "running":
+    async def _idle(self, ref: StoredSession) -> None:
+        session, _ = await self.load(ref)
+        if await self.current_status(ref, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
 
     # ---- runs
 
-    async def call(self, owner: str, place: StoredSession, text: str, key: str | None = None) -> ServedRun:
+    async def call(self, owner: str, ref: StoredSession, text: str, key: str | None = None) -> ServedRun:
         """Start a call.
 
         Args:
             owner: The user's key.
-            place: The session.
+            ref: The session.
             text: The message.
             key: For durable agents: the request's `Idempotency-Key`.
 
@@ -285,11 +285,11 @@ class Service:
             Refusal: It cannot start.
         """
         self.check_text(text)
-        call = ServedCall(owner=owner, place=place, input=text)
-        if self.is_durable(place):
-            await self.history(place)
-            run_id = None if key is None else f"run_{digest(owner, place.agent.name, key)}"
-            call = replace(call, waiting=place.agent.session(place.stored).pending, run_id=run_id)
+        call = ServedCall(owner=owner, ref=ref, input=text)
+        if self.is_durable(ref):
+            await self.history(ref)
+            run_id = None if key is None else f"run_{digest(owner, ref.agent.name, key)}"
+            call = replace(call, waiting=ref.agent.session(ref.stored).pending, run_id=run_id)
         return await self.open(call)
 
     async def open(self, call: ServedCall, session: Session | None = None) -> ServedRun:
@@ -302,42 +302,42 @@ class Service:
         Raises:
             Refusal: It cannot start.
         """
-        place = call.place
-        if self.is_durable(place):
+        ref = call.ref
+        if self.is_durable(ref):
             return await self.durable.start(call)
-        session, side = session or place.agent.session(place.stored), call.side or ClientSide()
+        session, side = session or ref.agent.session(ref.stored), call.side or ClientSide()
         options: ResumeStream = {"timeout": self.limits.run_seconds, "hooks": [self.steering, side]}
         options["options"] = side.options
         if call.decisions is None:
             messages = call.input if isinstance(call.input, str) else list(call.input)
-            stream = place.agent.stream(messages, session=session, **options)
+            stream = ref.agent.stream(messages, session=session, **options)
         else:
             for msg in call.input:
                 self.steering.send(msg, session=session)
-            stream = place.agent.resume_stream(session, call.decisions, **options)
+            stream = ref.agent.resume_stream(session, call.decisions, **options)
         try:
             return await self.start(
-                RunRequest(call.owner, place.agent, session, place.public, stream, call.run_id, call.waiting)
+                RunRequest(call.owner, ref.agent, session, ref.public, stream, call.run_id, call.waiting)
             )
         except Refusal:
             if call.decisions is not None:
                 self.steering.withdraw(session)
             raise
 
-    async def find_request(self, owner: str, place: StoredSession, key: str) -> ServedRun | None:
+    async def find_request(self, owner: str, ref: StoredSession, key: str) -> ServedRun | None:
         """Return the run of an earlier request with its own id, if the run still exists."""
-        if not self.is_durable(place):
+        if not self.is_durable(ref):
             return self.runs.of_owner(owner, key)
-        await self.history(place)
-        return await self.durable.with_key(owner, place, key)
+        await self.history(ref)
+        return await self.durable.with_key(owner, ref, key)
 
-    async def resume(self, owner: str, place: StoredSession, decisions: Mapping[str, DecisionBody]) -> ServedRun:
+    async def resume(self, owner: str, ref: StoredSession, decisions: Mapping[str, DecisionBody]) -> ServedRun:
         """Continue a session that waits for decisions, or that a restart interrupted.
 
         Raises:
             Refusal: It does not wait, or the decisions are invalid.
         """
-        session, _ = await self.load(place)
+        session, _ = await self.load(ref)
         pending = {waits.id: waits for waits in session.pending}
         if self.status(session) not in ("suspended", "unfinished"):
             raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
@@ -346,27 +346,27 @@ class Service:
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
         waiting = session.pending
-        return await self.open(ServedCall(owner=owner, place=place, decisions=resolutions, waiting=waiting))
+        return await self.open(ServedCall(owner=owner, ref=ref, decisions=resolutions, waiting=waiting))
 
-    async def dismiss(self, place: StoredSession, reason: str) -> None:
+    async def dismiss(self, ref: StoredSession, reason: str) -> None:
         """Close the call of a session that waits for decisions, without a reply: the waiting calls are denied.
 
         Raises:
             Refusal: The session does not exist, or cannot be read.
         """
-        session, _ = await self.load(place)
+        session, _ = await self.load(ref)
         if self.status(session) not in ("suspended", "unfinished"):
             return
-        if self.is_durable(place):
-            await self.durable.dismiss(place, reason)
+        if self.is_durable(ref):
+            await self.durable.dismiss(ref, reason)
             return
         denied = {waits.id: Deny(reason) for waits in session.pending}
-        await stored(place.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
+        await stored(ref.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
 
-    async def last_end(self, owner: str, place: StoredSession, session: Session) -> EndEvent:
+    async def last_end(self, owner: str, ref: StoredSession, session: Session) -> EndEvent:
         """Return the end of a loaded session's last call. No run may be working on the session."""
         run_id = full_session(session).machine.run_id
-        run = await self.durable.find(owner, run_id) if self.is_durable(place) else self.runs.of_owner(owner, run_id)
+        run = await self.durable.find(owner, run_id) if self.is_durable(ref) else self.runs.of_owner(owner, run_id)
         if run is not None and run.end is not None:
             return run.end
         match self.status(session):
@@ -432,11 +432,11 @@ class Service:
                 found = STORED_SESSION.fullmatch(info.id)
                 if found is None or found[2] != agent.name:
                     continue
-                place = StoredSession(agent, found[3], info.id)
+                ref = StoredSession(agent, found[3], info.id)
                 await self.runs.slots.room()
                 try:
-                    await self.load(place)
-                    await self.open(ServedCall(owner=found[1], place=place, decisions={}))
+                    await self.load(ref)
+                    await self.open(ServedCall(owner=found[1], ref=ref, decisions={}))
                 except Refusal as refusal:  # a client may have resumed it
                     log_failure("WARNING", refusal, "session {} was not continued", info.id)
 

@@ -61,6 +61,18 @@ class Seen(WorkListener):
         return watched
 
 
+class Counts(WorkListener):
+    """Counts the work, and passes it on unobserved."""
+
+    begun = 0
+
+    def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> None:
+        self.begun += 1
+
+    def on_tool_work(self, event: PreActing, work: ToolWork) -> None:
+        self.begun += 1
+
+
 class Wraps(Seen):
     """Wraps the work as well: it sees it there."""
 
@@ -109,6 +121,14 @@ async def test_a_listener_is_not_called_for_what_it_wraps() -> None:
     agent = Agent("a", ScriptedModel([ONE, "done"]), tools=[add], hooks=[listener])
     assert (await agent.call("go")).text == "done"
     assert listener.seen == [*ALONE[:3], *ALONE[5:]]
+
+
+async def test_a_listener_that_returns_none_changes_nothing() -> None:
+    """Two model calls and a tool begin, and the other listeners observe them."""
+    counts, listener = Counts(), Seen()
+    agent = Agent("a", ScriptedModel([ONE, "done"]), tools=[add], hooks=[listener, counts])
+    assert (await agent.call("go")).text == "done"
+    assert (counts.begun, listener.seen) == (3, ALONE)
 
 
 @tool

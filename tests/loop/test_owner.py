@@ -1034,7 +1034,8 @@ def test_the_first_of_several_eager_tools_interrupts_the_run() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
 @pytest.mark.parametrize("operator", ["zip", "merge"])
-def test_operators_of_a_wrapper_read_its_source_with_eager_tasks(operator: str) -> None:
+@pytest.mark.parametrize("made", [False, True])
+def test_operators_of_a_wrapper_read_its_source_with_eager_tasks(operator: str, made: bool) -> None:
     """Their own tasks start after they are known as tasks of the run."""
 
     class Wraps(Hook):
@@ -1047,7 +1048,8 @@ def test_operators_of_a_wrapper_read_its_source_with_eager_tasks(operator: str) 
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
-        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        eager: Any = asyncio  # 3.11 does not have it
+        loop.set_task_factory(eager.create_eager_task_factory(asyncio.Task) if made else eager.eager_task_factory)
         model = ScriptedModel([[use("t1", "add", a=1, b=2), use("t2", "add", a=2, b=2)], "Done."])
         session = Session.fresh()
         await Agent("a", model, tools=[add], hooks=[Wraps()]).call("go", session=session)

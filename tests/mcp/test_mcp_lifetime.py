@@ -77,7 +77,7 @@ def test_a_loop_that_has_ended_is_let_go() -> None:
 
     async def use() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
-        await server.open(server)
+        await server.open()
         await server.close()
 
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_loops_that_end_without_closing_do_not_accumulate() -> None:
 
     async def use() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
-        await server.open(server)
+        await server.open()
 
     for _ in range(3):
         asyncio.run(use())
@@ -115,7 +115,7 @@ def test_closing_ends_an_attempt_to_connect() -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         server = MCPServer.in_memory(Server("stuck", lifespan=stuck), name="stuck", connect_timeout=100.0, attempts=1)
-        opening = asyncio.create_task(server.open(server))
+        opening = asyncio.create_task(server.open())
         await asyncio.sleep(1.0)
         await server.close()
         with pytest.raises(ToolError) as caught:

@@ -488,7 +488,7 @@ async def test_a_refused_batch_is_not_recorded(wire: str, tmp_path: Path) -> Non
         model = desk.model()
         said = await asked(model, "a") + await asked(model, "a")
     assert [text[:9] for text in said] == ["never 401", "A"]
-    assert len(desk.server.beside) == (4 if wire == "anthropic" else 5)  # no list of batches
+    assert len(desk.server.other_requests) == (4 if wire == "anthropic" else 5)  # no list of batches
 
 
 @vendors

@@ -52,7 +52,7 @@ async def test_vectors_and_price(make: Callable[..., Any]) -> None:
     async with WireServer.openai([]) as server:
         made: Embedded = await make(MODEL, api_base=server.base_url, api_key="k", dimensions=16).embed(texts)
     assert [[*vector] for vector in made.vectors] == [TermEmbedder(16).vector(text) for text in texts]
-    assert [len(request.body["input"]) for request in server.beside] == [128, 2]  # pyright: ignore[reportArgumentType]
+    assert [len(request.body["input"]) for request in server.other_requests] == [128, 2]  # pyright: ignore[reportArgumentType]
     assert made.usage is not None
     tokens = made.usage.input_tokens
     assert made.usage == Usage(input_tokens=tokens, cost=pytest.approx(tokens * 2e-08))

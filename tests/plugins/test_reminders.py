@@ -38,13 +38,13 @@ PLAIN = ["user: Look.", "assistant: [t0:look()]", "tool: t0 success 'seen'", "as
 
 
 @pytest.mark.parametrize("how", ["call", "stream"])
-@pytest.mark.parametrize("place", ["end", "system"])
-async def test_additions_over_the_wire(wired: Wired, how: str, place: Any) -> None:
+@pytest.mark.parametrize("position", ["end", "system"])
+async def test_additions_over_the_wire(wired: Wired, how: str, position: Any) -> None:
     """Each request has the reminder and the context once, the wire accepts it, and the history has neither."""
     turn = iter(range(9))
     hooks = [
         SystemReminder("Stay calm."),
-        DynamicContext(lambda event: f"Round {event.iteration}, {next(turn)}.", place=place),
+        DynamicContext(lambda event: f"Round {event.iteration}, {next(turn)}.", position=position),
     ]
     async with wired.serve([UseTool("look"), Say("Done."), Say("Bye.")]) as server:
         agent = Agent("a", wired.model(server), system="Be brief.", tools=[look], hooks=hooks)
@@ -59,7 +59,7 @@ async def test_additions_over_the_wire(wired: Wired, how: str, place: Any) -> No
         assert body.count("Stay calm.") == 1
         assert body.count("<context>") == 1
         assert f"Round {round_}, {index}." in body
-        assert ("Round" in request.system) == (place == "system")
+        assert ("Round" in request.system) == (position == "system")
     stored = str(agent.session().messages)
     assert "calm" not in stored
     assert "Round" not in stored
@@ -191,9 +191,9 @@ async def test_a_long_file_is_cut_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_without_a_system_prompt_there_is_one_then() -> None:
-    """`place="system"` makes a system message where the agent has none."""
+    """`position="system"` makes a system message where the agent has none."""
     model = ScriptedModel(["Fine."])
-    await Agent("a", model, hooks=[DynamicContext(lambda event: "It rains.", place="system", tag="")]).call("Go")
+    await Agent("a", model, hooks=[DynamicContext(lambda event: "It rains.", position="system", tag="")]).call("Go")
     assert [(msg.role, msg.text) for msg in model.requests[0].messages] == [("system", "It rains."), ("user", "Go")]
 
 
@@ -231,7 +231,7 @@ async def test_fifty_runs_share_one_instance() -> None:
         lambda: SystemReminder("x", every=0),
         DynamicContext,
         lambda: DynamicContext("It rains."),  # type: ignore[arg-type]
-        lambda: DynamicContext(current_time(), place="middle"),  # type: ignore[arg-type]
+        lambda: DynamicContext(current_time(), position="middle"),  # type: ignore[arg-type]
         lambda: FileContent("x", limit=0),
     ],
 )

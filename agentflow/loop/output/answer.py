@@ -65,24 +65,24 @@ class AcceptedAnswers:
         """Whether a value was accepted for this text."""
         return text.strip() in self._values
 
-    async def accept(self, accept: Callable[[T], Awaitable[Any]], said: T) -> Any:
+    async def accept(self, accept: Callable[[T], Awaitable[Any]], answer: T) -> Any:
         """Return the value of an answer, read and validated at most once for each reply.
 
         Args:
             accept: Reads and validates it: `Output.accept`.
-            said: The answer: a text, or an image or a file.
+            answer: The answer: a text, or an image or a file.
 
         Raises:
             MisfitError: It does not fit, or `validate` refuses it.
         """
-        key = said.strip() if isinstance(said, str) else said
+        key = answer.strip() if isinstance(answer, str) else answer
         value = self._values.get(key, _UNKNOWN)
         if value is not _UNKNOWN:
             return value
         if key in self._refused:
             raise MisfitError(self._refused[key])
         try:
-            value = await accept(said)
+            value = await accept(answer)
         except MisfitError as misfit:
             self._refused[key] = str(misfit)
             raise

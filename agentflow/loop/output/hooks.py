@@ -289,7 +289,7 @@ class JudgeOutput(Hook):
         if use is None and output.runs and not output.several:
             output.shape.read(reply.text)
         elif use is None:
-            await given.accept(partial(output.accept, run=event.context, own=True), output.said(reply))
+            await given.accept(partial(output.accept, run=event.context, own=True), output.answer_of(reply))
         elif isinstance(tool := output.tools[use.name], AnswerTool):
             await given.accept(partial(output.accept, run=event.context), output.given_by(use))
         else:

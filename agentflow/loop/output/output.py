@@ -282,7 +282,7 @@ class Output(Generic[T_co]):
         text = arguments_text(use).strip()
         return named_text(use.name, text) if self.several else text
 
-    def said(self, reply: Msg) -> str | DataBlock:
+    def answer_of(self, reply: Msg) -> str | DataBlock:
         """Return the answer in a reply without calls: its text, or its first image or file if one is accepted."""
         return reply.data[0] if self.takes_data and reply.data else reply.text
 
@@ -298,18 +298,18 @@ class Output(Generic[T_co]):
             raise MisfitError(f"{self!r} is validated with the context of its run, which is not here.")
         return self._context(run)
 
-    async def accept(self, said: str | DataBlock, run: RunContext | None = None, *, own: bool = False) -> T_co:
+    async def accept(self, answer: str | DataBlock, run: RunContext | None = None, *, own: bool = False) -> T_co:
         """Return the value of an answer, if it fits and `validate` accepts it. Every output of a call comes from here.
 
         Args:
-            said: The model's answer; for a function, the text of its result.
+            answer: The model's answer; for a function, the text of its result.
             run: The context of the run.
             own: Whether the text is the model's own, so that no function has returned it.
 
         Raises:
             MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
         """
-        choice, value = self._chosen(said, run, own=own)
+        choice, value = self._chosen(answer, run, own=own)
         return await (self.validated(value, run) if choice is self else self.passed(choice, value, run))
 
     async def passed(self, choice: Output[Any], value: Any, run: RunContext | None = None) -> T_co:
@@ -329,15 +329,15 @@ class Output(Generic[T_co]):
         what = f"The return value of {self.tool.name}" if self.runs and not self.several else "Your answer"
         return await run_validators(self.validators, value, run, what, repr(self))
 
-    def _chosen(self, said: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[Output[Any], Any]:
+    def _chosen(self, answer: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[Output[Any], Any]:
         """Return the output that an answer chose, and its value without `validate`."""
-        if isinstance(said, DataBlock):
-            return next(choice for choice in self.choices if choice.form is DataBlock), said
+        if isinstance(answer, DataBlock):
+            return next(choice for choice in self.choices if choice.form is DataBlock), answer
         if not self.several:
-            return self, self._returned(said) if self.runs else self.read(said, self.context_of(run))
+            return self, self._returned(answer) if self.runs else self.read(answer, self.context_of(run))
         shape = cast("Choices", self.shape)
         by_name = {choice.tool.name: choice for choice in self.choices if self.tools and choice.has_tool}
-        named = shape.named(said)
+        named = shape.named(answer)
         if named is not None:
             choice = by_name[named[0]]
             value = choice.shape.read(named[1], self.context_of(run))
@@ -347,12 +347,12 @@ class Output(Generic[T_co]):
         for choice in self.choices:
             if choice.runs and not own:
                 try:
-                    return choice, choice.read_result(said)
+                    return choice, choice.read_result(answer)
                 except MisfitError:
                     continue
         if self.takes_text:
-            return next(choice for choice in self.choices if choice.is_text), said
-        name, value = shape.fitting(said, self.context_of(run))
+            return next(choice for choice in self.choices if choice.is_text), answer
+        name, value = shape.fitting(answer, self.context_of(run))
         return by_name[name], value
 
     def named_call(self, text: str) -> tuple[str, str] | None:

@@ -38,7 +38,7 @@ async def with_output(
         return reply
     try:
         accept = partial(output.accept, run=run, own=limited)
-        return replace(reply, value=await given.accept(accept, output.said(reply)), typed=True)
+        return replace(reply, value=await given.accept(accept, output.answer_of(reply)), typed=True)
     except MisfitError:  # a summary at the limit, or an answer that a hook changed
         return reply
 

@@ -61,7 +61,7 @@ async def ask_aside(
         answer = await ask(conversation, options)
         used += one_call(answer.usage)
         try:
-            value = await output.accept(output.said(answer))
+            value = await output.accept(output.answer_of(answer))
         except MisfitError as error:
             problem = str(error)
             if times > output.retries:

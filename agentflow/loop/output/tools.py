@@ -80,7 +80,7 @@ class AnswerTool(FullTool[..., Any]):
     async def _accepted(self, text: str, run: RunContext | None, accept: Checked) -> str:
         given = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
         try:
-            await given.accept(lambda said: accept(said, run), text)
+            await given.accept(lambda answer: accept(answer, run), text)
         except MisfitError as error:
             raise ToolArgumentError(str(error)) from error
         return text

@@ -128,17 +128,17 @@ class AgentTasks(agent_execution.AgentExecutor):
         owner = context.call_context.user.user_name
         waiting: Sequence[Question] = ()
         try:
-            place = self._service.session(owner, self._agent, context_id)
-            session = await self._open(place)
-            status = None if session is None else await self._service.current_status(place, session)
+            ref = self._service.session(owner, self._agent, context_id)
+            session = await self._open(ref)
+            status = None if session is None else await self._service.current_status(ref, session)
             if session is not None and status in ("suspended", "unfinished"):
                 waiting = self._service.view.questions(session.pending)
                 if context.current_task is None:
                     await progress.ask(waiting, "This conversation waits; the message was not delivered.")
                     return
-                run = await self._service.resume(owner, place, _decisions(message, session.pending))
+                run = await self._service.resume(owner, ref, _decisions(message, session.pending))
             else:
-                run = await self._service.call(owner, place, text_of(message))
+                run = await self._service.call(owner, ref, text_of(message))
         except Refusal as refusal:
             if waiting:
                 await progress.ask(waiting, refusal.text)
@@ -155,25 +155,25 @@ class AgentTasks(agent_execution.AgentExecutor):
 
     async def close(self, owner: str, context_id: str) -> None:
         """End the run of a cancelled task: one that is running, here or elsewhere, or waits for decisions."""
-        place = self._service.session(owner, self._agent, context_id)
-        run = await self._service.working(place)
+        ref = self._service.session(owner, self._agent, context_id)
+        run = await self._service.working(ref)
         if run is not None:
             await run.cancel(_CANCELLED)
-        elif await self._open(place) is not None:
-            await self._service.dismiss(place, _CANCELLED)
+        elif await self._open(ref) is not None:
+            await self._service.dismiss(ref, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
         """Report the end of a task's run, if it has ended, on behalf of the process that followed it."""
-        place = self._service.session(owner, self._agent, task.context_id)
-        session = await self._open(place)
-        if session is None or await self._service.working(place) is not None:
+        ref = self._service.session(owner, self._agent, task.context_id)
+        session = await self._open(ref)
+        if session is None or await self._service.working(ref) is not None:
             return
-        end = await self._service.last_end(owner, place, session)
+        end = await self._service.last_end(owner, ref, session)
         await TaskReporter(tasks.TaskUpdater(_Saving(save), task.id, task.context_id)).end(end)
 
-    async def _open(self, place: StoredSession) -> Session | None:
+    async def _open(self, ref: StoredSession) -> Session | None:
         try:
-            return (await self._service.load(place))[0]
+            return (await self._service.load(ref))[0]
         except Refusal as refusal:
             if refusal.status == 404:
                 return None  # it begins with this task

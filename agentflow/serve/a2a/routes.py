@@ -282,8 +282,8 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
             await self._complete(message.task_id, context)
         try:
             service.check_text(text_of(message))
-            place = service.session(owner, self._agent, message.context_id or None)
-            if not message.task_id and await service.working(place) is not None:
+            ref = service.session(owner, self._agent, message.context_id or None)
+            if not message.task_id and await service.working(ref) is not None:
                 raise Refusal(409, "session_busy", "A task is working in this context. Wait for it, or cancel it.")
             with service.runs.slots.take(owner), service.runs.streams.take(owner) if streams else nullcontext():
                 pass

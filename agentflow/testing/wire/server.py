@@ -36,7 +36,7 @@ class WireServer:
 
     Attributes:
         requests: The received requests, in order, including refused ones.
-        beside: The requests for embeddings, lists of models, counts of tokens, files and batches.
+        other_requests: The requests for embeddings, lists of models, counts of tokens, files and batches.
         rules: The enforced rules.
         dialect: The simulated model generation or compatible vendor.
 
@@ -66,7 +66,7 @@ class WireServer:
         self._batches = VendorBatches(wires[0].name, batches or BatchPlan())
         self.dialect = dialect
         self.requests: list[WireRequest] = []
-        self.beside: list[WireRequest] = []
+        self.other_requests: list[WireRequest] = []
 
     @classmethod
     def openai(cls, script: Script, *, dialect: Dialect | None = None, batches: BatchPlan | None = None) -> Self:
@@ -252,7 +252,7 @@ class WireServer:
         answered = await self._batches.answer(raw.method, raw.path, raw.query, request.headers, data, play, time.time())
         if answered is None:
             return None
-        self.beside.append(request)
+        self.other_requests.append(request)
         answer_body = answered.body
         if isinstance(answer_body, HttpAnswer):
             return error_answer(self._wires[0], answer_body, request, self.dialect, 0)
@@ -264,9 +264,9 @@ class WireServer:
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
         """Answer a request for other data than a reply, without consuming a reply of the script."""
-        for (method, path), body in self._wires[0].beside.items():
+        for (method, path), body in self._wires[0].other_routes.items():
             if raw.method == method and raw.path.endswith(path):
-                self.beside.append(request)
+                self.other_requests.append(request)
                 answer = body(request, subject.tokens)
                 if isinstance(answer, HttpAnswer):
                     return error_answer(self._wires[0], answer, request, self.dialect, subject.tokens)

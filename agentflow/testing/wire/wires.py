@@ -39,7 +39,7 @@ class Wire:
     refusal_of: Callable[[HttpAnswer, Dialect, int], RuleRefusal]
     unknown: WireFrame
     call_id: Callable[[WireRequest, int, ScriptedCall], str]
-    beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
+    other_routes: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
     """Functions for the vendor's other answers, by method and path; each takes a request and its estimated size."""
     ping: WireFrame | None = None
 
@@ -100,7 +100,7 @@ OPENAI = Wire(
     refusal_of=_openai_error,
     unknown=openai.UNKNOWN,
     call_id=openai.call_id,
-    beside={("GET", "/models"): openai.models_body, ("POST", "/embeddings"): embeddings.embeddings_body},
+    other_routes={("GET", "/models"): openai.models_body, ("POST", "/embeddings"): embeddings.embeddings_body},
 )
 RESPONSES = Wire(
     name="responses",
@@ -114,7 +114,7 @@ RESPONSES = Wire(
     refusal_of=_openai_error,
     unknown=responses.UNKNOWN,
     call_id=openai.call_id,
-    beside={},
+    other_routes={},
 )
 ANTHROPIC = Wire(
     name="anthropic",
@@ -128,7 +128,7 @@ ANTHROPIC = Wire(
     refusal_of=_anthropic_error,
     unknown=anthropic.UNKNOWN,
     call_id=anthropic.call_id,
-    beside={
+    other_routes={
         ("GET", "/v1/models"): anthropic.models_body,
         ("POST", "/v1/messages/count_tokens"): anthropic.tokens_body,
     },
