@@ -14,8 +14,6 @@ from typing import Any
 if sys.version_info >= (3, 14):
     import annotationlib
 
-__all__ = ["annotations_of", "signature_of"]
-
 
 def annotations_of(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Return a function's annotations, as text if they contain an unknown name."""

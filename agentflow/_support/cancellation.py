@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["cancel_requests", "forget_cancellations", "running_task"]
-
 
 def cancel_requests() -> int:
     """Return how often the current task was cancelled without `uncancel()`; 0 outside a task."""

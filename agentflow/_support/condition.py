@@ -6,8 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-__all__ = ["Condition"]
-
 
 class Condition:
     """Lets coroutines wait for predicates; it is notified whenever one may have become true.

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = ["in_daemon"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["encodable"]
-
 
 def encodable(text: str) -> str:
     r"""Join the halves of surrogate pairs, which streams may split, and replace lone halves, which UTF-8 does not allow.

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-__all__ = ["objects_of", "public_names"]
-
 C = TypeVar("C")
 
 

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, Final, NoReturn, cast
 
-__all__ = ["NotFiniteError", "all_finite", "check_numbers", "scan_numbers"]
-
-
 _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)', re.DOTALL)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar, cast
 
-__all__ = ["EMPTY", "FrozenDict", "FrozenList", "deep_freeze", "freeze"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

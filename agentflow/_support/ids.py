@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import count
 
-__all__ = ["CONVERSATION", "GENERATED", "conversation_key", "inner_session_id", "inside", "new_id"]
-
 CONVERSATION = "@"
 """The first character of the key of a sub-agent's conversation; generated tool-use ids do not start with it."""
 

@@ -16,28 +16,6 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from agentflow._support.patterns_outside import PatternError, SchemaPattern
 
-__all__ = [
-    "MOST_COST",
-    "MOST_LEVELS",
-    "MOST_STEPS",
-    "TYPES",
-    "At",
-    "Check",
-    "Compiler",
-    "JsonSchemaError",
-    "Keywords",
-    "Marks",
-    "Node",
-    "Problem",
-    "SchemaCheck",
-    "Subschema",
-    "TooCostlyError",
-    "canonical",
-    "is_integer",
-    "is_number",
-    "no_schema",
-]
-
 MOST_COST: Final = 20_000
 """The maximum cost of one schema: subschemas, values of enumerations, names, and a share for each pattern."""
 MOST_STEPS: Final = 500_000

@@ -27,8 +27,6 @@ from agentflow._support.json_compiler import (
 )
 from agentflow._support.patterns_outside import SchemaPattern
 
-__all__ = ["KEYWORDS"]
-
 
 def _ref(schema: Subschema, key: str, rule: Any) -> Check:
     return schema.added(schema.compiler.reference(rule, schema.raw, schema.where(key))).check

@@ -26,9 +26,6 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow._support.json_compiler import (
-    MOST_COST,
-    MOST_LEVELS,
-    MOST_STEPS,
     Compiler,
     JsonSchemaError,
     Problem,
@@ -36,8 +33,6 @@ from agentflow._support.json_compiler import (
     TooCostlyError,
 )
 from agentflow._support.json_keywords import KEYWORDS
-
-__all__ = ["MOST_COST", "MOST_LEVELS", "MOST_STEPS", "JsonSchema", "JsonSchemaError", "Problem", "TooCostlyError"]
 
 
 class JsonSchema:

@@ -17,8 +17,6 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-__all__ = ["read_json_text"]
-
 _DEEPEST = 200
 
 

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["lazily", "no_such_name"]
-
 
 def lazily(
     package: str, modules: Mapping[str, str], extra: str | None = None

@@ -15,8 +15,6 @@ from _thread import allocate_lock
 from collections import deque
 from typing import TypeAlias
 
-__all__ = ["FairLine", "FairLock"]
-
 Place: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 

@@ -20,8 +20,6 @@ from loguru import logger as _loguru
 
 from agentflow._support.shown import described, one_line
 
-__all__ = ["ids_of", "log_failure", "logger", "reset_to_default"]
-
 _IDS = ("run_id", "call_id", "session_id", "source")
 
 logger = _loguru.bind(**dict.fromkeys(_IDS, ""))

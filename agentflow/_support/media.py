@@ -21,20 +21,6 @@ from agentflow.errors import UsageError
 if TYPE_CHECKING:
     from mimetypes import MimeTypes
 
-__all__ = [
-    "MAX_BYTES",
-    "MediaKind",
-    "check_size",
-    "from_data_url",
-    "in_bytes",
-    "kind_of",
-    "name_in",
-    "read_file",
-    "sniff",
-    "type_of_bytes",
-    "type_of_name",
-]
-
 MediaKind: TypeAlias = Literal["image", "audio", "video", "text", "pdf", "file"]
 """The kind of data, as distinguished by models."""
 

@@ -24,8 +24,6 @@ from typing import Final
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.shown import one_line, printable, without_password
 
-__all__ = ["failures_expected", "warn_once"]
-
 _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
 _MACHINERY: Final = tuple(
     f"{folder}{os.sep}"

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.shown import described
 
-__all__ = ["Outage"]
-
 EVERY = 60.0
 """Seconds between two warnings about an outage."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-__all__ = ["fits"]
-
 
 @lru_cache(maxsize=1024)
 def fits(patterns: tuple[str, ...], name: str) -> bool:

@@ -19,8 +19,6 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-__all__ = ["PatternError", "SchemaPattern"]
-
 _LONGEST: Final = 4_000
 _HEAVIEST: Final = 4_000
 _COUNT: Final = re.compile(r"\{(\d{1,5})(,(\d{1,5})?)?\}")

@@ -17,8 +17,6 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import DuplicateNameError, NotRegisteredError, close_to
 
-__all__ = ["HasName", "NamedRegistry"]
-
 
 class HasName(Protocol):
     """An object with a name."""

@@ -8,8 +8,6 @@ import sys
 from agentflow._support.lazy import no_such_name
 from agentflow.errors import UsageError, close_to
 
-__all__ = ["wrong_name"]
-
 _PLACES = (
     "errors",
     "vocabulary",

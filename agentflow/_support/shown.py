@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["controls", "described", "one_line", "printable", "printable_json", "without_password", "without_secrets"]
-
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
 # These are applied to foreign text of any length, so each takes linear time (tests/words/test_hostile_texts.py).

@@ -14,8 +14,6 @@ from agentflow._support.logs import reset_to_default
 if TYPE_CHECKING:
     from loguru import Message
 
-__all__ = ["log_to_std"]
-
 _LEVELS = {5: "TRACE", 25: "SUCCESS"}
 """Levels of loguru for which the standard library has no name."""
 

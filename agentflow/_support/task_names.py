@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["task_label"]
-
 
 def task_label(task: asyncio.Task[Any]) -> str:
     """Return a task's name, or the name of its function if it has none.

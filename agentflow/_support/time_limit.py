@@ -19,8 +19,6 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final
 
-__all__ = ["LimitPassed", "TimeLimit", "drive"]
-
 _NOTHING_YET: Final = object()
 _SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a moved timer could spin
 

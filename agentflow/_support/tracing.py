@@ -9,8 +9,6 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["carried", "within"]
-
 
 def carried() -> dict[str, str]:
     """Return the current trace context to send to another process; empty if there is none."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["UndoOnFailure"]
-
 
 class UndoOnFailure:
     """Calls a function if the block raises an error, a cancellation or an interrupt, which then propagates.

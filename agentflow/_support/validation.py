@@ -15,8 +15,6 @@ from agentflow.errors import AgentFlowError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem", "fits", "is_a"]
-
 T = TypeVar("T")
 
 

@@ -24,8 +24,6 @@ from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, dataclass_transform, overload
 
-__all__ = ["NamedTuple", "draft_class", "fast_build", "field", "frozen", "maker"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 _put = object.__setattr__

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["VirtualClockLoop", "run_virtual"]
-
 T = TypeVar("T")
 
 # Up to this many seconds (46 days), floats can represent nanoseconds.

@@ -51,8 +51,6 @@ from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.specs import WORKFLOW_STEP, Clock, ModelOptions, checked_options, is_seconds
 
-__all__ = ["Agent", "FullAgent"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

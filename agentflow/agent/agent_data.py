@@ -31,8 +31,6 @@ from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_sav
 from agentflow.vocabulary.saving.plain import as_data
 from agentflow.vocabulary.specs import Clock, ModelOptions
 
-__all__ = ["AgentCode", "AgentParts", "agent_from_dict", "agent_to_dict"]
-
 A = TypeVar("A", bound=PeerAgent)
 
 

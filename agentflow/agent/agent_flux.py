@@ -14,8 +14,6 @@ from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.events import Event, HookEvent
 from agentflow.vocabulary.messages import Reply, T_co
 
-__all__ = ["AgentFlux"]
-
 E = TypeVar("E", bound=Event)
 
 

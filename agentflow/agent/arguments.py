@@ -28,29 +28,6 @@ from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = [
-    "CallArguments",
-    "CallOptions",
-    "CallRequest",
-    "Decisions",
-    "Input",
-    "ResumeOptions",
-    "ResumeStream",
-    "StreamOptions",
-    "ToolableAgent",
-    "Where",
-    "check_decisions",
-    "check_timeout",
-    "input_of",
-    "last_reply",
-    "not_open",
-    "outer_request",
-    "refuse_keywords",
-    "resolve_store",
-    "set_wrapped_agent",
-    "wrapped_agent",
-]
-
 Input: TypeAlias = str | Msg | Sequence[Msg]
 """A user's input to an agent."""
 

@@ -27,8 +27,6 @@ from agentflow.vocabulary.saving.codec import msg_from_dict
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
-
 
 class ToolAgent(CallingAgent[T_co]):
     """The part of `Agent` that makes it a tool."""

@@ -20,8 +20,6 @@ from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import Clock, ModelOptions
 
-__all__ = ["AgentBuilder", "AgentChanges", "AgentSettings"]
-
 A = TypeVar("A")
 
 

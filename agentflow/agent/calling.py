@@ -56,8 +56,6 @@ from agentflow.vocabulary.deps import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
 from agentflow.vocabulary.ports.store import SessionInfo, Store
 
-__all__ = ["CallingAgent"]
-
 U = TypeVar("U")
 
 _MOST_KEPT = 32  # the maximum number of typed outputs, passed to calls, that an agent caches

@@ -22,8 +22,6 @@ from agentflow.agent.receipt import QueueEntry
 from agentflow.errors import TurnDeniedError
 from agentflow.loop.turn import Turn
 
-__all__ = ["Entries"]
-
 
 class Entries:
     """The waiting turns of a queue.

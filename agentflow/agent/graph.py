@@ -13,8 +13,6 @@ from agentflow._support.values import NamedTuple
 from agentflow.agent.arguments import ToolableAgent, wrapped_agent
 from agentflow.vocabulary.specs import WORKFLOW_STEP
 
-__all__ = ["Edge", "Graph", "HandsOver", "Kind", "escaped", "graph_of"]
-
 Kind = Literal["agent", "tool", "toolset"]
 """The kind of a node."""
 

@@ -25,8 +25,6 @@ from agentflow.vocabulary.messages import Msg, Reply, T_co
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.codec import msg_to_dict
 
-__all__ = ["AgentRegistry", "PeerAgent", "default_agents"]
-
 T = TypeVar("T")
 
 

@@ -42,8 +42,6 @@ from agentflow.tools.code_names import Finder
 from agentflow.vocabulary.events import HookEvent, PostPut, PrePut
 from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form, not_saved
 
-__all__ = ["TurnQueue", "check_limit", "send_to"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from agentflow.loop.run import current_turn
 from agentflow.loop.turn import FullTurn, Turn
 from agentflow.loop.turn_run import TurnRun
 
-__all__ = ["CANCELLED", "FullReceipt", "QueueEntry", "Receipt", "check_ends", "inside", "waits_for"]
-
 T = TypeVar("T")
 
 

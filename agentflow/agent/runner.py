@@ -34,8 +34,6 @@ from agentflow.loop.turn import Turn
 from agentflow.loop.turn_run import make_host, make_run, run_turn
 from agentflow.vocabulary.events import HookEvent, Paused, Resumed, TurnValue
 
-__all__ = ["Runner"]
-
 _LOOK_AGAIN: Final = 1.0
 """Seconds after which a waiting worker checks whether another worker's event loop was closed."""
 

@@ -25,8 +25,6 @@ from agentflow.loop.session import FullSession, Session
 from agentflow.vocabulary.context import called_from
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 
-__all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
-
 HELD = 256
 """The number of idle sessions that an agent with a store holds."""
 

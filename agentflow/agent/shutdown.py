@@ -26,8 +26,6 @@ from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.loop.config import Running, Stoppable
 
-__all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
-
 GRACE = 5.0
 """Seconds for the cleanup of cancelled calls."""
 

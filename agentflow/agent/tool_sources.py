@@ -14,8 +14,6 @@ from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool, Tool, full_tool
 from agentflow.tools.tool_registry import default_tools
 
-__all__ = ["ToolLike", "tools_of"]
-
 ToolLike: TypeAlias = (
     "Tool[..., Any] | ToolAgent | str | Iterable[Tool[..., Any]] | LiveToolset | Iterable[LiveToolset]"
 )

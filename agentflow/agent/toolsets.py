@@ -30,8 +30,6 @@ from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool, Tool, full_tool
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["ToolsetAgent", "Toolsets"]
-
 
 class Toolsets:
     """The live toolsets of an agent.

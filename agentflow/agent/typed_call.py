@@ -16,8 +16,6 @@ from agentflow.loop.run import RunBase
 from agentflow.vocabulary.messages import Reply
 from agentflow.vocabulary.typed_state import StateMap
 
-__all__ = ["TypedOutput"]
-
 
 class TypedOutput:
     """A typed output bound to an agent; created once for all the agent's calls with that output.

@@ -7,8 +7,6 @@ from typing import Final
 
 from agentflow.errors import UsageError, close_to
 
-__all__ = ["refuse_unknown"]
-
 _HERE: Final = {
     "system": "system_prompt system_message instructions instruction prompt preamble backstory persona",
     "model": "llm lm chat_model model_name model_id model_client client",

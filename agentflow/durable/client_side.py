@@ -21,8 +21,6 @@ from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.verdicts import Suspend
 
-__all__ = ["ClientSide", "StoredClientSide", "is_client_call"]
-
 _NO_OPTIONS: Final = ModelOptions()
 
 

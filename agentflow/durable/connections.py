@@ -24,8 +24,6 @@ from agentflow.durable.sdk import DBOSPortableJSONSerializer
 from agentflow.errors import StoreError
 from agentflow.state.engine import Database, postgres_options
 
-__all__ = ["PORTABLE", "close_engine", "dbos_engine", "shared_database"]
-
 _TIMEOUT = 10.0
 """Seconds to wait for a connection or a lock; on PostgreSQL also the limit for idle transactions."""
 _SQLITE_TIMEOUT = 30.0

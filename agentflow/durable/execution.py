@@ -56,8 +56,6 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["EventSink", "Host"]
-
 AT_ONCE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 

@@ -23,8 +23,6 @@ from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["CallRecord", "FollowingClient", "ListedRun", "Watch"]
-
 _BATCHES: Final = 4
 
 

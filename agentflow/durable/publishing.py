@@ -28,8 +28,6 @@ from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.typed_state import state_name
 
-__all__ = ["EventPublisher"]
-
 EVERY = 0.1
 MOST = 1000
 _LONGEST_PAUSE = 5.0

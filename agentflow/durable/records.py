@@ -27,24 +27,6 @@ from agentflow.vocabulary.saving.forms import CODEC_VERSION, check_form
 from agentflow.vocabulary.saving.plain import dumps
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = [
-    "Pruned",
-    "Request",
-    "RunEvent",
-    "RunFailedError",
-    "RunInfo",
-    "RunStatus",
-    "decisions_out",
-    "error_out",
-    "events_in",
-    "message_in",
-    "message_out",
-    "result_in",
-    "run_of",
-    "segment_id",
-    "segment_number",
-]
-
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: a worker runs it; `suspended`: it waits for `decide`; `ended`: see `outcome`;
 `lost`: it was given up after many workers died during it; `damaged`: its stored data is unreadable."""

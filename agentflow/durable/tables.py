@@ -36,8 +36,6 @@ from agentflow.errors import StoreError
 from agentflow.state.engine import now_in
 from agentflow.state.explain import explain
 
-__all__ = ["Batch", "StoredMessage", "Tables", "TakenOver"]
-
 T = TypeVar("T")
 
 _SCHEMA_VERSION = 1

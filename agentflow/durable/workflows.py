@@ -21,20 +21,6 @@ from agentflow.durable.sdk import WorkflowStatus
 from agentflow.errors import AgentFlowError, StoreError
 from agentflow.vocabulary.messages import Pending, Reply
 
-__all__ = [
-    "QUEUE",
-    "agent_of",
-    "by_run",
-    "info_of",
-    "is_suspended",
-    "last_call",
-    "number_of",
-    "pending_of",
-    "reply_of",
-    "request_of",
-    "session_of",
-]
-
 QUEUE: Final = "agentflow-"
 """The prefix of an agent's queue; the agent's name follows."""
 

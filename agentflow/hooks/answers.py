@@ -29,19 +29,6 @@ from agentflow.vocabulary.events import Error, ErrorPhase, Event, PostActing, Po
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
-__all__ = [
-    "cancelled",
-    "check_final",
-    "evaluate",
-    "failure_of",
-    "is_later",
-    "label_of",
-    "outcome_of",
-    "settle",
-    "verdicts_of",
-    "withheld",
-]
-
 
 def is_later(answer: object) -> bool:
     """Whether an answer has to be awaited. The immediate answer of a synchronous hook costs no coroutine."""

@@ -13,8 +13,6 @@ from agentflow.vocabulary.events import PostReasoning
 from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.verdicts import Again
 
-__all__ = ["RetryEmptyAnswers", "RetryTruncatedAnswers", "default_hooks"]
-
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Retries:

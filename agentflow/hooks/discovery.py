@@ -21,8 +21,6 @@ from agentflow.hooks.named import hooks_of
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["GROUP", "installed_hook_names", "installed_hooks"]
-
 GROUP = "agentflow.hooks"
 """The entry point group."""
 

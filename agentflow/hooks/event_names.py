@@ -7,8 +7,6 @@ from typing import Any, Literal, cast
 from agentflow.errors import UsageError, close_to
 from agentflow.vocabulary.events import EVENT_TYPES, Event
 
-__all__ = ["EVENT_NAMES", "EventName", "event_named", "kinds_of", "registered_as"]
-
 EventName = Literal[
     "after_user_input",
     "before_llm",

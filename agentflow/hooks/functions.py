@@ -16,24 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from agentflow.errors import UsageError, close_to
-from agentflow.hooks.event_names import EVENT_NAMES, EventName, event_named, kinds_of
+from agentflow.hooks.event_names import EventName, kinds_of
 from agentflow.hooks.handlers import annotated, check_annotation, check_handler, name_of, plain
 from agentflow.hooks.hook import FailurePolicy, Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.options import about_a_tool
 from agentflow.vocabulary.events import Event
-
-__all__ = [
-    "EVENT_NAMES",
-    "EventName",
-    "FunctionHook",
-    "HookAttributes",
-    "HookOptions",
-    "event_named",
-    "kinds_of",
-    "named_hook",
-    "on",
-]
 
 
 class _Attributes(TypedDict, total=False):

@@ -22,8 +22,6 @@ from agentflow.hooks.hook_checks import takes
 from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["annotated", "check_annotation", "check_handler", "is_annotated", "name_of", "plain"]
-
 
 def plain(function: Any) -> Any:
     """Unwrap partials and objects with `__call__`."""

@@ -14,8 +14,6 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.specs import AnyTool
 from agentflow.vocabulary.verdicts import Verdict
 
-__all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue", "NarrowHook"]
-
 HookValue: TypeAlias = HookEvent | Verdict | None
 HookResult: TypeAlias = "HookValue | Awaitable[HookResult] | Observable[Any]"
 """The possible return values of `on_event`: the event (the same or a changed one), a verdict, None, or an awaitable or

@@ -23,8 +23,6 @@ from agentflow.hooks.options import WRAPPED, handler_of
 from agentflow.hooks.recording import ChangeListener, SideWrapper, WorkListener
 from agentflow.vocabulary.events import Event
 
-__all__ = ["check", "takes"]
-
 
 class _Method(NamedTuple):
     """A method that the library calls on hooks."""

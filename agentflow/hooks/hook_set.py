@@ -24,8 +24,6 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing, PreReasoning
 from agentflow.vocabulary.ports.model import ModelRequest
 
-__all__ = ["FullHookSet", "HookSet", "full_hooks"]
-
 
 class HookSet:
     """An agent's hooks, in order. Iterate over them, or `print(agent.hooks.describe())`."""

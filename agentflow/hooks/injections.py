@@ -11,8 +11,6 @@ from agentflow.vocabulary.events import Event
 from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg
 
-__all__ = ["Injections", "Marked", "before_deciding", "injecting"]
-
 Marked: TypeAlias = Callable[[Literal["injected", "decided"]], Awaitable[None] | None]
 """Records a position in the order of the run."""
 

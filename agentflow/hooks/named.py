@@ -33,30 +33,6 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = [
-    "Handler",
-    "HookSource",
-    "HooksByName",
-    "NamedEvent",
-    "after_each_tool",
-    "after_llm",
-    "after_put",
-    "after_tool_round",
-    "after_turn",
-    "after_user_input",
-    "before_each_tool",
-    "before_llm",
-    "before_put",
-    "before_tool_round",
-    "before_turn",
-    "hooks_of",
-    "on_complete",
-    "on_error",
-    "on_pause",
-    "on_resume",
-    "on_turn_value",
-]
-
 E = TypeVar("E", bound=Event)
 R = TypeVar("R", bound=HookResult)
 

@@ -21,20 +21,6 @@ from agentflow.vocabulary.context import Shadow, note_caller
 from agentflow.vocabulary.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = [
-    "WRAPPED",
-    "Call",
-    "about_a_tool",
-    "around_of",
-    "call_of",
-    "concerns_tool",
-    "for_its_tools",
-    "getter",
-    "handler_of",
-    "listens_to",
-    "of_its_replies",
-]
-
 Call: TypeAlias = Callable[[Any], Any]
 
 WRAPPED: Final = (PreCall, PreReasoning, PreToolRound, PreActing)

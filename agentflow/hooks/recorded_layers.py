@@ -23,8 +23,6 @@ from agentflow.reactive.signals import EMPTY
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.events import Event, PreReasoning
 
-__all__ = ["Side", "recorded_around"]
-
 
 def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
     """Wrap a hook's `around` so that its changes are reported to the listeners."""

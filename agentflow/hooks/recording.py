@@ -36,25 +36,6 @@ from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 
-__all__ = [
-    "ChangeListener",
-    "ConditionalWrapper",
-    "FieldChange",
-    "HookCall",
-    "LayerRun",
-    "Listeners",
-    "ModelWork",
-    "SideWrapper",
-    "ToolWork",
-    "VerdictListener",
-    "WorkListener",
-    "clock_of",
-    "in_awaited_hook",
-    "notify_all",
-    "recorded",
-    "skip_unchanged",
-]
-
 
 @frozen
 class FieldChange:

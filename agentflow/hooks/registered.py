@@ -10,8 +10,6 @@ from reactivex.abc import DisposableBase
 
 from agentflow.hooks.hook import Hook
 
-__all__ = ["Registered"]
-
 
 class HookOwner(Protocol):
     """An object on which hooks are registered."""

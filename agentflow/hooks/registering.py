@@ -24,8 +24,6 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registered import Registered
 from agentflow.vocabulary.events import Event
 
-__all__ = ["TakesHooks", "meant_by", "refuse_tools"]
-
 E = TypeVar("E", bound=Event)
 
 _ELSEWHERE: Final = {

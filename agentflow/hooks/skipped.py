@@ -9,8 +9,6 @@ from __future__ import annotations
 from agentflow._support.once import warn_once
 from agentflow.hooks.hook import Hook
 
-__all__ = ["warn_skipped", "warn_skipped_listener"]
-
 
 def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> bool:
     """Log a warning with the traceback, once for each place that raises.

@@ -27,18 +27,6 @@ from agentflow.vocabulary.specs import ModelOptions
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = [
-    "CHECK_THEIR_END",
-    "ModelSource",
-    "PrivateFlux",
-    "ToolSource",
-    "Transform",
-    "Work",
-    "checks_its_end",
-    "layered",
-    "observed_as",
-]
-
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Changes a tool's chunks: receives them as a Flux and returns another Flux."""
 Opens: TypeAlias = Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]

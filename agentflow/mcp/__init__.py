@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from agentflow._support.lazy import lazily
 
 if TYPE_CHECKING:
+    from agentflow.mcp.active import ProgressReport
     from agentflow.mcp.hints import ApprovalPolicy, Hints
     from agentflow.mcp.offering import agent_server
     from agentflow.mcp.offers import Suggest
     from agentflow.mcp.resumable import ResumableStreams
-    from agentflow.mcp.server import MCPServer, ProgressReport, ServerOptions, with_instructions
+    from agentflow.mcp.server import MCPServer, ServerOptions, with_instructions
 
 __all__ = [
     "ApprovalPolicy",
@@ -29,7 +30,7 @@ __getattr__, __dir__ = lazily(
         "ApprovalPolicy": ".hints",
         "Hints": ".hints",
         "MCPServer": ".server",
-        "ProgressReport": ".server",
+        "ProgressReport": ".active",
         "ResumableStreams": ".resumable",
         "ServerOptions": ".server",
         "Suggest": ".offers",

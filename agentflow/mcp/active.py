@@ -36,7 +36,6 @@ from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["ActiveCall", "ElicitationAnswers", "ProgressReport", "call_of_question", "client_user", "current_call"]
 _MOST_REPORTS = 64
 _MOST_SAMPLED_TOKENS = 4096
 

@@ -15,8 +15,6 @@ from agentflow._support.shown import one_line
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 
-__all__ = ["ServerEntry", "read_config"]
-
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {
     "stdio": "command",

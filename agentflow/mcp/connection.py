@@ -36,8 +36,6 @@ from agentflow.mcp.sdk import (
 from agentflow.mcp.settings import Link, Settings
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
-__all__ = ["Connection", "ConnectionLost", "all_pages"]
-
 T = TypeVar("T")
 
 _LEVELS = {"debug": "DEBUG", "info": "INFO", "notice": "INFO", "warning": "WARNING"}

@@ -12,8 +12,6 @@ from typing import Literal, TypeAlias
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 
-__all__ = ["ApprovalPolicy", "Hints", "needs_approval"]
-
 
 @frozen
 class Hints:

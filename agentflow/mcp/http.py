@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from agentflow.mcp.sdk import httpx2, streamable_http_client
 
-__all__ = ["http_transport"]
-
 
 @asynccontextmanager
 async def http_transport(

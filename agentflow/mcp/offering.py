@@ -45,8 +45,6 @@ from agentflow.vocabulary.events import ActingChunk, CallEnded, Error, HookEvent
 from agentflow.vocabulary.messages import DataBlock, Pending, Reply, TextBlock, ToolUseBlock, undecided
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
-__all__ = ["agent_server"]
-
 Context = ServerRequestContext[Any, Any]
 
 _LEVELS: tuple[types.LoggingLevel, ...] = (

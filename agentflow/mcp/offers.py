@@ -38,8 +38,6 @@ from agentflow.tools.results import render
 from agentflow.tools.schema import read_docstring
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
-__all__ = ["PromptFunction", "Prompts", "ResourceSource", "Resources", "Suggest", "apart", "completed", "content_of"]
-
 T = TypeVar("T")
 Request: TypeAlias = Any
 PromptResult: TypeAlias = str | Msg | Sequence[str | Msg]

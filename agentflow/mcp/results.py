@@ -17,8 +17,6 @@ from agentflow._support.shown import one_line
 from agentflow.mcp.sdk import types
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
-__all__ = ["blocks_of", "message_of", "text_of", "value_of"]
-
 Block = TextBlock | DataBlock
 
 

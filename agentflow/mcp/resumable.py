@@ -23,8 +23,6 @@ from agentflow._support.logs import logger
 from agentflow.errors import UsageError
 from agentflow.mcp.sdk import EventCallback, EventMessage, EventStore, types
 
-__all__ = ["ResumableStreams"]
-
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]

@@ -12,8 +12,6 @@ from pydantic import FileUrl, ValidationError
 from agentflow.errors import UsageError
 from agentflow.mcp.sdk import types
 
-__all__ = ["Folders", "Roots", "folders_of", "listed_roots"]
-
 Folders: TypeAlias = str | PathLike[str] | Iterable[str | PathLike[str]]
 Roots: TypeAlias = Folders | Callable[[], Folders | Awaitable[Folders]]
 """Folders and files, as paths or `file://` URIs; or a function that returns them whenever a server asks."""

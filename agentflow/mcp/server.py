@@ -25,7 +25,7 @@ from agentflow._support.logs import logger
 from agentflow._support.shown import without_password
 from agentflow.errors import ToolError, UsageError
 from agentflow.loop.escalation import ToolSuspended
-from agentflow.mcp.active import ActiveCall, ProgressReport, current_call
+from agentflow.mcp.active import ActiveCall, current_call
 from agentflow.mcp.config import ServerEntry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost, all_pages
 from agentflow.mcp.http import http_transport
@@ -40,8 +40,6 @@ from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
-
-__all__ = ["MCPServer", "ProgressReport", "ServerOptions", "with_instructions"]
 
 T = TypeVar("T")
 _ABANDONED = 6.0

@@ -18,8 +18,6 @@ from agentflow.vocabulary.messages import Pending
 from agentflow.vocabulary.specs import is_seconds
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["Answering", "Link", "ServerOptions", "Settings", "checked"]
-
 Answering: TypeAlias = Callable[[Pending], Awaitable[Resolution]]
 """A function that answers a server's question without suspending the call."""
 

@@ -26,8 +26,6 @@ from agentflow.mcp.sdk import (
     types,
 )
 
-__all__ = ["stdio_transport"]
-
 _FLUSH = 0.5
 """Seconds to wait until written data has reached the process."""
 _GRACE = 2.0

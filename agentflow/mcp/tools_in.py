@@ -22,8 +22,6 @@ from agentflow.tools.schema_tools import schema_tool
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Remote", "ToolFunctions", "ToolMaker", "readable"]
-
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"

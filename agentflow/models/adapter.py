@@ -30,8 +30,6 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.transcript import with_appended
 
-__all__ = ["Adapter", "PreparedRequest", "modes_of"]
-
 
 class PreparedRequest(NamedTuple):
     """A request in the format of OpenAI's wire, which LiteLLM shares.

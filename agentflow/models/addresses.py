@@ -17,8 +17,6 @@ from typing import Final
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-__all__ = ["CheckedResolver", "RefusedAddressError", "check_literal", "why_refused"]
-
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE: Final = IPv6Network("::/96")
 _HOSTS_OWN: Final = frozenset({IPv4Address("168.63.129.16")})

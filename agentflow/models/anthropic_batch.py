@@ -20,8 +20,6 @@ from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoRe
 from agentflow.models.loose import NotUnderstoodError, count, field, items
 from agentflow.models.wire import encode
 
-__all__ = ["AnthropicBatch"]
-
 _LATER = 3600  # seconds within which a batch is created, retries included
 _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 

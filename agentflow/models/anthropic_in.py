@@ -23,8 +23,6 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.vocabulary.messages import Citation, ServerToolBlock, ThinkingBlock
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["PAUSED", "AnthropicReader"]
-
 PAUSED = "pause_turn"
 """The finish reason of a reply that Anthropic has paused."""
 _FINISH = {

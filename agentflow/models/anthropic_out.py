@@ -21,8 +21,6 @@ from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.options_out import LEAST_BUDGET, budget_of, effort_of
 from agentflow.models.profiles import Claude
 
-__all__ = ["drop_lost", "messages_out", "thinking_fields", "tool_fields"]
-
 # `Any`: blocks hold JSON, and raw JSON text.
 Block = dict[str, Any]
 

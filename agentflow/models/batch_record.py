@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from agentflow.errors import UsageError
 
-__all__ = ["BatchRecord", "RecordedBatch", "Slot"]
-
 _TABLES = """
 create table if not exists batch (name text primary key, id text, at real not null, done integer not null default 0);
 create table if not exists request (batch text, place integer, key text, primary key (batch, place));

@@ -45,8 +45,6 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["CANCELLED", "EXPIRED", "BatchWire", "Ended", "NoReply", "Requests"]
-
 _FIRST_POLL = 5.0
 _MOST_FAILURES = 60
 _MOST_SHORT = 3

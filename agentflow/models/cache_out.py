@@ -22,8 +22,6 @@ from agentflow.models.content_out import Json, text_part
 from agentflow.models.profiles import WireProfile
 from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["cache_arguments", "mark_prefixes"]
-
 _KEY: Final = "prompt_cache_key"
 
 

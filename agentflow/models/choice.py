@@ -17,8 +17,6 @@ from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.vocabulary.ports.model import Model
 
-__all__ = ["anthropic", "openai", "why_litellm"]
-
 
 def openai(name: str) -> Model:
     """Return the model for `openai/name`.

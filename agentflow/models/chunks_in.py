@@ -40,8 +40,6 @@ _SAMPLES_A_SECOND = 24_000
 _RUN_BY_VENDOR = ("srvtoolu_", "mcptoolu_")
 """The prefixes of the ids of Anthropic's own tool calls."""
 
-__all__ = ["ChunkReader", "usage_of"]
-
 
 class ChunkReader:
     """Reads the chunks of one streamed reply.

@@ -12,8 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar, cast
 
-__all__ = ["client_of_loop", "close_clients"]
-
 C = TypeVar("C")
 
 

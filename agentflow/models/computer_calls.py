@@ -30,8 +30,6 @@ from agentflow.models.conversion import NO_OUTPUT
 from agentflow.models.loose import NotUnderstoodError, as_text, field, items
 from agentflow.vocabulary.saving.plain import dumps
 
-__all__ = ["COMPUTER", "call_id", "joined", "split", "translated"]
-
 # `Any`: items contain JSON.
 Item = dict[str, Any]
 

@@ -22,8 +22,6 @@ from agentflow.models.profiles import Family
 from agentflow.models.tables import rows
 from agentflow.vocabulary.messages import DataBlock, Msg
 
-__all__ = ["ContentRule", "Json", "check_content", "content_rules", "listens", "part", "refusal", "text_part"]
-
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 EMPTY: Final = "(empty)"
 _KINDS: Final = {

@@ -29,8 +29,6 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.transcript import NOTE, note
 
-__all__ = ["Conversation", "Json", "WireMessage", "thawed"]
-
 WireMessage: TypeAlias = dict[str, Json]
 
 NO_OUTPUT = "(no output)"

@@ -26,8 +26,6 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
-__all__ = ["count_here", "limit_of"]
-
 _DATA_TOKENS: Final = 1_500
 _OF_A_MESSAGE: Final = 4
 

@@ -28,8 +28,6 @@ from agentflow.vocabulary.ports.embedder import Embedded
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["LiteLLMEmbedder", "OpenAIEmbedder"]
-
 _BATCH: Final = 128
 _LONGEST_ANSWER: Final = 1 << 26
 

@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["WrongSettingError", "certificates", "proxy_for"]
-
 _PORTS = {"http": 80, "https": 443}
 
 

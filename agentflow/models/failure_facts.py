@@ -18,8 +18,6 @@ from pydantic_core import from_json
 from agentflow.errors import ModelError, ModelFault
 from agentflow.models.loose import field
 
-__all__ = ["Facts", "causes_of", "facts_of", "fault_of", "headers_in", "is_retryable", "raw_text", "status_in"]
-
 _RETRYABLE = frozenset(
     {
         "Timeout",

@@ -24,8 +24,6 @@ from agentflow.errors import FetchError, UsageError
 from agentflow.models.addresses import CheckedResolver, RefusedAddressError, check_literal
 from agentflow.vocabulary.messages import DataBlock
 
-__all__ = ["fetch"]
-
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CHUNK_SIZE: Final = 1 << 16
 _GENERIC_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})

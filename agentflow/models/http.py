@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-__all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "refusal", "send"]
-
 TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context of certificates; True: the environment's or the system's; False: no check."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -21,8 +21,6 @@ import msgspec
 from agentflow._support.frozen import EMPTY
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["batch_prices", "listed", "price"]
-
 _SEARCH = "search_context_size_medium"
 _FILE = "model_prices_and_context_window_backup.json"
 _LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens\Z")

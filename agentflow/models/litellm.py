@@ -14,7 +14,6 @@ from typing import Any
 from agentflow.errors import ModelError, UsageError
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.chunks_in import ChunkReader, usage_of
-from agentflow.models.clients import close_clients
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.listing import listed as row_of
@@ -34,8 +33,6 @@ from agentflow.models.server_tools_out import litellm_search
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.ports.answer_origin import answer_origin
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest, TokenCount
-
-__all__ = ["LiteLLMModel", "close_clients"]
 
 
 class LiteLLMModel(Adapter):

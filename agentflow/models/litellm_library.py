@@ -22,19 +22,6 @@ from typing import Protocol, cast
 from agentflow.models.clients import client_of_loop
 from agentflow.models.loose import field
 
-__all__ = [
-    "LiteLLM",
-    "Served",
-    "WireStream",
-    "cost_of",
-    "count_tokens",
-    "library",
-    "listed",
-    "missing_keys",
-    "received_finish_reason",
-    "served",
-]
-
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
 

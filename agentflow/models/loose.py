@@ -20,8 +20,6 @@ from agentflow._support.logs import logger
 from agentflow._support.shown import one_line
 from agentflow.vocabulary.saving.plain import dumps
 
-__all__ = ["NotUnderstoodError", "as_text", "count", "field", "items", "json_text", "one_or_more", "place", "skipped"]
-
 _LONGEST_SHOWN = 120
 _LARGEST_PLACE = 1 << 31
 _encode = msgspec.json.Encoder().encode

@@ -21,8 +21,6 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import encode
 
-__all__ = ["OpenAIBatch"]
-
 _BOUNDARY = "agentflow-batch-5b1f7a"
 _FINAL = frozenset({"completed", "expired", "cancelled"})
 

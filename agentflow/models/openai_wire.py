@@ -33,8 +33,6 @@ from agentflow.vocabulary.chunks import ModelChunk, text_chunk
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
-__all__ = ["OpenAIWire", "over_http", "over_https"]
-
 _SUPPORTED = frozenset({"reasoning_effort", "prompt_cache_key"})
 _ACCOUNT = {
     "openai-organization": ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION"),

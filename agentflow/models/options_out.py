@@ -22,16 +22,6 @@ from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-__all__ = [
-    "BARRED",
-    "Thinking",
-    "ToolMemory",
-    "budget_of",
-    "effort_of",
-    "options_out",
-    "thinking_out",
-]
-
 LEAST_BUDGET = 1024
 """The smallest budget that Anthropic accepts, in tokens."""
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}

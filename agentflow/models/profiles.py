@@ -13,8 +13,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from agentflow.vocabulary.specs import EFFORTS, Effort
 
-__all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "claude_generation", "profile_for"]
-
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
 ]

@@ -29,17 +29,6 @@ from agentflow.models.failure_facts import (
 from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
-__all__ = [
-    "ProviderError",
-    "broken_stream",
-    "chain_of",
-    "is_bound_elsewhere",
-    "is_secret",
-    "model_error",
-    "no_key",
-    "secrets_in",
-]
-
 _NO_EVENTS = "without a stream of events"  # in `http.refusal`'s text about an HTML page, or JSON that is not a reply
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")

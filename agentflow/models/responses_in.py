@@ -27,8 +27,6 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.vocabulary.messages import Citation, ServerToolBlock
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["ItemsReader"]
-
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 # Errors within a reply that the same request would cause again; all others are temporary.
 _LASTING = re.compile(r"invalid_|image_|unsupported_|empty_|context_length|bio_policy|cyber_policy|data_residency")

@@ -26,8 +26,6 @@ from agentflow.models.profiles import WireProfile
 from agentflow.models.server_tools_out import hidden_names, included, responses_server_tools
 from agentflow.vocabulary.server_tools import ServerTool
 
-__all__ = ["over_responses", "responses_body", "seal"]
-
 # `Any`: items contain JSON.
 Item = dict[str, Any]
 

@@ -23,18 +23,6 @@ from agentflow.models.conversion import Json
 from agentflow.models.profiles import Family
 from agentflow.models.tables import rows
 
-__all__ = [
-    "FAMILIES",
-    "Answers",
-    "Fitted",
-    "SchemaRule",
-    "answers_of",
-    "fitted",
-    "in_words",
-    "response_format",
-    "schema_rules",
-]
-
 Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structured_output"]
 
 

@@ -10,18 +10,6 @@ from agentflow.models.conversion import thawed
 from agentflow.models.profiles import claude_generation
 from agentflow.vocabulary.server_tools import ServerTool
 
-__all__ = [
-    "BETAS",
-    "anthropic_server_tools",
-    "computer_version",
-    "deferring",
-    "hidden_names",
-    "included",
-    "litellm_search",
-    "responses_server_tools",
-    "shown",
-]
-
 # `Any`: entries contain JSON.
 Entry = dict[str, Any]
 

@@ -11,8 +11,6 @@ Rules:
 
 from collections.abc import Sequence
 
-__all__ = ["EventReader", "EventTooLargeError"]
-
 _MARK = b"\xef\xbb\xbf"
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["rows"]
-
 
 def rows(table: str) -> list[list[str]]:
     """Read the rows of a table, without its header.

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import isfinite, nan
 
-__all__ = ["requested_wait"]
-
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _IN_TEXT = re.compile(
     r"(?:try again|retry|wait)\w{0,8}(?:\s+(?:in|after|for))?\s+(?P<value>\d[\dhms.]*)"

@@ -42,8 +42,6 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["DirectWire", "Named", "Reader", "Vendor", "WireOptions", "anything", "encode"]
-
 _LONGEST_ANSWER = 1 << 20
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()

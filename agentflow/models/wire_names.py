@@ -4,8 +4,6 @@ import re
 
 from agentflow.models.profiles import WireProfile
 
-__all__ = ["SIGNATURE_MARK", "wire_id", "wire_name"]
-
 SIGNATURE_MARK = "__thought__"
 """Begins a signature in LiteLLM's ids of Gemini's calls."""
 

@@ -14,8 +14,6 @@ from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 
-__all__ = ["AfterFailure", "Attempt", "RetriedChunks", "is_context_overflow", "shorter_request"]
-
 AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | None]]
 """Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt; None raises
 the failure."""

@@ -13,8 +13,6 @@ from pydantic_core import to_json, to_jsonable_python
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
 
-__all__ = ["Repeats", "ask_once", "canonical", "repeated"]
-
 T = TypeVar("T")
 
 _FLAT = frozenset({str, int, float, bool, type(None)})

@@ -26,22 +26,6 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.transcript import MessageView
 
-__all__ = [
-    "CountTokens",
-    "LastRequest",
-    "Rendering",
-    "RequestSize",
-    "SharedPart",
-    "clipped",
-    "count_tokens",
-    "head_length",
-    "is_request",
-    "last_request",
-    "most_tokens",
-    "render",
-    "unit_starts",
-]
-
 CountTokens: TypeAlias = Callable[[str, str], int]
 """A token counter: the text, the model's name; returns the number of tokens."""
 

@@ -10,8 +10,6 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["has_content", "matches", "may_write", "spec_of", "strings"]
-
 
 def strings(option: str, value: Iterable[str]) -> tuple[str, ...]:
     """Return the value of an option that takes a list of strings, as a tuple.

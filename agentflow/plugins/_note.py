@@ -9,8 +9,6 @@ from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
 from agentflow.vocabulary.transcript import with_appended
 
-__all__ = ["MatchingNote"]
-
 
 class MatchingNote:
     """The note for a run's input: the same in all its requests, so that the provider's prompt cache applies."""

@@ -20,8 +20,6 @@ except ModuleNotFoundError as error:
         "PostgresIndex and PostgresMemory need psycopg: pip install 'agentflow-hooks[postgres]'.", name="psycopg"
     ) from error
 
-__all__ = ["Connection", "PostgresTexts"]
-
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('agentflow NAME', 0))"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from agentflow.hooks.hook import Hook
 from agentflow.vocabulary.context import RunContext
 
-__all__ = ["may_reject"]
-
 
 @dataclass
 class _OfHooks:

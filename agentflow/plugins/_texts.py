@@ -32,8 +32,6 @@ from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import StoreError
 from agentflow.vocabulary.ports.embedder import Embedder, unit_vectors
 
-__all__ = ["ALL", "SqliteTexts", "Texts", "fused"]
-
 _TABLES: Final = """
 CREATE VIRTUAL TABLE IF NOT EXISTS NAME_words USING fts5(
     text, content='NAME', content_rowid='id', tokenize='porter unicode61'

@@ -30,8 +30,6 @@ from urllib.parse import quote, urlsplit
 from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
 
-__all__ = ["GitSkills", "PackageSkills"]
-
 _PROTOCOLS: Final = ("https", "http", "ssh", "file")
 _MOST_FILES: Final = 5_000
 _POLL: Final = 0.02

@@ -32,8 +32,6 @@ from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.message_views import with_first
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 
-__all__ = ["Skill", "Skills", "read_skills"]
-
 MAIN: Final = "SKILL.md"
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024

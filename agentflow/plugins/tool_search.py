@@ -30,8 +30,6 @@ from agentflow.vocabulary.events import HookEvent, PostActing, PreReasoning
 from agentflow.vocabulary.server_tools import ServerTool
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-__all__ = ["FoundTools", "ToolSearch"]
-
 SEARCH: Final = "search_tools"
 _LONGEST_QUERY: Final = 1_000
 _SHOWN: Final = 120

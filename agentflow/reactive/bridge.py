@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from agentflow.reactive.subscription import Subscription
 
-__all__ = ["LoopScheduler", "drain", "last_value"]
-
 T = TypeVar("T")
 State = TypeVar("State")
 

@@ -16,8 +16,6 @@ from agentflow.reactive.subscription import Subscription
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["CallMono"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

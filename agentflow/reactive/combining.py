@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agentflow.reactive.mono import Mono
     from agentflow.reactive.publisher import Source
 
-__all__ = ["FluxJoining", "FluxMerging", "FluxZipping", "MonoJoining", "MonoZipping"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")

@@ -24,8 +24,6 @@ from agentflow.reactive.signals import EMPTY, seconds_of
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Driven"]
-
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
 

@@ -32,8 +32,6 @@ from agentflow.reactive.signals import identity, plain_function, positive, secon
 if TYPE_CHECKING:
     from agentflow.reactive.combining import FluxJoining, FluxMerging, FluxZipping
 
-__all__ = ["Flux"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")

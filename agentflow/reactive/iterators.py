@@ -21,8 +21,6 @@ from agentflow._support.task_names import task_label
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
-__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing", "raise_in"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

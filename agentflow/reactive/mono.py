@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from agentflow.reactive.combining import MonoJoining, MonoZipping
     from agentflow.reactive.flux import Flux
 
-__all__ = ["Just", "Mono"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")

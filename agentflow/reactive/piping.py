@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from agentflow.reactive.flux import Flux
 
-__all__ = ["Piping"]
-
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
 B = TypeVar("B")

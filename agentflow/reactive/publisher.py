@@ -27,8 +27,6 @@ from agentflow.reactive.subscription import Pump, Subscription, running_loop
 if TYPE_CHECKING:
     from agentflow.reactive.signals import Empty
 
-__all__ = ["Publisher", "Source", "open_source", "refuse_running_loop", "resolve_source"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

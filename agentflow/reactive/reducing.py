@@ -15,8 +15,6 @@ from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Publisher, Source, refuse_running_loop
 from agentflow.reactive.signals import EMPTY, Empty, plain_function
 
-__all__ = ["Reducing"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable
 
-__all__ = ["Threads", "threads"]
-
 R = TypeVar("R")
 
 

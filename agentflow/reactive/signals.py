@@ -19,18 +19,6 @@ from agentflow.errors import AgentFlowError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "EMPTY",
-    "Empty",
-    "SourceTimeoutError",
-    "identity",
-    "plain_function",
-    "positive",
-    "seconds_of",
-    "seconds_until",
-]
-
-
 _COROUTINE: Final = inspect.CO_COROUTINE
 
 

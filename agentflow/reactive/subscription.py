@@ -23,8 +23,6 @@ from reactivex.abc import DisposableBase
 from agentflow.errors import UsageError
 from agentflow.reactive.tasks import create_task
 
-__all__ = ["Subscription", "background_loop", "running_loop"]
-
 Pump = Callable[["Subscription"], Coroutine[object, object, None]]
 
 _live: set[Subscription] = set()  # a loop holds its tasks weakly; active subscriptions must not be collected

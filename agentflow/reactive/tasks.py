@@ -12,8 +12,6 @@ from collections.abc import Coroutine
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-__all__ = ["create_task", "reader_of", "works_for"]
-
 # The code of the functions that `asyncio.create_eager_task_factory` returns, `eager_task_factory` among them (Python 3.12).
 _EAGER = getattr(getattr(asyncio, "eager_task_factory", None), "__code__", None)
 

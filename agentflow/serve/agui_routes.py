@@ -15,8 +15,6 @@ from agentflow.serve.chats import Chats, session_of, stream_of
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.service import Service
 
-__all__ = ["ag_ui"]
-
 
 def ag_ui(service: Service) -> Sequence[BaseRoute]:
     """Return the route of AG-UI. The protocol's package is imported on the first request."""

@@ -19,8 +19,6 @@ from agentflow.serve.service import Service
 from agentflow.vocabulary.messages import DataBlock, Msg, Pending, TextBlock, ToolResultBlock
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["ai_sdk"]
-
 Id = Field(min_length=1, max_length=200)
 
 

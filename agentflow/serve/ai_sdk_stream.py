@@ -18,8 +18,6 @@ from agentflow.serve.chats import Chat
 from agentflow.serve.parts import PageCall, PageChange, PagePart, PageParts, failure_text
 from agentflow.serve.view import EndEvent, GapEvent, Question, ReplyEvent, StateEvent, ToolEvent, ToolOutputEvent
 
-__all__ = ["HEADERS", "ChunkStream"]
-
 Chunk: TypeAlias = dict[str, Any]
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}

@@ -22,8 +22,6 @@ from agentflow.serve.streams import EventStreamResponse, disconnected_or
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
-__all__ = ["anthropic"]
-
 Json: TypeAlias = dict[str, Any]
 
 _REASONS: Final = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

@@ -35,8 +35,6 @@ from agentflow.serve.view import View
 from agentflow.serve.web_chat import web_chat
 from agentflow.vocabulary.ports.store import Store
 
-__all__ = ["STANDARD", "App"]
-
 STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic, ag_ui, ai_sdk)
 """The route modules that an `App` has by default."""
 

@@ -13,8 +13,6 @@ from agentflow._support.validation import first_problem
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 
-__all__ = ["CallBody", "DecisionBody", "ForkBody", "InterruptBody", "ResumeBody", "SessionId", "SteerBody", "read_body"]
-
 B = TypeVar("B", bound=BaseModel)
 
 SESSION_ID = r"^[A-Za-z0-9_-]{1,64}$"

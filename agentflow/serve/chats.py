@@ -36,8 +36,6 @@ from agentflow.vocabulary.messages import DataBlock, Msg, Pending, undecided
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
-__all__ = ["Chat", "ChatRequest", "Chats", "media", "session_of", "stream_of"]
-
 _SETTLE_SECONDS: Final = 1.0
 
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from agentflow.durable.execution import Host
     from agentflow.durable.following import CallRecord, FollowingClient, ListedRun
 
-__all__ = ["STORED_SESSION", "DurableCalls", "DurableRun", "HasWorkers"]
-
 STORED_SESSION: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
 """The id of a stored session: the owner's key, the agent's name, and the id for its owner."""
 

@@ -26,8 +26,6 @@ from agentflow._support.logs import logger
 from agentflow.errors import UsageError
 from agentflow.serve.refusals import Refusal
 
-__all__ = ["LOOPBACK", "Auth", "Guard", "bearer_tokens", "host_name", "is_cross_site", "owner_of"]
-
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None]]
 """Returns the id of the user who makes a request, or None if there is none: the request is then refused with 401."""
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, fields
 from agentflow.errors import UsageError
 from agentflow.serve.refusals import Refusal
 
-__all__ = ["Limits", "Slots"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:

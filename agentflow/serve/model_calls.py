@@ -32,8 +32,6 @@ from agentflow.vocabulary.messages import DataBlock, Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
-__all__ = ["ClientCall", "ModelCalls", "ModelRequestData", "ModelResult", "bad_request", "image", "key_of"]
-
 _KEPT: Final = 500
 _WAITS: Final = "The previous response waits for results of tools."
 

@@ -23,8 +23,6 @@ from agentflow.serve.streams import EventStreamResponse, disconnected_or
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
-__all__ = ["openai"]
-
 Json: TypeAlias = dict[str, Any]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SHARED", "TYPES", "policy"]
-
 SHARED: Final = Path(__file__).parent / "page"
 """The web chat, with the scripts that the inspector uses too."""
 TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

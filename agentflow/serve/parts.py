@@ -24,8 +24,6 @@ from agentflow.serve.view import (
     ToolOutputEvent,
 )
 
-__all__ = ["PageCall", "PageChange", "PagePart", "PageParts", "failure_text"]
-
 
 class PagePart(NamedTuple):
     """A text or thinking is opened, continued or closed."""

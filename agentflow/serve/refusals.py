@@ -5,8 +5,6 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-__all__ = ["Refusal", "refused"]
-
 
 class Refusal(Exception):  # noqa: N818 - a response, not a fault
     """A request is refused.

@@ -33,8 +33,6 @@ from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Msg, Pending, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["Numbered", "Run", "RunRequest", "Runs", "ServedCall", "ServedRun", "StoredSession"]
-
 _POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
 

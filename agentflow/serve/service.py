@@ -42,8 +42,6 @@ from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Stop
 
-__all__ = ["RouteModule", "Service", "StoredSession", "resolution"]
-
 _TITLE: Final = 80
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

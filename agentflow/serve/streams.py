@@ -15,8 +15,6 @@ from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, ServedRun
 
-__all__ = ["EventStreamResponse", "disconnected_or", "sse"]
-
 T = TypeVar("T")
 
 _HEADERS: Final = [

@@ -7,8 +7,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow._support.tracing import carried, within
 
-__all__ = ["TraceContext"]
-
 
 class TraceContext:
     """Middleware that makes a request's `traceparent` the current trace context, and returns it.

@@ -18,8 +18,6 @@ from starlette.routing import Route
 
 from agentflow.serve.pages import SHARED, TYPES, policy
 
-__all__ = ["web_chat"]
-
 _HEADERS: Final = {
     "Content-Security-Policy": f"{policy()}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",

@@ -22,8 +22,6 @@ from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
 from agentflow.state.explain import database_url, explain, shown_url
 
-__all__ = ["Database", "now_in", "postgres_options"]
-
 _LEGAL = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _WRITING = "agentflow_writing"

@@ -11,8 +11,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
 
-__all__ = ["database_url", "explain", "shown_url"]
-
 
 class _Advice(NamedTuple):
     signs: tuple[str, ...]

@@ -16,9 +16,6 @@ from agentflow.state.engine import now_in
 from agentflow.state.prepared import Prepared
 from agentflow.state.session_tables import LEASES
 
-__all__ = ["drop_lease", "forget_leases", "held_leases", "holds_lease", "renew_lease", "take_lease"]
-
-
 _FIND_LEASE = Prepared(
     select(LEASES.c.epoch)
     .where(*[LEASES.c[name] == bindparam(name) for name in ("session_id", "owner", "epoch")])

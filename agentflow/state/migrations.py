@@ -16,8 +16,6 @@ from sqlalchemy import Connection, inspect, text
 
 from agentflow.errors import StoreError
 
-__all__ = ["MIGRATIONS", "SCHEMA_VERSION", "is_current", "migrate", "schema_version"]
-
 _LOCK = 0x61666C6F77  # "aflow"
 
 

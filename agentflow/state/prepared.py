@@ -7,8 +7,6 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.sql.elements import ClauseElement
 
-__all__ = ["Prepared"]
-
 
 class Prepared:
     """A statement that is executed often.

@@ -25,8 +25,6 @@ from agentflow.state.session_tables import LOG_PARTS, LOGS
 from agentflow.state.statements import column_text
 from agentflow.state.thread import Queued
 
-__all__ = ["KeepsLogs"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text
 
-__all__ = ["FACTS", "LEASES", "LOGS", "LOG_PARTS", "SESSIONS"]
-
 _tables = MetaData()
 
 SESSIONS = Table(

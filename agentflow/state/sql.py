@@ -73,8 +73,6 @@ from agentflow.vocabulary.ports.store import (
 )
 from agentflow.vocabulary.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 
-__all__ = ["SqlStore"]
-
 T = TypeVar("T")
 
 

@@ -26,21 +26,6 @@ from agentflow.vocabulary.ports.store import (
 )
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 
-__all__ = [
-    "Record",
-    "Stale",
-    "append_at",
-    "append_news",
-    "check_delivered",
-    "check_id",
-    "column_text",
-    "cure",
-    "fork_session",
-    "list_sessions",
-    "prune_sessions",
-    "record_of",
-]
-
 LONGEST_ID = 255
 _BATCH = 500  # before 3.32, SQLite accepted at most 999 values in a statement
 _STATUS_KINDS = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")

@@ -22,8 +22,6 @@ from typing import Any, Generic, TypeVar
 from agentflow._support.daemon import in_daemon
 from agentflow.errors import StoreError
 
-__all__ = ["JobThread", "Queued"]
-
 T = TypeVar("T")
 
 _PATIENCE = 10.0

@@ -10,8 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agentflow.agent.orchestration.batch import BatchProgress
 
-__all__ = ["progress_bar"]
-
 
 @contextmanager
 def progress_bar(text: str = "calls", console: Console | None = None) -> Generator[Callable[[BatchProgress], None]]:

@@ -15,8 +15,6 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Reply, T_co
 
-__all__ = ["Console", "follow"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["chat"]
-
 _HELP = "/history shows the conversation, /exit or Ctrl-D ends it, Ctrl-C interrupts a call."
 
 

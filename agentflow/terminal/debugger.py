@@ -32,8 +32,6 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["TerminalDebugger"]
-
 Read: TypeAlias = Callable[[Pause, str, str], Awaitable[str]]
 
 _PROMPT = "debug> "

@@ -18,8 +18,6 @@ from functools import partial
 from types import FrameType
 from typing import Any, cast
 
-__all__ = ["interrupting"]
-
 
 @contextmanager
 def interrupting(end: Callable[[], bool]) -> Generator[None]:

@@ -23,8 +23,6 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from agentflow._support.daemon import in_daemon
 from agentflow._support.shown import printable
 
-__all__ = ["Lines", "PipedLines", "ProgramLines", "TerminalLines", "prompt_session", "standard_input"]
-
 _PIECE = 65_536
 
 

@@ -15,8 +15,6 @@ from rich.live import Live
 
 from agentflow.plugins.approval.terminal import questions
 
-__all__ = ["LiveLines"]
-
 _REDRAW: Final = 0.1
 """Seconds between two redraws."""
 

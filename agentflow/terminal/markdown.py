@@ -24,8 +24,6 @@ from rich.text import Text
 
 from agentflow._support.shown import printable
 
-__all__ = ["Blocks", "lines_of", "render_block"]
-
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _LONGEST: Final = 50_000

@@ -12,16 +12,6 @@ from agentflow._support.shown import one_line
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import Usage
 
-__all__ = [
-    "call_text",
-    "cost_text",
-    "duration_text",
-    "ends_of",
-    "plural",
-    "shorten",
-    "tokens_text",
-]
-
 
 def shorten(text: str, room: int) -> str:
     """Return the text on one line of at most `room` characters.

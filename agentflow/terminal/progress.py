@@ -31,8 +31,6 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.ports.waits import Wait
 from agentflow.vocabulary.saving.plain import text_of
 
-__all__ = ["ProgressLines"]
-
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_ASCII: Final = "|/-\\"
 _TAIL: Final = 400

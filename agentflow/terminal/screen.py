@@ -50,8 +50,6 @@ from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.text import error_text, fields_of
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
 
-__all__ = ["Screen", "make_console"]
-
 _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160

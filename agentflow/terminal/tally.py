@@ -9,8 +9,6 @@ from agentflow.vocabulary.events import CallEnded, Event, PostActing, PreReasoni
 from agentflow.vocabulary.messages import Outcome, ToolState
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """Counts the events of a call; the events of sub-agents only count in its usage.

@@ -7,6 +7,7 @@ memories, indexes, models.
 from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
+from agentflow._support.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
 from agentflow.testing.check_index import IndexFlaw, IndexReport, check_index, check_index_async
 from agentflow.testing.check_memory import MemoryFlaw, MemoryReport, check_memory, check_memory_async
@@ -18,7 +19,6 @@ from agentflow.testing.fire import FireResult, fire, run_context
 from agentflow.testing.model_scenes import ModelScene, StagedModel
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
-from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 if TYPE_CHECKING:
     from agentflow.testing.evaluation import Case, Check, Evaluation, Judge, Trial, evaluate

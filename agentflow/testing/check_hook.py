@@ -49,8 +49,6 @@ from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 from agentflow.vocabulary.events import CallEnded, Error, HookEvent
 
-__all__ = ["FindingKind", "HookCheckOptions", "HookReport", "check_hook", "check_hook_async"]
-
 T = TypeVar("T")
 _LOOP = "agentflow.loop.emitting"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")

@@ -13,8 +13,6 @@ from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.suite import Suite, expect_equal, no_loop_here
 from agentflow.vocabulary.ports.index import Index
 
-__all__ = ["IndexFlaw", "IndexReport", "check_index", "check_index_async"]
-
 IndexFlaw: TypeAlias = Literal["content", "search", "replacing", "removing", "concurrency", "errors", "hang"]
 """The kinds of flaws."""
 

@@ -12,8 +12,6 @@ from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.suite import Suite, expect_equal, no_loop_here
 from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
-__all__ = ["QUERIES", "MemoryFlaw", "MemoryReport", "check_memory", "check_memory_async"]
-
 MemoryFlaw: TypeAlias = Literal[
     "content", "separation", "search", "forgetting", "duplicates", "concurrency", "errors", "hang"
 ]

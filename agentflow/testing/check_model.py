@@ -28,8 +28,6 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-__all__ = ["ModelFlaw", "ModelReport", "Play", "check_model", "check_model_async"]
-
 ModelFlaw: TypeAlias = Literal[
     "arguments",
     "cancellation",

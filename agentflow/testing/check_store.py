@@ -23,8 +23,6 @@ from agentflow.testing.store_checks.trial import StoreFlaw, StoreTrial
 from agentflow.testing.suite import FlawFound, Suite, in_threads, no_loop_here
 from agentflow.vocabulary.ports.store import SessionStore, Store
 
-__all__ = ["StoreFlaw", "StoreReport", "check_store", "check_store_async"]
-
 
 class StoreReport(ConformanceReport[StoreFlaw]):
     """The results of `check_store` for one store."""

@@ -10,8 +10,6 @@ from agentflow._support.frozen import EMPTY
 from agentflow.vocabulary.ports.embedder import Embedded
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["TermEmbedder"]
-
 
 class TermEmbedder:
     """An `Embedder` without a model: texts with the same terms, or with synonyms, have close vectors.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ConformanceReport", "Finding", "Findings", "FindingsError", "Report"]
-
 Kind = TypeVar("Kind", bound=str)
 
 

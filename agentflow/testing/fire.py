@@ -20,8 +20,6 @@ from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Verdict
 
-__all__ = ["FireResult", "fire", "run_context"]
-
 E = TypeVar("E", bound=Event)
 
 

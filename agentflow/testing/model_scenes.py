@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["SCENES", "Ending", "ModelScene", "SceneCall", "StagedModel"]
-
 Ending: TypeAlias = Literal["well", "torn", "silent", "busy", "refused"]
 """The end of a reply: `well`; `torn`: the connection breaks after the text; `silent`: no more data until the client closes;
 `busy`: instead of a reply, the provider asks the client to retry after `retry_after` seconds; `refused`: the provider rejects

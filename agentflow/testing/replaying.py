@@ -14,8 +14,6 @@ from agentflow.recording.replay.comparing import Divergence
 from agentflow.recording.replay.player import Reaction
 from agentflow.recording.replay.replay import Replay, ReplayOptions, ReplayResult
 
-__all__ = ["RunChangedError", "assert_replays"]
-
 
 class RunChangedError(AssertionError, AgentFlowError):
     """A replayed run differs from its recording."""

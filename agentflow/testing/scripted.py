@@ -10,8 +10,6 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 
-__all__ = ["Line", "ScriptedModel"]
-
 Line: TypeAlias = (
     "str | Msg | ModelChunk | ToolUseBlock | BaseException | Sequence[Any] | Callable[[ModelRequest], Any]"
 )

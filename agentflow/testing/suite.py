@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from agentflow.errors import UsageError
 from agentflow.testing.findings import Findings
 
-__all__ = ["CheckSkipped", "FlawFound", "Suite", "expect_equal", "in_threads", "no_loop_here"]
-
 Kind = TypeVar("Kind", bound=str)
 
 

@@ -15,14 +15,12 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux
-from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from reactivex import Observable
-
-__all__ = ["Probe", "Verifier", "verify"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["IS_MISSING", "IS_UNKNOWN", "ArgumentsMismatchError", "explain", "shown"]
-
 _MOST_PROBLEMS = 10
 _LONGEST_VALUE = 60
 _JSON_NAMES: dict[type, str] = {

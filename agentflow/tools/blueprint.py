@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agentflow.hooks.scope import HookScope
     from agentflow.tools.contracts import Contract
 
-__all__ = ["Blueprint", "SchemaBlueprint"]
-
 
 class Blueprint:
     """The common part of a tool and its copies (bound to objects, or under other names).

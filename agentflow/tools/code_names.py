@@ -17,8 +17,6 @@ from agentflow.hooks.hook import Hook
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
 
-__all__ = ["Finder", "found_by_name", "hook_names", "named_function"]
-
 F = TypeVar("F")
 
 _by_name: WeakSet[FunctionType] = WeakSet()

@@ -23,8 +23,6 @@ from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.events import PreActing
 from agentflow.vocabulary.verdicts import Suspend
 
-__all__ = ["computer_tool"]
-
 _ACTIONS: Final = (
     *("screenshot", "key", "type", "mouse_move", "left_click", "right_click", "middle_click", "double_click", "wait"),
     *("triple_click", "left_click_drag", "left_mouse_down", "left_mouse_up", "scroll", "hold_key", "cursor_position"),

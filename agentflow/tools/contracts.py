@@ -18,8 +18,6 @@ from agentflow._support.annotations import annotations_of
 from agentflow.errors import ToolContractError
 from agentflow.vocabulary.specs import ToolType
 
-__all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
-
 _GIVES: Final = "returns a value (None only if the annotation allows it, as in `-> Row | None`)"
 _DEMANDS: Final[Mapping[ToolType, str]] = {
     "research": _GIVES,

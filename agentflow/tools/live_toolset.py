@@ -20,8 +20,6 @@ from weakref import WeakMethod
 from agentflow._support.logs import log_failure
 from agentflow.tools.tool import Tool
 
-__all__ = ["LiveToolset"]
-
 SomeTool: TypeAlias = Tool[..., Any]
 
 

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import CoreSchema
 
-__all__ = ["Schemas", "plain_schemas"]
-
 Schemas: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """The core schema for pydantic, and the JSON schema."""
 

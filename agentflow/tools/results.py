@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["NO_OUTPUT", "failure_text", "read_back", "render"]
-
 NO_OUTPUT = "(no output)"
 """The text for a tool that returned nothing: some providers refuse an empty result."""
 

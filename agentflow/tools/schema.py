@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
     from pydantic_core import CoreSchema
 
-__all__ = ["add_descriptions", "json_schema", "may_hold_floats", "may_read_floats", "read_docstring"]
-
 _DROPPED = frozenset({"title", "propertyNames", "discriminator", "$defs", "$ref", "const", "prefixItems", "oneOf"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties"})
 _A_SCHEMA = frozenset({"items", "additionalProperties", "contains", "not"})

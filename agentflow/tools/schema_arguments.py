@@ -24,8 +24,6 @@ from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMis
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import ArgumentPlan
 
-__all__ = ["Outside", "SchemaArguments", "WithSchema", "explain_problems"]
-
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
 _LARGEST: Final = 512 * 1024
@@ -75,7 +73,7 @@ class SchemaArguments:
     Attributes:
         schema: The JSON schema that the model sees. A given JSON schema is unchanged, except that it is completed to an
             object.
-        cost: The schema's size, in the units of `agentflow._support.json_schema.MOST_COST`; 0 for a class.
+        cost: The schema's size, in the units of `agentflow._support.json_compiler.MOST_COST`; 0 for a class.
 
     Raises:
         UsageError: The schema does not describe an object, is invalid or too large, or refers to another document.

@@ -13,8 +13,6 @@ from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 from agentflow.tools.tool_context import ToolContext
 from agentflow.vocabulary.specs import ToolType
 
-__all__ = ["SchemaFunction", "external_tool", "schema_tool"]
-
 
 def schema_tool(
     name: str,

@@ -36,8 +36,6 @@ from agentflow.tools.plain_types import plain_schemas
 from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
 from agentflow.vocabulary.context import RunContext
 
-__all__ = ["ArgumentPlan", "Fill", "local_names", "plain_function", "read_plan", "return_hint"]
-
 Fill: TypeAlias = Callable[[ToolContext], object]
 """Returns the value of an injected parameter."""
 

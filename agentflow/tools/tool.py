@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from agentflow.vocabulary.messages import ToolUseBlock
     from agentflow.vocabulary.specs import ToolType
 
-__all__ = ["FullTool", "Tool", "arguments_text", "full_tool", "tool"]
-
 Work = Coroutine[Any, Any, object] | AsyncIterator[object]
 
 P = ParamSpec("P", default=...)

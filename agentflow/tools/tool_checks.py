@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from agentflow.vocabulary.specs import ToolType
 
-__all__ = [
-    "check_external",
-    "check_kind",
-    "check_limits",
-    "check_signature",
-    "checked_name",
-    "checked_type",
-    "strictest",
-]
-
 _NAME: Final = r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"
 _VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from agentflow.vocabulary.context import RunContext
     from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["Dep", "ToolContext", "ToolEmitter"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.registering import TakesHooks
 from agentflow.hooks.scope import TOOL_EVENTS, HookScope
 
-__all__ = ["HookedTool", "ScopeHolder"]
-
 
 class ScopeHolder(Protocol):
     """The part that all copies of a tool share."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["ToolRegistry", "default_tools"]
-
 SomeTool: TypeAlias = Tool[..., Any]
 S = TypeVar("S", bound=SomeTool)
 F = TypeVar("F")

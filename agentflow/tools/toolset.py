@@ -13,8 +13,6 @@ from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 from agentflow.vocabulary.specs import ToolType
 
-__all__ = ["Toolset"]
-
 SomeTool: TypeAlias = Tool[..., Any]
 
 _OF_ONE: Final = ("name", "description")

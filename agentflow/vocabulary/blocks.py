@@ -26,21 +26,6 @@ from agentflow._support.values import fast_build, field, frozen
 from agentflow.errors import UsageError
 from agentflow.vocabulary.tool_use import ToolUseBlock
 
-__all__ = [
-    "Citation",
-    "ContentBlock",
-    "DataBlock",
-    "ServerToolBlock",
-    "TextBlock",
-    "ThinkingBlock",
-    "ToolResultBlock",
-    "ToolState",
-    "ToolUseBlock",
-    "WireBlock",
-    "text_block",
-    "tool_result",
-]
-
 ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"]
 """How a tool call ended (`docs/glossary.md`, "How things end")."""
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar, cast
 
 from agentflow.errors import UsageError
 
-__all__ = ["dep_in", "find_dep"]
-
 T = TypeVar("T")
 
 

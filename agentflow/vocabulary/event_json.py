@@ -25,8 +25,6 @@ from agentflow.vocabulary.messages import Msg, TextBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import AnyVerdict
 
-__all__ = ["Json", "event_line", "event_to_dict"]
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _COMMON = ("seq", "iteration", "time")

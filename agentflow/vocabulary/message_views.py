@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, NoReturn, cast, overload
 
 from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 
-__all__ = ["MessageTuple", "MessageView", "Replacements", "with_appended", "with_first"]
-
 _READ_ONLY = "Messages of an event are read-only"
 _CHANGED_BY = {
     "append": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, msg]",

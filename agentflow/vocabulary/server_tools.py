@@ -9,8 +9,6 @@ from agentflow._support.frozen import deep_freeze
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 
-__all__ = ["ServerTool", "ServerToolName"]
-
 ServerToolName: TypeAlias = Literal[
     "web_search", "web_fetch", "code_execution", "file_search", "image_generation", "mcp", "tool_search"
 ]

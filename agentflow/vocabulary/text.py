@@ -33,8 +33,6 @@ from agentflow.vocabulary.messages import Msg, ToolUseBlock
 from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["Fields", "error_text", "fields_of", "message_text", "rounded_ms"]
-
 Fields: TypeAlias = dict[str, object]
 
 

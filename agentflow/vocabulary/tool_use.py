@@ -16,8 +16,6 @@ from agentflow._support.frozen import EMPTY, FrozenDict, deep_freeze
 from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 
-__all__ = ["ToolUseBlock"]
-
 _set = object.__setattr__
 
 

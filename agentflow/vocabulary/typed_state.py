@@ -11,8 +11,6 @@ from agentflow._support.frozen import EMPTY
 from agentflow._support.validation import adapter_of
 from agentflow.errors import StoreError, UsageError
 
-__all__ = ["StateMap", "state_name"]
-
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
 """The objects of each state that has none yet; always empty."""

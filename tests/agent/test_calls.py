@@ -12,9 +12,9 @@ from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
 from agentflow import Agent, Dep, Hook, ModelOptions, Msg, PreReasoning, Reply, RunContext, ToolUseBlock, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 
 
 @dataclass

@@ -30,10 +30,10 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import HookContractError, HookError, UsageError
 from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.events import (
     Error,
     PostToolRound,

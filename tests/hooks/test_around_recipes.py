@@ -29,9 +29,9 @@ from agentflow import (
     Veto,
     tool,
 )
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import ModelError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ToolUseDelta
 
 PAGE = Path(__file__).parents[2] / "docs" / "around.md"

@@ -8,10 +8,10 @@ import pytest
 from eventlog import Recorder, history, log, streamed, use
 
 from agentflow import Agent, Deny, Hook, Mono, Msg, ToolEmitter, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import HookError, HookTimeoutError, UsageError
 from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,

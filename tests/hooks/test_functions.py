@@ -21,7 +21,7 @@ from agentflow import (
     on_complete,
 )
 from agentflow.errors import UsageError
-from agentflow.hooks.functions import EVENT_NAMES
+from agentflow.hooks.event_names import EVENT_NAMES
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.events import ActingEvent, HookEvent, PostToolRound, PreToolRound
 

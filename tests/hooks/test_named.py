@@ -37,7 +37,7 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.hooks.functions import EVENT_NAMES
+from agentflow.hooks.event_names import EVENT_NAMES
 from agentflow.testing import ScriptedModel
 
 NAMED = {

@@ -8,11 +8,11 @@ import pytest
 from eventlog import use
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import CallTimeoutError, ModelError
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import PreCall, PreReasoning
 from agentflow.vocabulary.specs import Usage

@@ -12,6 +12,7 @@ from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, Recover, Session, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import (
     CallTimeoutError,
     HookContractError,
@@ -24,7 +25,6 @@ from agentflow.errors import (
 from agentflow.loop.history import fold_facts
 from agentflow.reactive import SourceTimeoutError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import (
     CallEnded,

@@ -13,12 +13,12 @@ from browser import Page
 from inspected import clerk, first_run, key, lines_of, opened, serving
 
 from agentflow import Agent, ModelChunk, ToolUseBlock, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.plugins import Approval, ApprovalRequest, Recorder
 from agentflow.recording import load
 from agentflow.recording.diffing import diff_runs
 from agentflow.serve.inspector import export
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from tests.support.clocks import LoopClock
 
 pytestmark = pytest.mark.ci

@@ -30,10 +30,10 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.errors import CallTimeoutError, HookError
 from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.vocabulary.events import (
     ActingChunk,
     CallEnded,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import Agent, Approve, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.agent import AgentRegistry
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.hooks.named import HookSource
@@ -18,7 +19,6 @@ from agentflow.plugins import Breakpoint, Pause
 from agentflow.plugins.approval import Approval, ApprovalRequest
 from agentflow.terminal.console import Console
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools import Tool
 from agentflow.vocabulary.events import ActingChunk, HookEvent, PostCall, PostToolRound, PreActing, PreReasoning
 from agentflow.vocabulary.facts import TurnRecord

@@ -34,9 +34,9 @@ from agentflow import (
     tool,
 )
 from agentflow._support.time_limit import TimeLimit, drive
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall, PreToolRound

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, ToolSchedule, on, tool
+from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.errors import UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import VirtualClockLoop
 from agentflow.tools import Tool
 from agentflow.vocabulary.events import Event
 

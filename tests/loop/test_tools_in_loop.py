@@ -21,8 +21,8 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.virtual_time import run_virtual
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 

@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 from wired import Wired
 
 from agentflow import Agent, Approve, CallEnded, Hook, ModelChunk, PreActing, PreReasoning, Suspend, Usage, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.limits import SessionSpent, Spent, UsageLimits
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.wire import Say, UseTool, WireUsage
 
 

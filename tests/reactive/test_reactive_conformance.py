@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from reactivex import operators as ops
 
+from agentflow._support.virtual_time import run_virtual
 from agentflow.reactive import Flux, Mono
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import run_virtual
 
 Operator = Callable[[Flux[Any]], Flux[Any]]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import reactivex as rx
 
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, CallMono, Flux, Just, Mono, SourceTimeoutError, threads
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ import pytest
 import reactivex as rx
 from reactivex import operators as ops
 
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, Flux, Mono, SourceTimeoutError
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -15,10 +15,10 @@ from reactivex import operators as ops
 from reactivex.scheduler.eventloop import AsyncIOScheduler, AsyncIOThreadSafeScheduler
 from reactivex.subject import Subject
 
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, LoopScheduler, Mono, Subscription
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import run_virtual
 
 BROKEN = OSError("broken")
 

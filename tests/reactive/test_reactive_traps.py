@@ -12,11 +12,11 @@ from weakref import ref
 import pytest
 
 from agentflow import Agent
+from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import NotIterableError, UsageError
 from agentflow.reactive import Flux, Mono, StreamIterator
 from agentflow.testing import ScriptedModel
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

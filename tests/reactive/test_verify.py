@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from agentflow._support.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, Mono
 from agentflow.testing.verify import Probe, verify
-from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 
 async def test_reports_expected_received_and_all_signals() -> None:

@@ -10,7 +10,7 @@ import pytest
 from loguru import logger
 from real_models import ADAPTERS, Real, Tally
 
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 from agentflow.testing.real import LlamaServer
 
 HERE = Path(__file__).parent

@@ -19,13 +19,13 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.virtual_time import run_virtual
 from agentflow.hooks.hook import Hook
 from agentflow.recording import RunLog
 from agentflow.recording.diffing import Difference, RunDiff, calls_of, diff_runs, paired_events
 from agentflow.recording.entries import EventEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage

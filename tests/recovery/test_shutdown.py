@@ -12,10 +12,10 @@ import pytest
 from eventlog import Recorder, history, use
 
 from agentflow import Agent, CallEnded, MemoryStore, Turn, on, tool
+from agentflow._support.virtual_time import run_virtual
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 
 
 class Gate:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentflow._support.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
+from agentflow._support.json_compiler import MOST_COST, MOST_LEVELS
+from agentflow._support.json_schema import JsonSchema, JsonSchemaError, TooCostlyError
 from agentflow._support.patterns_outside import PatternError, SchemaPattern
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.tools import external_tool

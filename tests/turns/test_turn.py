@@ -40,6 +40,7 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow._support.virtual_time import run_virtual
 from agentflow.agent import StopReason
 from agentflow.errors import (
     ModelError,
@@ -51,7 +52,6 @@ from agentflow.errors import (
     UsageError,
 )
 from agentflow.testing.scripted import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools import Tool
 from agentflow.vocabulary.events import PostTurn, PreTurn, TurnValue
 

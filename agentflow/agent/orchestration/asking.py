@@ -22,8 +22,6 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, tool_result
 from agentflow.vocabulary.saving.codec import msg_from_dict
 
-__all__ = ["Live", "answer_of", "asking_tool"]
-
 
 class Race:
     """Several agents that received the same input: the first answer wins.

@@ -21,8 +21,6 @@ from agentflow.loop.session import Session
 from agentflow.reactive import Mono
 from agentflow.vocabulary.messages import Msg, Reply
 
-__all__ = ["BatchProgress", "batch"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

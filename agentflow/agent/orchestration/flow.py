@@ -21,8 +21,6 @@ from agentflow.agent.orchestration.workflow import RunWorkflow
 from agentflow.errors import UsageError
 from agentflow.tools.tool import Tool
 
-__all__ = ["Block", "Flow", "flow_of"]
-
 _LONGEST = 60
 _SHAPES = {
     "step": '["{}"]',

@@ -30,8 +30,6 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import ToolResultBlock
 from agentflow.vocabulary.specs import WORKFLOW_STEP
 
-__all__ = ["step", "step_tool"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -39,8 +39,6 @@ from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, with_meta
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Stop
 
-__all__ = ["Handoff", "Travels", "handoffs", "holder"]
-
 Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
 """The messages that are passed on with a handoff: all that the next agent has not seen, the user's last message, a
 summary by an agent, or the result of a function."""

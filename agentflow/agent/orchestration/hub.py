@@ -13,8 +13,6 @@ from agentflow.loop.output.output import OutputLike
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, Reply
 
-__all__ = ["Contribution", "Hub"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

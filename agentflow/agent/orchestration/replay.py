@@ -17,8 +17,6 @@ from agentflow.vocabulary.facts import CallOpened, Reasoned, RoundClosed
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.plain import plain
 
-__all__ = ["Replayed", "before", "call_id", "contributions", "replay"]
-
 _LONGEST_ID = 40
 _ASKED = re.compile(r"-([0-9a-f]{8})\Z")
 """The last part of the id of a step's call: a digest of its input."""

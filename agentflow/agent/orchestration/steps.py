@@ -26,8 +26,6 @@ from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, ToolState
 from agentflow.vocabulary.saving.codec import msg_to_dict
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["Group", "Step", "StepError", "ask", "gather", "input_of", "race", "use", "working"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")

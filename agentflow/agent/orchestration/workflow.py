@@ -42,8 +42,6 @@ from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import WORKFLOW, Clock
 from agentflow.vocabulary.verdicts import Answer
 
-__all__ = ["WorkflowOptions", "make_workflow", "workflow"]
-
 R = TypeVar("R")
 S = TypeVar("S", bound=Observable[Any])
 

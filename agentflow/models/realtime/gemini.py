@@ -34,8 +34,6 @@ from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.saving.plain import dumps
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
-__all__ = ["GeminiLive"]
-
 # `Any`: contents contain JSON.
 Content = dict[str, Any]
 

@@ -32,16 +32,6 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-__all__ = [
-    "NO_TRANSCRIPT",
-    "LiveConnection",
-    "LiveReply",
-    "PlayAudio",
-    "RealtimeModel",
-    "RealtimeOptions",
-    "live_connection",
-]
-
 PlayAudio: TypeAlias = Callable[[AsyncIterator[bytes]], Awaitable[None]]
 """Plays the audio of one reply. It takes the next chunk when it has played the last one, and is cancelled by an interrupt."""
 

@@ -38,8 +38,6 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolUseBloc
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
-__all__ = ["OpenAIRealtime"]
-
 # `Any`: items contain JSON.
 Item = dict[str, Any]
 

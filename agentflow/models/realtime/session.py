@@ -26,8 +26,6 @@ from agentflow.models.realtime.live import LiveConnection, PlayAudio, RealtimeMo
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, Reply
 
-__all__ = ["RealtimeSession"]
-
 _MOST: Final = 100
 
 

@@ -22,8 +22,6 @@ from agentflow.vocabulary.saving.plain import dumps
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["JsonSocket"]
-
 _HEARTBEAT = 20.0
 
 

@@ -29,8 +29,6 @@ from agentflow.vocabulary.events import HookEvent, PreActing
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Approve, Deny, Suspend
 
-__all__ = ["Allow", "Approval", "ApprovalDecision", "ApprovalRequest", "Asker", "Choice", "Granted", "Refuse", "Rule"]
-
 Choice: TypeAlias = Literal["once", "session", "always", "no"]
 
 

@@ -24,8 +24,6 @@ from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 
-__all__ = ["ModelCache", "RequestDigest"]
-
 
 class ModelCache(Hook):
     """Answers a repeated request with the earlier reply, chunk by chunk, at no cost.

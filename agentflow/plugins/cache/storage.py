@@ -23,8 +23,6 @@ from agentflow._support.logs import logger
 from agentflow.errors import UsageError
 from agentflow.vocabulary.specs import Clock, ToolSpec
 
-__all__ = ["FORMAT", "CacheUse", "Storage", "as_json", "content_of", "digest"]
-
 FORMAT = "agentflow-cache-3"
 """Part of each key; changes with the way in which keys are built."""
 _SHORT_KEY = 400

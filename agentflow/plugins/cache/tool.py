@@ -20,8 +20,6 @@ from agentflow.vocabulary.events import HookEvent, PreActing
 from agentflow.vocabulary.messages import ToolResultBlock
 from agentflow.vocabulary.specs import Clock, ToolSpec
 
-__all__ = ["ToolCache"]
-
 T = TypeVar("T")
 
 

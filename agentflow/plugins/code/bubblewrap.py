@@ -22,8 +22,6 @@ from agentflow.errors import UsageError
 from agentflow.plugins.code.running import check_limits, source_of, start_process
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
-__all__ = ["Bubblewrap"]
-
 _NOBODY: Final = 65_534
 _SYSTEM: Final = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 

@@ -19,8 +19,6 @@ from agentflow.errors import UsageError
 from agentflow.plugins.code.running import check_limits, source_of, start_process
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
-__all__ = ["Monty"]
-
 _LATE: Final = 2.0
 """Seconds after the time limit until the interpreter itself ends a program that was not ended before."""
 

@@ -17,8 +17,6 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import SandboxError, UsageError
 from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program
 
-__all__ = ["ProcessProgram", "check_limits", "source_of", "start_process"]
-
 _LONGEST: Final = 1_000_000
 """Bytes of a message of the program."""
 _MOST_CALLS: Final = 100

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Finished", "FunctionCall", "FunctionCalls", "FunctionResult", "Program", "RunningProgram", "Sandbox"]
-
 
 @dataclass(frozen=True, slots=True)
 class Program:

@@ -44,8 +44,6 @@ from agentflow.vocabulary.events import CallEnded, HookEvent
 from agentflow.vocabulary.messages import ToolResultBlock
 from agentflow.vocabulary.specs import WORKFLOW_STEP, ToolSpec
 
-__all__ = ["code_tool"]
-
 _LONGEST: Final = 100_000
 _ABOUT: Final = "Run a Python program, and return what it prints; the value of its last line is printed too.\n\n"
 _LANGUAGE: Final = "The program has the standard library, no network, and starts from nothing each time."

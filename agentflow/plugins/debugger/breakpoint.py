@@ -30,8 +30,6 @@ from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import is_seconds
 from agentflow.vocabulary.verdicts import Deny, Verdict
 
-__all__ = ["Breakpoint", "Debugger"]
-
 Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
 """Handles a paused run: an `async` function that returns after a decision, or if none can be obtained."""
 

@@ -12,8 +12,6 @@ from agentflow.errors import UsageError
 from agentflow.plugins.debugger.fields import Json, read_value
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Verdict
 
-__all__ = ["VERDICTS", "form_of", "parse_value", "parse_verdict"]
-
 VERDICTS: Final[Mapping[str, type[Verdict]]] = {kind.__name__: kind for kind in get_args(Verdict)}
 """All verdict classes by name."""
 

@@ -27,8 +27,6 @@ from agentflow.vocabulary.saving.plain import plain
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.transcript import MessageView
 
-__all__ = ["assign", "json_of", "read_value", "value_of"]
-
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
 
 

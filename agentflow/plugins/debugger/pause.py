@@ -19,8 +19,6 @@ from agentflow.vocabulary.events import Event, HookEvent
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Deny, Verdict, verdict_value
 
-__all__ = ["ChainPlace", "Otherwise", "Pause", "describe_end", "root_of"]
-
 Otherwise: TypeAlias = Literal["continue", "deny"]
 Ending: TypeAlias = Literal["continued", "stepped", "decided", "over", "cancelled"]
 

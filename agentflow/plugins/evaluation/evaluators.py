@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Literal
 from agentflow.errors import UsageError
 from agentflow.plugins.evaluation.trial import Trial
 
-__all__ = ["Contains", "Matches", "StaysWithin", "UsesTools"]
-
 
 @dataclass(frozen=True)
 class Contains:

@@ -16,8 +16,6 @@ from agentflow.loop.session import Session
 from agentflow.plugins.evaluation.trial import Grade, Trial
 from agentflow.vocabulary.ports.model import Model
 
-__all__ = ["Judge"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:

@@ -28,8 +28,6 @@ from agentflow.vocabulary.events import CallEnded, HookEvent, PostCall, PostReas
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["OnlineEvaluation"]
-
 _evaluating: Final[ContextVar[bool]] = ContextVar("agentflow_evaluating", default=False)
 """Set in the evaluating tasks: calls of judges are not evaluated."""
 

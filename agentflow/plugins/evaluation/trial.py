@@ -23,8 +23,6 @@ from agentflow.vocabulary.messages import Msg, Reply, ToolUseBlock
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["NOTHING", "Case", "Check", "Grade", "Trial", "graded", "name_of"]
-
 
 class _Unset:
     def __repr__(self) -> str:

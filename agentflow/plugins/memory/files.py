@@ -23,8 +23,6 @@ from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
-__all__ = ["MemoryFiles"]
-
 _ROOT: Final = "/memories"
 _PATH: Final = re.compile(r"/memories(?:/[^/\\%\x00-\x1f\x7f-\x9f\u2028\u2029]+)*/?")
 _LONGEST_PATH: Final = 200

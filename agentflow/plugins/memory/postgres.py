@@ -5,8 +5,6 @@ from __future__ import annotations
 from agentflow.plugins._postgres import Connection, PostgresTexts
 from agentflow.plugins.memory.texts import TextMemory
 
-__all__ = ["PostgresMemory"]
-
 
 class PostgresMemory(PostgresTexts, TextMemory[Connection]):
     """A `MemoryBank` in a PostgreSQL database, in the table `agentflow_memories`. Vectors need the extension

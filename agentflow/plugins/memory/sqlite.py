@@ -7,8 +7,6 @@ import sqlite3
 from agentflow.plugins._texts import SqliteTexts
 from agentflow.plugins.memory.texts import TextMemory
 
-__all__ = ["SqliteMemory"]
-
 
 class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):
     """A `MemoryBank` in a SQLite file. A full-text search finds memories that share terms with the query, and ranks rare

@@ -8,8 +8,6 @@ from typing import ClassVar
 from agentflow.plugins._texts import C, Texts
 from agentflow.vocabulary.ports.memory_bank import Remembered
 
-__all__ = ["TextMemory"]
-
 
 class TextMemory(Texts[C]):
     """A `MemoryBank` in the table of a database."""

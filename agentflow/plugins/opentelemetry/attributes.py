@@ -26,27 +26,6 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.ports.answer_origin import AnswerOrigin
 from agentflow.vocabulary.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
 
-__all__ = [
-    "CONVENTIONS",
-    "DURATIONS",
-    "LONG_DURATIONS",
-    "TOKENS",
-    "Conventions",
-    "Version",
-    "call_of",
-    "error_type",
-    "model_and_provider",
-    "operation_of",
-    "options_of",
-    "origin_of",
-    "parts_of",
-    "plain",
-    "system_and_messages",
-    "tool_definitions",
-    "tool_name",
-    "usage_of",
-]
-
 Attributes: TypeAlias = "dict[str, str | bool | int | float | Sequence[str]]"
 
 OPERATION: Final = "gen_ai.operation.name"

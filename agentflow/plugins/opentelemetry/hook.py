@@ -76,8 +76,6 @@ try:
 except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
-__all__ = ["OpenTelemetry"]
-
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
 _EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
 

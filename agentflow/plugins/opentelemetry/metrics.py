@@ -14,8 +14,6 @@ try:
 except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
-__all__ = ["TokenMetrics"]
-
 _USAGE = (
     ("usage.input_tokens", "Number of input tokens used.", "input_tokens"),
     ("usage.output_tokens", "Number of output tokens used.", "output_tokens"),

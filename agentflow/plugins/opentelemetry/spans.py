@@ -41,21 +41,6 @@ try:
 except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
-__all__ = [
-    "CallTrace",
-    "OpenSpan",
-    "TraceOfCall",
-    "TracedRun",
-    "context_of",
-    "here_with",
-    "is_live",
-    "make_current",
-    "quietly",
-    "remote",
-    "started",
-    "traceparent",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -39,8 +39,6 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.typed_state import state_name
 from agentflow.vocabulary.verdicts import AnyVerdict, verdict_value
 
-__all__ = ["AnonymousVault", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
-
 _VAULT = state_name(Vault)
 
 

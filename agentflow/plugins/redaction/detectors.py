@@ -23,9 +23,6 @@ try:
 except ImportError as error:
     raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow-hooks[redaction]"') from error
 
-__all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Pattern", "compiled"]
-
-
 # None of these libraries has types.
 _regex: Any = regex
 _is_iban: Callable[[str], bool] = iban.is_valid

@@ -61,8 +61,6 @@ from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["Redaction"]
-
 T = TypeVar("T")
 
 _LOST = "the value of {lost} was lost with a restart; ask the user for it again"

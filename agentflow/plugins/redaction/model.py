@@ -9,8 +9,6 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 
-__all__ = ["CleanMessages", "RedactedModel"]
-
 CleanMessages: TypeAlias = Callable[[Sequence[Msg]], Sequence[Msg]]
 """Returns the messages without secrets."""
 

@@ -21,8 +21,6 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.messages import ThinkingBlock
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["RedactedFlux", "redacted_chunks"]
-
 
 class RedactedFlux(PrivateFlux):
     """A model call with a redacted request and reply.

@@ -18,8 +18,6 @@ from agentflow.errors import UsageError
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-__all__ = ["KEYS_VARIABLE", "KeySource", "Keys", "Seal", "seal_from"]
-
 KEYS_VARIABLE = "AGENTFLOW_REDACTION_KEYS"
 Keys: TypeAlias = "str | bytes | Sequence[str | bytes]"
 """One Fernet key or several, the newest first; in a string they are separated by commas."""

@@ -15,8 +15,6 @@ from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
-__all__ = ["Pass", "redacted_store"]
-
 Pass: TypeAlias = Callable[[Sequence[Fact]], Sequence[Fact]]
 """Converts facts in one direction."""
 

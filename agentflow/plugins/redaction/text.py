@@ -19,8 +19,6 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
 
-__all__ = ["SHORTEST", "Replacer", "Scanner", "StreamScanner", "contains_any", "scan"]
-
 _CONTEXT = 80
 """The number of characters that a pattern may look back from a position."""
 _PLACEHOLDER = "_p_"

@@ -32,8 +32,6 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
-__all__ = ["Cleaning", "renamed_keys"]
-
 
 class Cleaning:
     """Removes secrets from values, for one session.

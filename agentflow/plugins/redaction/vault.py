@@ -19,8 +19,6 @@ from agentflow.plugins.redaction.text import SHORTEST, Scanner, contains_any
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
-__all__ = ["MOST_SPOTLESS", "RedactedRequest", "Searched", "Vault"]
-
 MOST_SPOTLESS = 1_000
 """The number of clean texts that are kept."""
 _MOST_SCANNERS: Final = 8

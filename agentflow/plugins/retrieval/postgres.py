@@ -6,8 +6,6 @@ from agentflow.plugins._postgres import Connection, PostgresTexts
 from agentflow.plugins.retrieval.texts import TextIndex
 from agentflow.vocabulary.ports.embedder import Embedder
 
-__all__ = ["PostgresIndex"]
-
 
 class PostgresIndex(PostgresTexts, TextIndex[Connection]):
     """An `Index` in a PostgreSQL database, in the table `agentflow_passages`. Arguments and vectors are as in `SqliteIndex`;

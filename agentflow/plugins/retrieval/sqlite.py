@@ -9,8 +9,6 @@ from agentflow.plugins._texts import SqliteTexts
 from agentflow.plugins.retrieval.texts import TextIndex
 from agentflow.vocabulary.ports.embedder import Embedder
 
-__all__ = ["SqliteIndex"]
-
 
 class SqliteIndex(SqliteTexts, TextIndex[sqlite3.Connection]):
     """An `Index` in a SQLite file. A full-text search finds passages by their terms; with an embedder, those with a similar

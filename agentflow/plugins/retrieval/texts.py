@@ -9,8 +9,6 @@ from agentflow.errors import UsageError
 from agentflow.plugins._texts import C, Texts
 from agentflow.vocabulary.ports.index import Passage
 
-__all__ = ["TextIndex", "passages_of"]
-
 
 class TextIndex(Texts[C]):
     """An `Index` in the table of a database."""

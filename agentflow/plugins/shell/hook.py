@@ -29,8 +29,6 @@ from agentflow.plugins.approval.hook import Approval, Asker
 from agentflow.plugins.shell.parts import LONGEST, ParsedScript, Part, Shell, Some, Word, read_script, runs_others
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["ShellApproval"]
-
 
 class ShellApproval(Approval):
     """Asks before a shell command runs, unless rules decide about each of its parts.

@@ -25,8 +25,6 @@ try:
 except ImportError as error:
     raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow-hooks[shell]"') from error
 
-__all__ = ["BUILTINS", "LONGEST", "ParsedScript", "Part", "Shell", "Some", "Word", "read_script", "runs_others"]
-
 Shell: TypeAlias = Literal["bash", "sh"]
 
 

@@ -23,8 +23,6 @@ from agentflow.reactive.tasks import create_task
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
 
-__all__ = ["TaskHub", "cancel_all"]
-
 T = TypeVar("T")
 
 

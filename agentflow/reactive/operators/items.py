@@ -17,19 +17,6 @@ from agentflow.reactive.iterators import close
 if TYPE_CHECKING:
     from agentflow.reactive.publisher import Publisher
 
-__all__ = [
-    "DROP",
-    "End",
-    "Step",
-    "buffer_with_count",
-    "default_if_empty",
-    "fused",
-    "keep_if",
-    "scan",
-    "side_effect",
-    "take",
-]
-
 T = TypeVar("T")
 
 Step = Callable[[object], object]

@@ -15,8 +15,6 @@ from agentflow.reactive.operators.hub import TaskHub, cancel_all
 from agentflow.reactive.publisher import open_source
 from agentflow.reactive.signals import EMPTY, identity
 
-__all__ = ["amb", "concat", "concat_map", "flat_map", "merge", "switch_map", "zip_rows"]
-
 T = TypeVar("T")
 Mapper = Callable[[object], object]
 

@@ -15,8 +15,6 @@ from agentflow.reactive.publisher import Publisher, open_source
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["catch", "finally_action", "retry"]
-
 T = TypeVar("T")
 P = TypeVar("P", bound="Publisher[object]")
 

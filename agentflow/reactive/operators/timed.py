@@ -19,8 +19,6 @@ from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError, seconds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-__all__ = ["buffer_with_time", "deadline", "delay", "delay_subscription", "label", "limit_value", "timeout"]
-
 T = TypeVar("T")
 
 DELAY_PREFETCH = 256

@@ -17,8 +17,6 @@ from agentflow._support.shown import one_line
 from agentflow.errors import ModelError, ModelFault, UsageError
 from agentflow.serve.a2a.sdk import A2AError, AgentCardResolutionError, client, httpx, types
 
-__all__ = ["RemoteConnection", "shown"]
-
 _CONNECT_SECONDS: Final = 10.0
 _LONGEST: Final = 500
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)

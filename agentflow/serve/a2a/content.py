@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from agentflow.serve.a2a.sdk import helpers, types
 
-__all__ = ["data_in"]
-
 
 def data_in(parts: Sequence[types.Part]) -> list[Any]:
     """Return the values of the data parts. The format has only floats and unordered keys: whole numbers become integers, and

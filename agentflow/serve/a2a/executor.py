@@ -32,8 +32,6 @@ from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
 from agentflow.vocabulary.messages import Pending, undecided
 
-__all__ = ["AgentTasks", "text_of", "ticking"]
-
 T = TypeVar("T")
 
 HOW_TO_ANSWER: Final = (

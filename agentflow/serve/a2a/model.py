@@ -33,8 +33,6 @@ from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
 from agentflow.vocabulary.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 
-__all__ = ["INPUT_TOOL", "A2AModel"]
-
 T = TypeVar("T")
 
 INPUT_TOOL: Final = "remote_input"

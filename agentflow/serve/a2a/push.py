@@ -20,8 +20,6 @@ from agentflow._support.logs import logger
 from agentflow.models.addresses import CheckedResolver, RefusedAddressError, check_literal
 from agentflow.serve.a2a.sdk import MessageToDict, ServerCallContext, tasks, to_stream_response, types
 
-__all__ = ["PushAddresses", "PushCheck", "Pusher", "public_only"]
-
 PushCheck = Callable[[str], Awaitable[bool]]
 """Returns whether notifications may be sent to an address."""
 

@@ -14,8 +14,6 @@ from agentflow.serve.a2a.model import INPUT_TOOL, A2AModel
 from agentflow.tools.schema_tools import external_tool
 from agentflow.vocabulary.ports.store import Store
 
-__all__ = ["RemoteAgent"]
-
 _INPUT = external_tool(
     INPUT_TOOL,
     "The remote agent waits for input.",

@@ -38,8 +38,6 @@ from agentflow.serve.refusals import Refusal
 from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse
 
-__all__ = ["A2A"]
-
 _CHECK_SECONDS = 2.0
 _LEFT_SECONDS = 10.0
 _CARD = "/.well-known/agent-card.json"

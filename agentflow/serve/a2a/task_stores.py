@@ -33,8 +33,6 @@ from agentflow.serve.a2a.sdk import (
 )
 from agentflow.serve.limits import Limits
 
-__all__ = ["WORKING", "LastTasks", "TaskDatabase"]
-
 T = TypeVar("T")
 
 WORKING: Final = (types.TaskState.TASK_STATE_SUBMITTED, types.TaskState.TASK_STATE_WORKING)

@@ -9,8 +9,6 @@ from urllib.parse import unquote, urlsplit
 from agentflow.serve.acp.sdk import RequestError, helpers, schema
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
-__all__ = ["Block", "block_of", "message_of"]
-
 Block: TypeAlias = (
     schema.TextContentBlock
     | schema.ImageContentBlock

@@ -46,8 +46,6 @@ from agentflow.vocabulary.events import CallEnded
 from agentflow.vocabulary.messages import Msg, Pending, Reply, undecided
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
-__all__ = ["EditorAgent"]
-
 T = TypeVar("T")
 
 _ASK = "ask"

@@ -17,8 +17,6 @@ from typing import Any, cast
 from agentflow._support.json_text import read_json_text
 from agentflow._support.logs import logger
 
-__all__ = ["LARGEST_FRAME", "Frames"]
-
 LARGEST_FRAME = 32 * 1024 * 1024
 """Bytes of a line; a prompt contains its images."""
 _PARSE_ERROR = -32700

@@ -22,17 +22,6 @@ from agentflow.vocabulary.events import HookEvent, PostToolRound, PreActing, Pre
 from agentflow.vocabulary.messages import Pending
 from agentflow.vocabulary.verdicts import Deny, Stop
 
-__all__ = [
-    "CANCELLED",
-    "READ_ONLY",
-    "CancelledRound",
-    "ChosenModel",
-    "Permissions",
-    "options_for",
-    "reason_of",
-    "scope_of",
-]
-
 CANCELLED = "The user cancelled the prompt."
 """The reason of each refusal by a cancellation."""
 READ_ONLY = "read-only"

@@ -23,8 +23,6 @@ from agentflow.serve.acp.editor import EditorAgent
 from agentflow.serve.acp.frames import LARGEST_FRAME, Frames
 from agentflow.serve.acp.sdk import AgentSideConnection, ProtocolAgent
 
-__all__ = ["serve_stdio", "take_streams"]
-
 
 def take_streams() -> tuple[BinaryIO, BinaryIO]:
     """Reserve standard input and output for the caller, and return them.

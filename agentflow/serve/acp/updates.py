@@ -24,8 +24,6 @@ from agentflow.vocabulary.events import ActingChunk, HookEvent, PostActing, PreA
 from agentflow.vocabulary.messages import Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.verdicts import Suspend
 
-__all__ = ["Preview", "Shown", "Update", "Updates"]
-
 Preview: TypeAlias = Callable[[ToolUseBlock, Workspace], "Diff | None"]
 """Returns the change that a tool call would make, before it runs; None if it changes no file."""
 Update: TypeAlias = (

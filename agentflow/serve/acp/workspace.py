@@ -9,8 +9,6 @@ from typing import Literal
 from agentflow.tools.tool import tool
 from agentflow.tools.tool_context import ToolEmitter
 
-__all__ = ["Diff", "Plan", "PlanStep", "Workspace", "update_plan"]
-
 
 class Workspace:
     """The editor's project; a tool with a parameter of this type receives it.

@@ -14,8 +14,6 @@ from agentflow.serve.refusals import Refusal
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 from agentflow.vocabulary.specs import ToolSpec
 
-__all__ = ["STORED", "ApprovalPayload", "PageInput", "request_of"]
-
 STORED: Final = "stored_"
 """Begins the ids of messages in snapshots. They differ from all ids of a page, because a page that knows some of the ids
 appends the other messages in the wrong order."""

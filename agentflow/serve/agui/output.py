@@ -20,8 +20,6 @@ from agentflow.serve.parts import PageCall, PageChange, PagePart, PageParts, fai
 from agentflow.serve.view import EndEvent, Question, StateEvent, ToolEvent, ToolOutputEvent, View
 from agentflow.vocabulary.messages import Msg
 
-__all__ = ["PageStream"]
-
 _APPROVAL: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {

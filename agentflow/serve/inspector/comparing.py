@@ -16,8 +16,6 @@ from agentflow.recording.entries import EventEntry, HookEntry
 from agentflow.recording.reading import read_lines
 from agentflow.recording.replay.comparing import LogNormalizer
 
-__all__ = ["compare"]
-
 _APART = ("usage", "model", "history")
 """Fields that differ between any two runs, or repeat other fields."""
 

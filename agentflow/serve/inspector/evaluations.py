@@ -18,8 +18,6 @@ from typing import Any, ClassVar, Final, Literal, cast
 from agentflow._support.json_text import read_json_text
 from agentflow._support.validation import adapter_of, first_problem
 
-__all__ = ["Evaluations"]
-
 FORM: Final = "agentflow.evaluation"
 _LARGEST: Final = 50_000_000
 _MOST_FILES: Final = 1_000

@@ -21,8 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentflow.serve.guard import host_name, is_cross_site
 from agentflow.serve.pages import policy
 
-__all__ = ["PageGuard"]
-
 _COOKIE = "agentflow_inspector"
 
 

@@ -40,8 +40,6 @@ from agentflow.serve.inspector.pauses import Pauses
 from agentflow.serve.pages import TYPES
 from agentflow.serve.server import Server, open_socket
 
-__all__ = ["Inspector"]
-
 _INTERVAL = 0.25
 """Seconds between two checks of the files."""
 _HEARTBEAT = 15.0

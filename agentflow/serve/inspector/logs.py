@@ -30,8 +30,6 @@ from agentflow.recording.reading import LogReader, RunLogError
 from agentflow.serve.inspector.places import LogFile, LogPlace, stored_logs
 from agentflow.serve.inspector.stored_runs import is_store, open_named
 
-__all__ = ["LogSource", "Logs", "RunRow"]
-
 _PROMPT: Final = 200
 _MOST_TEXT: Final = 4_000_000
 """Size limit of a run's searchable text, in characters."""

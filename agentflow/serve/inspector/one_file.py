@@ -22,8 +22,6 @@ from agentflow.serve.inspector.logs import Logs
 from agentflow.serve.inspector.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
 from agentflow.serve.pages import SHARED, policy
 
-__all__ = ["PAGE", "bundle", "export", "page_with", "script_of"]
-
 PAGE: Final = Path(__file__).parent / "page"
 _MOST_NAMED: Final = 10
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)

@@ -12,8 +12,6 @@ from agentflow.plugins.debugger.pause import Pause
 from agentflow.vocabulary.text import message_text
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["Pauses"]
-
 _LAST = 20
 
 

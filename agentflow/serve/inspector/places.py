@@ -10,8 +10,6 @@ from typing import Protocol
 from agentflow.errors import StoreError
 from agentflow.recording.keeping import KeptLog, LogStore
 
-__all__ = ["LogFile", "LogPlace", "StoredLog", "stored_logs"]
-
 _PATIENCE = 60.0
 
 

@@ -11,8 +11,6 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.recording import RunLog, load
 from agentflow.recording.keeping import load_from
 
-__all__ = ["HOW_TO_GET_ONE", "is_store", "load_named", "nothing_in", "open_named"]
-
 HOW_TO_GET_ONE = (
     "A Recorder writes run logs; `agentflow export` makes one from a session or a durable run in a database."
 )

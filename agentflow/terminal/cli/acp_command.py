@@ -14,8 +14,6 @@ from agentflow.serve.acp.stdio import serve_stdio, take_streams
 from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent_or
 
-__all__ = ["acp"]
-
 
 @click.command()
 @click.argument("agent", metavar="MODULE:AGENT")

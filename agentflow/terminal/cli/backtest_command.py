@@ -19,8 +19,6 @@ from agentflow.terminal.cli.loading import load_agent, load_hook, load_output
 from agentflow.terminal.cli.say import say
 from agentflow.vocabulary.event_json import json_line
 
-__all__ = ["backtest"]
-
 _FAILED = 1
 _CHECKS = ("changed", "refused", "incomparable")
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from agentflow.models.clients import close_clients
 
-__all__ = ["call_loop"]
-
 
 @contextmanager
 def call_loop() -> Generator[asyncio.Runner]:

@@ -21,8 +21,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 from agentflow.terminal.cli.failures import FAILED, CommandError
 from agentflow.terminal.cli.say import say
 
-__all__ = ["agents_like", "completion"]
-
 Shell: TypeAlias = Literal["bash", "zsh", "fish"]
 _SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
 _MARK = "# agentflow: completion"

@@ -34,8 +34,6 @@ from agentflow.terminal.console import follow
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.vocabulary.ports.model import resolve_model
 
-__all__ = ["demo"]
-
 _PAUSE = 0.02
 
 

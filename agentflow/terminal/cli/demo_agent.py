@@ -19,8 +19,6 @@ from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Deny
 
-__all__ = ["INVOICES", "PROMPT", "TOTAL", "Folder", "NoDeletes", "make_agent"]
-
 INVOICES = {
     "apples.txt": "Invoice 1\n4 boxes of apples\namount: 31.60\n",
     "bread.txt": "Invoice 2\n12 loaves of bread\namount: 27.00\n",

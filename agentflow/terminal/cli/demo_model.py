@@ -21,8 +21,6 @@ from agentflow.testing.wire.request import answers_in
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["WIRES", "EmbeddedWire", "WireChoice", "bookkeeper"]
-
 WireChoice: TypeAlias = Literal["openai", "anthropic"]
 
 

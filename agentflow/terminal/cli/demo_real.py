@@ -21,8 +21,6 @@ from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["OneToolAtATime", "small_model"]
-
 _ORDER = (list_files, read_file, add_up, delete_file)
 _LINE = ModelOptions(tool_choice="none", stop=("\n",))
 

@@ -16,8 +16,6 @@ from agentflow.terminal.screen import make_console
 from agentflow.testing.evaluation import Dataset, compare, read_baseline
 from agentflow.testing.evaluation.dataset import RunOptions
 
-__all__ = ["eval"]
-
 
 @click.command()
 @click.argument("dataset", metavar="MODULE:DATASET")

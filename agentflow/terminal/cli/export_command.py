@@ -14,8 +14,6 @@ from agentflow.serve.inspector.stored_runs import open_named
 from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.say import say
 
-__all__ = ["export"]
-
 
 @click.command()
 @click.argument("database", metavar="DATABASE")

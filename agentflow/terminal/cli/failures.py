@@ -17,8 +17,6 @@ from agentflow._support.shown import one_line, without_password
 from agentflow.errors import ModelError, UsageError
 from agentflow.vocabulary.messages import Outcome
 
-__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "UNUSABLE", "CommandError", "code_of", "place_of"]
-
 FAILED: Final = 1
 UNUSABLE: Final = 2
 INTERRUPTED: Final = 130

@@ -19,8 +19,6 @@ from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent
 from agentflow.terminal.cli.say import say
 
-__all__ = ["graph"]
-
 
 @click.command()
 @click.argument("target", metavar="MODULE:AGENT|RUN")

@@ -14,8 +14,6 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import HookSet, full_hooks
 from agentflow.vocabulary.events import EVENT_TYPES
 
-__all__ = ["HookRow", "hook_rows", "print_hooks"]
-
 
 class HookRow(NamedTuple):
     """One hook in the chain of one event.

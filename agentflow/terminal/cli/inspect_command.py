@@ -18,8 +18,6 @@ from agentflow.terminal.cli.calls import call_loop
 from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.say import say
 
-__all__ = ["inspect", "serve"]
-
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())

@@ -8,8 +8,6 @@ import click
 
 from agentflow.terminal.cli.failures import CommandError
 
-__all__ = ["LazyCommand"]
-
 
 class LazyCommand(click.Command):
     """A command in a module that is imported only when the command is called.

@@ -16,8 +16,6 @@ from agentflow.hooks import Hook, HookSource
 from agentflow.loop.output.output import OutputLike
 from agentflow.terminal.cli.failures import CommandError, place_of
 
-__all__ = ["load_agent", "load_agent_or", "load_hook", "load_output", "load_value"]
-
 T = TypeVar("T")
 
 

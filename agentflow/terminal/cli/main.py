@@ -31,8 +31,6 @@ from agentflow.terminal.screen import Screen, make_console
 from agentflow.vocabulary.event_json import event_line
 from agentflow.vocabulary.events import HookEvent, PreCall
 
-__all__ = ["cli", "main"]
-
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:

@@ -20,8 +20,6 @@ from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent
 from agentflow.terminal.cli.say import say
 
-__all__ = ["mcp"]
-
 
 async def _over_stdio(agent: Agent, tools: bool, sessions: bool) -> None:
     server = agent_server(agent, tools=tools, sessions=sessions)

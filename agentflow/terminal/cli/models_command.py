@@ -20,8 +20,6 @@ from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.screen import make_console
 from agentflow.vocabulary.ports.model import resolve_model
 
-__all__ = ["models"]
-
 _FORMS: Final = ("openai/gpt-5", "anthropic/claude-sonnet-4-5", "openai+http://127.0.0.1:8000/v1#my-model")
 
 

@@ -22,8 +22,6 @@ import click
 from agentflow.terminal.cli.failures import FAILED, CommandError
 from agentflow.terminal.cli.say import say
 
-__all__ = ["new", "package_of", "write_project"]
-
 _FILES = {
     "pyproject.toml": "pyproject",
     "README.md": "readme",

@@ -26,8 +26,6 @@ from agentflow.terminal.cli.say import say
 from agentflow.terminal.phrases import cost_text, shorten
 from agentflow.vocabulary.event_json import json_line
 
-__all__ = ["diff", "explain", "replay"]
-
 _PARTED = 1
 _RUN_ID = click.option("--run", "run_id", metavar="ID", help="The run, if the file has several.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

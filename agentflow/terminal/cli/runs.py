@@ -22,8 +22,6 @@ from agentflow.terminal.phrases import call_text
 from agentflow.vocabulary.event_json import json_line
 from agentflow.vocabulary.verdicts import Approve, Deny, Resolution
 
-__all__ = ["runs"]
-
 T = TypeVar("T")
 
 

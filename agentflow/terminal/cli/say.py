@@ -6,8 +6,6 @@ import click
 
 from agentflow._support.shown import printable
 
-__all__ = ["say"]
-
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line to standard output or standard error, with control characters escaped."""

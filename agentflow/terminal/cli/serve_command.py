@@ -16,8 +16,6 @@ from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent_or
 from agentflow.terminal.cli.say import say
 
-__all__ = ["serve"]
-
 _SHUTDOWN_SECONDS = 20.0
 
 

@@ -25,8 +25,6 @@ from agentflow.terminal.cli.failures import CommandError
 from agentflow.terminal.cli.loading import load_agent
 from agentflow.terminal.cli.say import say
 
-__all__ = ["DATABASE_HELP", "worker"]
-
 LATEST = 20.0
 """Seconds after the grace period until the process exits regardless of pending work."""
 

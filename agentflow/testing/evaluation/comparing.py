@@ -26,8 +26,6 @@ from agentflow.errors import UsageError
 from agentflow.testing.evaluation.report import Evaluation, as_text, estimate_text
 from agentflow.testing.evaluation.statistics import Estimate, mean_of
 
-__all__ = ["Baseline", "Change", "Comparison", "Status", "compare", "read_baseline"]
-
 Status: TypeAlias = Literal["same", "better", "worse", "new", "missing", "changed"]
 _MOST_BYTES: Final = 200_000_000
 

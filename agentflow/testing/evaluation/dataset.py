@@ -31,8 +31,6 @@ from agentflow.testing.evaluation.running import Task, evaluate, named_cases
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
-__all__ = ["Dataset", "RunOptions"]
-
 Place: TypeAlias = tuple[str | int, ...]
 """A position in the data: keys and indexes."""
 

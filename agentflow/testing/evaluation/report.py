@@ -22,8 +22,6 @@ from agentflow.testing.evaluation.statistics import Estimate, mean_of, rate_of
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["FORM", "CaseResult", "Evaluation", "as_text", "estimate_text"]
-
 FORM: Final = "agentflow.evaluation"
 """Marks files of results, which are the baselines of later evaluations."""
 

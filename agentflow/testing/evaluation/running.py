@@ -34,8 +34,6 @@ from agentflow.vocabulary.messages import Reply
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["Task", "evaluate", "named_cases"]
-
 Task: TypeAlias = "Agent[Any] | Callable[[], Agent[Any]] | Callable[[Any], Any]"
 """The object to evaluate: an agent, a function without parameters that creates one for each trial, or one of the input."""
 

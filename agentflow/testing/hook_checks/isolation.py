@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any, Generic, TypeVar, cast
 
+from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.testing.hook_checks.watchdog import Watchdog
-from agentflow.testing.virtual_time import VirtualClockLoop
-
-__all__ = ["CheckClock", "CheckLoop", "WatchedResult", "run_watched"]
 
 T = TypeVar("T")
 _SETTLING = 25

@@ -11,8 +11,6 @@ from agentflow.errors import AgentFlowError, HookContractError, TranscriptError,
 from agentflow.testing.hook_checks.report import FindingKind
 from agentflow.testing.hook_checks.scenes import PlantedError
 
-__all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
-
 _RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
 _EVENTS = ("agentflow/vocabulary/events/base.py", "agentflow/vocabulary/events/checks.py")
 _HISTORY = ("inject", "injected", "compact", "check_compacted", "as_messages")

@@ -28,8 +28,6 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop
 
-__all__ = ["neighbours"]
-
 _FIRED: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent))
 
 

@@ -29,8 +29,6 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["PATHS", "Path", "PlayResult", "play"]
-
 Path: TypeAlias = Literal["called", "streamed"]
 PATHS: tuple[Path, ...] = ("called", "streamed")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")

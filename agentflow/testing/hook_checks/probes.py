@@ -31,8 +31,6 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
 from agentflow.vocabulary.typed_state import state_name
 
-__all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal", "watch_cancellations"]
-
 # `Any`: numbers that are not integers are legal at run time.
 _FIRST: Any = float("-inf")
 _LAST: Any = float("inf")

@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from agentflow.testing.findings import Finding, Report
 
-__all__ = ["FindingKind", "HookReport"]
-
 FindingKind: TypeAlias = Literal[
     "blocking",
     "cancellation",

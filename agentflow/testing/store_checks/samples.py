@@ -33,8 +33,6 @@ from agentflow.vocabulary.messages import (
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Stop, Suspend, Verdict
 
-__all__ = ["VERDICTS", "a_call", "samples"]
-
 _ODD = "tab\t, quote \", 'single', back\\slash, nul-free \u0001, ünï, \U0001f469\u200d\U0001f4bb, \u2028 line"
 _DATA: Mapping[str, Any] = {
     "n": 1,

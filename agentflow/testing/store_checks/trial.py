@@ -11,8 +11,6 @@ from agentflow.testing.suite import CheckSkipped, FlawFound, expect_equal
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
-__all__ = ["StoreFlaw", "StoreTrial"]
-
 StoreFlaw: TypeAlias = Literal[
     "aliasing",
     "atomicity",

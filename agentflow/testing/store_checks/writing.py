@@ -15,20 +15,6 @@ from agentflow.vocabulary.facts import Reasoned, SessionBegan
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.store import Claim, SessionStore, Store
 
-__all__ = [
-    "aliasing",
-    "atomicity",
-    "cancellation",
-    "concurrency",
-    "duplicate",
-    "errors",
-    "facts",
-    "fencing",
-    "order",
-    "sharing",
-    "version",
-]
-
 
 async def order(trial: StoreTrial) -> None:
     """Appended facts are loaded oldest first; writes keep the order of the calls."""

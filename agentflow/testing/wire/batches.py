@@ -21,8 +21,6 @@ from typing import Literal, TypeAlias
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, dump, merged, parse
 from agentflow.testing.wire.reply import Halt, HttpAnswer
 
-__all__ = ["Answered", "BatchPlan", "VendorBatches", "WireBatch"]
-
 CREATED = 1_760_000_000
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/completions")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -5,8 +5,6 @@ from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_te
 from agentflow.testing.wire.reply import HttpAnswer
 from agentflow.testing.wire.request import WireRequest
 
-__all__ = ["embeddings_body"]
-
 _FIELDS = {"model", "input", "dimensions", "encoding_format", "user"}
 _MOST_INPUTS = 2048
 _LONGEST_INPUT = 8192 * 4

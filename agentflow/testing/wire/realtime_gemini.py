@@ -21,8 +21,6 @@ from agentflow.testing.wire.realtime_peer import (
 )
 from agentflow.testing.wire.reply import WireReply
 
-__all__ = ["GeminiPeer"]
-
 _SETUP: Final = frozenset(
     {
         "model",

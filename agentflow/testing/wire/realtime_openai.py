@@ -21,8 +21,6 @@ from agentflow.testing.wire.realtime_peer import (
 )
 from agentflow.testing.wire.reply import WireReply
 
-__all__ = ["OpenAIPeer"]
-
 _CLIENT_EVENTS: Final[Mapping[str, frozenset[str]]] = {
     "session.update": frozenset({"session"}),
     "input_audio_buffer.append": frozenset({"audio"}),

@@ -16,8 +16,6 @@ from agentflow._support.json_text import read_json_text
 from agentflow.testing.wire.jsonish import dump
 from agentflow.testing.wire.reply import Say, WireReply
 
-__all__ = ["PER_CHARACTER", "Event", "RealtimePeer", "RealtimeTraffic", "RefusedEventError", "Spoken", "known", "tone"]
-
 # `Any`: events contain JSON.
 Event = dict[str, Any]
 

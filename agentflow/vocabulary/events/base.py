@@ -19,8 +19,6 @@ from agentflow.vocabulary.verdicts import Decided, Verdict
 if TYPE_CHECKING:
     from agentflow.vocabulary.context import AgentView, RunContext
 
-__all__ = ["Check", "Event", "Frame", "builder", "event_class", "frame_of"]
-
 
 class Frame:
     """The values that all events of one call share."""

@@ -12,19 +12,6 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.transcript import MessageView
 
-__all__ = [
-    "assistant",
-    "final",
-    "input_messages",
-    "of_messages",
-    "of_type",
-    "options",
-    "specs",
-    "tool_result",
-    "tool_use",
-]
-
-
 _MESSAGES = "a sequence of Msg, such as [Msg.user('hello')]"
 
 

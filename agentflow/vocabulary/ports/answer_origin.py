@@ -12,8 +12,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from agentflow._support.json_text import read_json_text
 from agentflow.vocabulary.chunks import ModelChunk
 
-__all__ = ["AnswerOrigin", "answer_origin", "noting_origin"]
-
 _LOOKS: Final = 4
 """How many events of a stream are searched for an id; some servers send a ping or a role first."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-__all__ = ["SystemClock"]
-
 
 class SystemClock:
     """Real time; tests use a virtual clock (`agentflow.testing`)."""

@@ -20,8 +20,6 @@ from agentflow.errors import ModelError
 from agentflow.vocabulary.context import CallPort, RunContext, port_of
 from agentflow.vocabulary.specs import Usage
 
-__all__ = ["Embedded", "Embedder", "billed_to", "unit_vectors"]
-
 _LONGEST = 8_000
 """The maximum number of characters sent of a text: models refuse longer texts or ignore the rest."""
 

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 
 from agentflow._support.values import frozen
 
-__all__ = ["Index", "Passage", "Searcher"]
-
 
 @frozen
 class Passage:

@@ -26,8 +26,6 @@ from agentflow.vocabulary.ports.store import (
 )
 from agentflow.vocabulary.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 
-__all__ = ["MemoryStore"]
-
 
 class _Journal:
     __slots__ = ("facts", "keys", "status", "updated")

@@ -37,8 +37,6 @@ from agentflow.vocabulary.ports.waits import Wait, waiting
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-__all__ = ["RetryAttempts", "RetryPolicy", "model_may_recover", "tool_may_recover"]
-
 
 def model_may_recover(error: Exception) -> bool:
     """Whether a model call is retried by default.

@@ -9,8 +9,6 @@ from typing import Any
 from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.ports.store import Claim, SessionInfo, SessionStatus, SessionStore
 
-__all__ = ["StoreWrapper"]
-
 
 class StoreWrapper(SessionStore):
     """A store that delegates to another store.

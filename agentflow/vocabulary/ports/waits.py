@@ -18,8 +18,6 @@ from typing import TypeAlias
 from agentflow._support.logs import log_failure
 from agentflow._support.values import frozen
 
-__all__ = ["OnWait", "Wait", "on_wait", "waiting"]
-
 
 @frozen(kw_only=True)
 class Wait:

@@ -16,8 +16,6 @@ from pydantic_core import ValidationError
 from agentflow._support.validation import adapter_of, first_problem
 from agentflow.errors import StoreError
 
-__all__ = ["CODEC_VERSION", "check_form", "check_version", "not_saved", "refuse_newer"]
-
 CODEC_VERSION = 2
 """The version of all formats: facts, sessions, turns, queues, agents, requests to workers. Written into each."""
 

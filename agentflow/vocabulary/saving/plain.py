@@ -18,8 +18,6 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import StoreError, UsageError
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["as_data", "dumps", "not_data", "plain", "read_json", "text_of"]
-
 _DEEPEST = 100
 """The depth of nesting beyond which values are stored as text (readers stop at 200)."""
 
