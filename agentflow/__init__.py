@@ -184,13 +184,12 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         ".vocabulary.specs": "ModelOptions Usage",
         ".vocabulary.verdicts": "Again Answer Approve Deny Recover Stop Suspend",
     }
-    _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
     _MODULES = frozenset({"agent", "hooks", "loop", "reactive", "tools", "vocabulary"})
     """Subpackages that can be used as attributes without an import."""
-    _find, __dir__ = lazily(__name__, _PLACES)
+    _find, __dir__ = lazily(__name__, _NAMES)
 
     def __getattr__(name: str) -> Any:
-        if name in _PLACES:
+        if name in __all__:
             return _find(name)
         if name in _MODULES:
             return import_module(f".{name}", __name__)

@@ -10,20 +10,23 @@ from typing import Any
 
 
 def lazily(
-    package: str, modules: Mapping[str, str], extra: str | None = None
+    package: str, names: Mapping[str, str], extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: The package's name.
-        modules: The module of each name, relative to the package (with a leading dot) or absolute.
+        names: The names in each module, separated by spaces; the module is relative to the package (with a leading dot) or
+            absolute.
         extra: The extra that provides the dependencies of the modules, for the error if one is missing.
 
     Example:
-        >>> __getattr__, __dir__ = lazily("json", {"JSONDecoder": ".decoder"})
+        >>> __getattr__, __dir__ = lazily("json", {".decoder": "JSONDecoder"})
         >>> __getattr__("JSONDecoder").__name__
         'JSONDecoder'
     """
+
+    modules = {name: module for module, listed in names.items() for name in listed.split()}
 
     def find(name: str) -> Any:
         module = modules.get(name)

@@ -63,7 +63,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("astream", "run_stream", "stream_async", "run_streamed"), "async for event in agent.stream('Hi')"),
 }
 """Method names of other libraries, and the equivalents here."""
-_terminal, _ = lazily("agentflow.terminal", {"chat": ".conversation"})
+_terminal, _ = lazily("agentflow.terminal", {".conversation": "chat"})
 """Loads the terminal conversation on first use, since its module is in a higher layer and imports rich."""
 
 

@@ -27,14 +27,11 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "ApprovalPolicy": ".hints",
-        "Hints": ".hints",
-        "MCPServer": ".server",
-        "ProgressReport": ".active",
-        "ResumableStreams": ".resumable",
-        "ServerOptions": ".server",
-        "Suggest": ".offers",
-        "agent_server": ".offering",
-        "with_instructions": ".server",
+        ".hints": "ApprovalPolicy Hints",
+        ".server": "MCPServer ServerOptions with_instructions",
+        ".active": "ProgressReport",
+        ".resumable": "ResumableStreams",
+        ".offers": "Suggest",
+        ".offering": "agent_server",
     },
 )

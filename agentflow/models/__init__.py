@@ -33,13 +33,12 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "AnthropicBatch": ".anthropic_batch",
-        "AnthropicWire": ".anthropic_wire",
-        "LiteLLMEmbedder": ".embedding",
-        "LiteLLMModel": ".litellm",
-        "OpenAIBatch": ".openai_batch",
-        "OpenAIEmbedder": ".embedding",
-        "OpenAIWire": ".openai_wire",
-        "fetch": ".fetching",
+        ".anthropic_batch": "AnthropicBatch",
+        ".anthropic_wire": "AnthropicWire",
+        ".embedding": "LiteLLMEmbedder OpenAIEmbedder",
+        ".litellm": "LiteLLMModel",
+        ".openai_batch": "OpenAIBatch",
+        ".openai_wire": "OpenAIWire",
+        ".fetching": "fetch",
     },
 )

@@ -38,15 +38,9 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        **dict.fromkeys(["BacktestReport", "RunResult", "Variant"], ".backtest"),
-        "Explanation": ".recorder",
-        "Recorder": ".recorder",
-        "Recording": ".recorder",
-        "export_log": ".recorder",
-        "Divergence": ".replay",
-        "Replay": ".replay",
-        "ReplayOptions": ".replay",
-        "ReplayResult": ".replay",
-        "run_graph": ".graphing",
+        ".backtest": "BacktestReport RunResult Variant",
+        ".recorder": "Explanation Recorder Recording export_log",
+        ".replay": "Divergence Replay ReplayOptions ReplayResult",
+        ".graphing": "run_graph",
     },
 )

@@ -16,14 +16,11 @@ __all__ = ["STANDARD", "App", "Auth", "Limits", "RouteModule", "Service", "View"
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "App": ".app",
-        "STANDARD": ".app",
-        "Auth": ".guard",
-        "Limits": ".limits",
-        "RouteModule": ".service",
-        "Service": ".service",
-        "View": ".view",
-        "bearer_tokens": ".guard",
+        ".app": "App STANDARD",
+        ".guard": "Auth bearer_tokens",
+        ".limits": "Limits",
+        ".service": "RouteModule Service",
+        ".view": "View",
     },
     extra="serve",
 )

@@ -21,7 +21,5 @@ __all__ = [
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {
-        "SqlStore": "agentflow.state.sql",
-    },
+    {".sql": "SqlStore"},
 )

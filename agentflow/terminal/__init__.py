@@ -19,12 +19,10 @@ __all__ = ["Console", "Screen", "TerminalDebugger", "chat", "follow", "make_cons
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Console": ".console",
-        "Screen": ".screen",
-        "TerminalDebugger": ".debugger",
-        "chat": ".conversation",
-        "follow": ".console",
-        "make_console": ".screen",
-        "progress_bar": ".bar",
+        ".console": "Console follow",
+        ".screen": "Screen make_console",
+        ".debugger": "TerminalDebugger",
+        ".conversation": "chat",
+        ".bar": "progress_bar",
     },
 )

@@ -72,8 +72,5 @@ __all__ = [
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {
-        **dict.fromkeys(("Case", "Check", "Evaluation", "Judge", "Trial", "evaluate"), "agentflow.testing.evaluation"),
-        **dict.fromkeys(("RunChangedError", "assert_replays"), "agentflow.testing.replaying"),
-    },
+    {".evaluation": "Case Check Evaluation Judge Trial evaluate", ".replaying": "RunChangedError assert_replays"},
 )

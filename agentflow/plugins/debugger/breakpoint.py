@@ -35,7 +35,7 @@ Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
 
 _PIECES = (ReasoningChunk, ActingChunk, TurnValue)
 _ids = count(1)
-_terminal, _ = lazily("agentflow.terminal", {"TerminalDebugger": ".debugger"})
+_terminal, _ = lazily("agentflow.terminal", {".debugger": "TerminalDebugger"})
 """Loads the debugger of the terminal on first use: it is in a higher layer and imports rich."""
 
 

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "MemoryBank", "MemoryFiles", "PostgresMemory", "Remembered", "SqliteMemory"]
 
-__getattr__, __dir__ = lazily(__name__, {"PostgresMemory": "agentflow.plugins.memory.postgres"})
+__getattr__, __dir__ = lazily(__name__, {".postgres": "PostgresMemory"})

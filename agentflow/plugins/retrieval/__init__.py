@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedded", "Embedder", "Index", "Passage", "PostgresIndex", "Retrieve", "Searcher", "SqliteIndex"]
 
-__getattr__, __dir__ = lazily(__name__, {"PostgresIndex": "agentflow.plugins.retrieval.postgres"})
+__getattr__, __dir__ = lazily(__name__, {".postgres": "PostgresIndex"})

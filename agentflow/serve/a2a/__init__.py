@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["A2A", "A2AModel", "RemoteAgent"]
 
-__getattr__, __dir__ = lazily(__name__, {"A2A": ".routes", "A2AModel": ".model", "RemoteAgent": ".remote"})
+__getattr__, __dir__ = lazily(__name__, {".routes": "A2A", ".model": "A2AModel", ".remote": "RemoteAgent"})

@@ -13,13 +13,5 @@ __all__ = ["Diff", "EditorAgent", "Plan", "PlanStep", "Workspace", "serve_stdio"
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {
-        "Diff": ".workspace",
-        "EditorAgent": ".editor",
-        "Plan": ".workspace",
-        "PlanStep": ".workspace",
-        "Workspace": ".workspace",
-        "serve_stdio": ".stdio",
-        "update_plan": ".workspace",
-    },
+    {".workspace": "Diff Plan PlanStep Workspace update_plan", ".editor": "EditorAgent", ".stdio": "serve_stdio"},
 )

@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PageInput", "PageStream", "request_of"]
 
-__getattr__, __dir__ = lazily(__name__, {"PageInput": ".input", "PageStream": ".output", "request_of": ".input"})
+__getattr__, __dir__ = lazily(__name__, {".input": "PageInput request_of", ".output": "PageStream"})

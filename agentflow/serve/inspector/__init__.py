@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspector", "export"]
 
-__getattr__, __dir__ = lazily(__name__, {"Inspector": ".inspector", "export": ".one_file"})
+__getattr__, __dir__ = lazily(__name__, {".inspector": "Inspector", ".one_file": "export"})
