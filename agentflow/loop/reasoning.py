@@ -319,6 +319,8 @@ async def _pull(
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
+        if (task := scope.task) is not None and task.cancelling():  # as in `Stage.check_end`, if a hook wraps the model
+            raise asyncio.CancelledError("a hook cancelled the run's task")
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it

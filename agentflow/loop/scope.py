@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
 from agentflow.loop.cause import Cause, CauseKind, Requester, ToolTasks
@@ -30,7 +30,9 @@ from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "RunScope"]
+__all__ = ["CLEANUP_TIMEOUT", "Notice", "RunScope"]
+
+Notice: TypeAlias = Literal["cancelled", "failed", "twice"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -60,7 +62,8 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
-        listener: Called when it is cancelled, after the cause is set, or when a parallel tool call fails beside others.
+        listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
+            or when a hook subscribed `twice` at the same time to a source that allows only one subscription.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
@@ -71,7 +74,7 @@ class RunScope:
     # Most runs never set or read these, so they are no instance attributes until then.
     tasks: tuple[ToolTasks, ...] = ()
     at: tuple[str, ...] = ()
-    listener: Callable[[], object] | None = None
+    listener: Callable[[Notice], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
     turn: Callable[[str], Awaitable[None]] | None = None
@@ -297,15 +300,18 @@ class RunScope:
         """Let the parallel tool calls raise at their next checkpoints."""
         if not self.stopped:
             self.stopped = True
-            if self.listener is not None:
-                self.listener()
+            self.notify("failed")
+
+    def notify(self, what: Notice) -> None:
+        """Call the listener, if there is one."""
+        if self.listener is not None:
+            self.listener(what)
 
     def _stop(self, cause: Cause) -> None:
         """Set the cause, and stop the child runs for which a task of this run waits, before the cancellation reaches it."""
         self.cause = cause
         self.stopped = True
-        if self.listener is not None:
-            self.listener()
+        self.notify("cancelled")
         for child in self.inner:
             if self.works_in(child.caller):
                 child.cancel_at_checkpoint("cancelled", "its caller was cancelled")

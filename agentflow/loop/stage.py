@@ -40,14 +40,12 @@ from agentflow.vocabulary.messages import Msg, ToolResultBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions
 
-__all__ = ["AT_ONCE", "Attempts", "Stage", "apply_steps", "close_quietly", "model_source", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "apply_steps", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
 _MANY: Final = 32
 
-AT_ONCE: Final = "was subscribed while it is running."
-"""Part of the error for a source that cannot be read twice at the same time."""
 _READ_ONCE: Final[dict[type[Event], str]] = {
     PreCall: "To retry a model call, wrap PreReasoning; to continue the call with feedback, return Again from PostReasoning.",
     PreToolRound: "To run a tool twice at the same time, wrap PreActing.",
@@ -107,7 +105,8 @@ class Stage:
                 "task must not read the source."
             )
         if self._running and self._kind in _READ_ONCE:
-            raise UsageError(f"The source of {name} {AT_ONCE} {_READ_ONCE[self._kind]}")
+            self._scope.notify("twice")
+            raise UsageError(f"The source of {name} was subscribed while it is running. {_READ_ONCE[self._kind]}")
         if self._kind is PreCall and self.begun:
             raise UsageError(
                 f"The source of PreCall is the rest of the call, so it can be subscribed only once. {_READ_ONCE[PreCall]}"

@@ -413,7 +413,8 @@ class MarkEntry:
             returned; `"injected"`: a hook or a tool called `context.inject`; `"decided"`: an agent in a race has finished;
             `"read"`: the run has waited for the reader of an event, for a millisecond or more, or while other entries
             were written; `"unread"`: such a wait was cancelled; `"failed"`: a parallel tool call failed, and the other
-            calls were cancelled.
+            calls were cancelled; `"twice"`: a hook subscribed to the rest of the call, or to a round of tools, while it was
+            running.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.
         hook: The hook's name.
@@ -424,7 +425,7 @@ class MarkEntry:
     call: CallRef
     number: Count = 0
     time: Time = 0.0
-    what: Literal["began", "injected", "decided", "read", "unread", "failed"]
+    what: Literal["began", "injected", "decided", "read", "unread", "failed", "twice"]
     n: Count | None = None
     seq: Count = 0
     hook: str = ""

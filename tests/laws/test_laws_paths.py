@@ -109,7 +109,7 @@ THREE = (
 )
 UNSTEADY = {
     "a hook cancels the task that it runs in, which is the caller's or the stream's": Program(
-        (LOOK,), (HookPlan("PreCall", "cancel"),)
+        (LOOK,), (HookPlan("PostReasoning", "cancel"),)
     ),
     "a wrapper runs the call twice at once": Program((LOOK, LOOK), arounds=(AroundPlan("PreCall", "at-once", 0),)),
     "a wrapper runs the call once more without a delay": Program(

@@ -1253,3 +1253,28 @@ def test_an_interrupt_in_a_signal_handler_wakes_the_event_loop() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert (reply.outcome, late) == ("interrupted", [])
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreReasoning, ReasoningChunk])
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_a_hook_that_cancels_its_task_before_the_end_of_a_reply_cancels_the_call(
+    kind: type[Event], wrapped: bool
+) -> None:
+    """Nothing is awaited after it, and the model's chunks are all there: with or without a wrapper, the call is cancelled."""
+
+    class Cancels(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, kind) and (task := asyncio.current_task()) is not None:
+                task.cancel()
+            return event
+
+    class Wraps(Hook):
+        def around_model(self, event: PreReasoning, source: Flux[ModelChunk]) -> Flux[ModelChunk]:
+            return source
+
+    recorder = Recorder()
+    hooks = [Cancels(), recorder, *([Wraps()] if wrapped else [])]
+    with pytest.raises(asyncio.CancelledError):
+        await Agent("a", ScriptedModel([["a", "b"]]), hooks=hooks).call("go")
+    ended = [event for event in recorder.seen if isinstance(event, CallEnded)]
+    assert [event.outcome for event in ended] == ["interrupted"]

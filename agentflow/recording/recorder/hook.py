@@ -42,6 +42,7 @@ from agentflow.hooks.recording import (
 )
 from agentflow.hooks.wrapping import ToolSource, checks_its_end
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.scope import Notice
 from agentflow.loop.stage import close_quietly
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux
@@ -382,7 +383,13 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
             buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
         listener = run.scope.listener  # another recorder's
-        run.scope.listener = lambda: (listener is not None and listener(), self._on_stop(place, run))
+
+        def notice(what: Notice) -> None:
+            if listener is not None:
+                listener(what)
+            self._on_notice(place, run, what)
+
+        run.scope.listener = notice
         for known in (self._places, self._seen_facts):
             if len(known) > _MOST_CALLS:
                 known.popitem(last=False)
@@ -406,13 +413,15 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
 
         return ReaderWait(until, self._writer.latest, now, record)
 
-    def _on_stop(self, place: RecordedCall, run: RunBase) -> None:
-        """Record that the call was cancelled, or where its parallel tool calls were when one of them failed."""
-        if run.scope.cause is not None:
+    def _on_notice(self, place: RecordedCall, run: RunBase, what: Notice) -> None:
+        """Record a cancellation, where parallel tool calls were when one of them failed, or a use that is not replayable."""
+        if what == "cancelled":
             self._look_for_end(place, run)
-        else:
-            line: Line = {"time": run.config.clock.now(), "what": "failed", "at": run.scope.positions()}
-            self._in_order(place, "mark", line)
+            return
+        line: Line = {"time": run.config.clock.now(), "what": what}
+        if what == "failed":
+            line["at"] = run.scope.positions()
+        self._in_order(place, "mark", line)
 
     def _look_for_end(self, place: RecordedCall, run: RunBase, late: bool = False) -> None:
         """Record the cause of an early end of the call: at once, or before anything else of the call (`late`)."""

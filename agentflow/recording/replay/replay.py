@@ -19,9 +19,8 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
 from agentflow.loop.output.output import OutputLike
 from agentflow.loop.session import Session, full_session
-from agentflow.loop.stage import AT_ONCE
 from agentflow.reactive import Mono
-from agentflow.recording.entries import CallEntry, EventEntry, LogEntry
+from agentflow.recording.entries import CallEntry, LogEntry, MarkEntry
 from agentflow.recording.log import RunLog
 from agentflow.recording.reading import load
 from agentflow.recording.recorder.hook import Recorder
@@ -221,10 +220,10 @@ def _check_whole(log: RunLog) -> None:
 def _check_cancellations(script: Script) -> None:
     """Refuse a run that was cancelled at an unknown point, as a whole or in part."""
     for entry in script.log.entries:
-        if isinstance(entry, EventEntry) and entry.type == "CallEnded" and AT_ONCE in str(entry.fields.get("error")):
+        if isinstance(entry, MarkEntry) and entry.what == "twice":
             raise StoreError(
                 f"{script.log.name} cannot be replayed exactly: a hook of its call {entry.call} subscribed twice at the same "
-                "time to a source that cannot be. Correct the hook, and record the run again; or use "
+                "time to a source that allows it only once. Correct the hook, and record the run again; or use "
                 "Replay(..., inexact=True) (in the command: --inexact)."
             )
     for call, cut in script.cuts.items():
