@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 BROKEN = OSError("broken")
 
 
+class _Signal(BaseException):
+    """No `Exception`, so that no hook catches it."""
+
+
 def slow(*values: int, gap: float = 1.0) -> Flux[int]:
     """Each value after a gap."""
     return Flux.of(*values).concat_map(lambda value: Mono.just(value).delay(gap))
@@ -137,6 +141,24 @@ def test_zip_amb_concat() -> None:
     verify(Flux.amb(loser.flux, slow(1, 2))).expect(1, 2).expect_complete().run_virtual()
     assert loser.cancelled == 1
     verify(Flux.of(1).concat(Mono.just(2), rx.of(3))).expect(1, 2, 3).expect_complete().run_virtual()
+
+
+@pytest.mark.parametrize("failure", [ValueError("loser"), _Signal("loser"), asyncio.CancelledError("loser")])
+def test_amb_ignores_a_failure_in_the_turn_after_the_winners_first_item(failure: BaseException) -> None:
+    """The reader has not taken that item yet, so the loser is not cancelled before it fails."""
+
+    async def wins() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def loses() -> AsyncIterator[int]:
+        if failure is not None:
+            raise failure
+        yield 3
+
+    verify(Flux.amb(Flux(wins), Flux(loses))).expect(1, 2).expect_complete().run_virtual()
+    with pytest.raises(type(failure)):
+        run_virtual(Flux.amb(Flux(loses), Flux(wins)).to_list())
 
 
 def test_catch_retry() -> None:

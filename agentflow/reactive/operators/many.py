@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.operators.hub import TaskHub, cancel_all
 from agentflow.reactive.publisher import open_source
@@ -152,16 +153,37 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
         await _close_all(hubs)
 
 
+class _Failure:
+    """The failure of a source."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
-    """Pair each item with its source's index, and report the completion as `EMPTY`."""
+    """Pair each item with its source's index, and report the end as an item: the completion as `EMPTY`, or a failure.
+
+    So the failure of a source that has lost already is ignored. Whether that source fails first, or is cancelled first,
+    depends on the turns of the event loop.
+    """
     try:
-        async for value in iterator:
+        value: object = None
+        while not (value is EMPTY or isinstance(value, _Failure)):
+            try:
+                value = await anext(iterator, EMPTY)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # raised again by `amb`
+                if isinstance(error, asyncio.CancelledError) and cancel_requests():
+                    raise
+                value = _Failure(error)
             try:
                 yield index, value
             except asyncio.CancelledError as error:  # raised in here by `TaskHub.feed`
                 await raise_in(iterator, error)
                 raise
-        yield index, EMPTY
     finally:
         await close(iterator)
 
@@ -183,6 +205,8 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
             if index == winner:
                 if value is EMPTY:
                     return
+                if isinstance(value, _Failure):
+                    raise value.error
                 yield value
     finally:
         await hub.close()
