@@ -17,8 +17,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agentflow._support.lazy import lazily
-from agentflow._support.root_names import wrong_name
+from agentflow._support.lazy import lazily, wrong_name
 
 if TYPE_CHECKING:
     from agentflow._support.std_logging import log_to_std

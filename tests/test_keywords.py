@@ -17,7 +17,7 @@ OPEN = {
     "serve/openai_routes.py _OpenAIRoutes._response_events.event": "the fields of an event of a wire",
     "plugins/code/functions.py functions_of.Function.later": "the arguments of any tool",
     "plugins/code/functions.py functions_of.Function.__call__": "the arguments of any tool",
-    "terminal/cli/lazy_command.py LazyCommand.make_context": "click's own signature",
+    "terminal/cli/main.py LazyCommand.make_context": "click's own signature",
     "vocabulary/events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
     "_support/facade.py objects_of.decorate.new": "the arguments of any class",
     "_support/frozen.py FrozenDict._refuse": "takes anything, and refuses it",

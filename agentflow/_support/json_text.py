@@ -1,4 +1,5 @@
-"""Parse external JSON text within limits: no text can cause any error but `ValueError`.
+"""Parse external JSON text within limits: no text can cause any error but `ValueError`; and refuse numbers that JSON does
+not have.
 
 Rules:
 
@@ -7,15 +8,96 @@ Rules:
 2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
 3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
    `json` can read them.
+4. Python's parsers accept `NaN`, `-Infinity`, and `1e999`, which does not fit a float; every provider refuses them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, Final, NoReturn, cast
 
 from pydantic_core import from_json
+
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)', re.DOTALL)
+
+
+class NotFiniteError(ValueError):
+    """JSON text contains a number that JSON does not allow, or that is out of the range of floats.
+
+    Args:
+        number: The number as written.
+        position: The position in the text, for the message.
+    """
+
+    def __init__(self, number: str, position: str = "") -> None:
+        self.number = number
+        super().__init__(f"{number:.40}{position} is not a JSON number or does not fit a float")
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotFiniteError(name)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if isfinite(number):
+        return number
+    raise NotFiniteError(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
+
+scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
+"""`check_numbers` without a Python frame, for the loop; takes the text and the start of the value."""
+
+
+def check_numbers(text: str) -> None:
+    """Check that all numbers of JSON text are finite; the text must be valid.
+
+    Raises:
+        NotFiniteError: A number is not finite; the error shows its position.
+
+    Example:
+        >>> check_numbers('{"a": 1e308}')
+        >>> check_numbers('{"a": [1e309]}')
+        Traceback (most recent call last):
+        agentflow._support.finite.NotFiniteError: 1e309 at line 1 column 8 is not a JSON number or does not fit a float
+    """
+    try:
+        scan_numbers(text, len(text) - len(text.lstrip()))
+    except NotFiniteError as error:
+        raise NotFiniteError(error.number, _position(text)) from None
+
+
+def _position(text: str) -> str:
+    """Return the position of the first number that is not finite, in the format of pydantic's errors."""
+    for found in _TOKENS.finditer(text):
+        token, start = found[0], found.start()
+        if token[-1] in "yN" or (
+            token[0] != '"' and any(sign in token for sign in ".eE") and not isfinite(float(token))
+        ):
+            return f" at line {text.count(chr(10), 0, start) + 1} column {start - text.rfind(chr(10), 0, start)}"
+    return ""
+
+
+def all_finite(value: object) -> bool:
+    """Whether all numbers in JSON-like data are finite.
+
+    Example:
+        >>> all_finite({"a": [1.5, "NaN"]}), all_finite({"a": [float("inf")]})
+        (True, False)
+    """
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(all_finite, cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(all_finite, cast("list[Any]", value)))
+    return True
+
 
 _DEEPEST = 200
 

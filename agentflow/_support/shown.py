@@ -1,4 +1,5 @@
-"""Make foreign text safe to show, with a filter for terminals and logs, and one for secrets in addresses.
+"""Make foreign text safe to show, with a filter for terminals and logs, one for secrets in addresses, and
+one for text that UTF-8 does not allow.
 
 Rules:
 
@@ -13,6 +14,23 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
+
+
+def encodable(text: str) -> str:
+    r"""Join the halves of surrogate pairs, which streams may split, and replace lone halves, which UTF-8 does not allow.
+
+    Example:
+        >>> encodable("\ud83d" + "\ude00 and \ud83d")
+        '😀 and �'
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
 
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"

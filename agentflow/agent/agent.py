@@ -22,14 +22,13 @@ from agentflow._support.facade import objects_of
 from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.lazy import lazily
 from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
-from agentflow.agent.arguments import resolve_store
+from agentflow.agent.arguments import refuse_unknown, resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.builder import AgentBuilder, AgentChanges
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.tool_sources import ToolLike, tools_of
 from agentflow.agent.typed_call import TypedOutput
-from agentflow.agent.wrong_arguments import refuse_unknown
 from agentflow.errors import UsageError
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook

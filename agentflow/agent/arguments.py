@@ -1,4 +1,5 @@
-"""The arguments of a call, checked before its first event: a refused call raises and fires nothing.
+"""The arguments of a call, checked before its first event: a refused call raises and fires nothing. Arguments that
+`Agent` does not take are refused with the name used here.
 
 Rules:
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, cast
 
-from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, unknown_keyword
+from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, close_to, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
@@ -27,6 +28,48 @@ from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, mes
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
+
+_HERE: Final = {
+    "system": "system_prompt system_message instructions instruction prompt preamble backstory persona",
+    "model": "llm lm chat_model model_name model_id model_client client",
+    "tools": "functions toolsets toolkits mcp_servers handoffs sub_agents",
+    "hooks": "callbacks callback_handler middleware plugins guardrails",
+    "max_iterations": "max_turns max_steps max_iter max_loops max_tool_calls recursion_limit",
+    "output": "output_type output_schema response_format response_model result_type structured_output",
+    "store": "checkpointer memory session_service session_manager",
+    "options": "model_settings generation_config model_kwargs temperature max_tokens top_p",
+}
+"""The names of arguments in other frameworks, by the name of the equivalent argument here."""
+
+_NAMES: Final = {theirs: ours for ours, names in _HERE.items() for theirs in names.split()}
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise for an argument that `Agent` does not take.
+
+    Args:
+        given: The names that were written.
+        known: The valid names.
+
+    Raises:
+        UsageError: An argument is unknown; the error shows the name used here, or a similar one.
+
+    Example:
+        >>> refuse_unknown(["instructions"], ["system"])
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: Agent takes no instructions=; here that is system=.
+    """
+    for name in given:
+        if name in known:
+            continue
+        ours = _NAMES.get(name)
+        if ours is not None:
+            example = "options=ModelOptions(temperature=..., max_tokens=...)" if ours == "options" else f"{ours}="
+            raise UsageError(f"Agent takes no {name}=; here that is {example}.")
+        close = close_to(name, known, 2)
+        hint = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+        raise UsageError(f"Agent takes no {name}=; {hint}")
+
 
 Input: TypeAlias = str | Msg | Sequence[Msg]
 """A user's input to an agent."""

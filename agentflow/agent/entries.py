@@ -16,8 +16,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agentflow._support.condition import Condition
-from agentflow._support.locks import FairLock
+from agentflow._support.locks import Condition, FairLock
 from agentflow.agent.receipt import QueueEntry
 from agentflow.errors import TurnDeniedError
 from agentflow.loop.turn import Turn

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from agentflow._support.condition import Condition
 from agentflow._support.facade import objects_of
+from agentflow._support.locks import Condition
 from agentflow._support.logs import log_failure
 from agentflow.errors import NeverEndsError
 from agentflow.loop.run import current_turn

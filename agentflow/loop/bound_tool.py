@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, Never, TypeAlias, TypedDict, TypeVar, Un
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from agentflow._support.finite import all_finite
 from agentflow._support.frozen import EMPTY, FrozenDict
 from agentflow._support.ids import new_id
+from agentflow._support.json_text import all_finite
 from agentflow._support.validation import is_a
 from agentflow.errors import SafeExecutionError, UsageError
 from agentflow.hooks.hook import Hook

@@ -22,8 +22,8 @@ from functools import partial
 from types import AsyncGeneratorType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from agentflow._support.cancellation import task_label
 from agentflow._support.logs import log_failure
-from agentflow._support.task_names import task_label
 from agentflow.errors import HookError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.recording import ModelWork, ToolWork

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol
 
-from agentflow._support.task_names import task_label
+from agentflow._support.cancellation import task_label
 from agentflow.errors import UsageError
 from agentflow.loop.scope import RunScope
 from agentflow.reactive import StreamIterator

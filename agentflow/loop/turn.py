@@ -16,8 +16,8 @@ from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
 from agentflow._support.facade import objects_of
-from agentflow._support.finite import all_finite
 from agentflow._support.ids import new_id
+from agentflow._support.json_text import all_finite
 from agentflow._support.validation import Above, Checked, closed
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.hooks.hook import Hook

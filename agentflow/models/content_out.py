@@ -18,8 +18,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from agentflow.errors import UnsupportedContentError
-from agentflow.models.profiles import Family
-from agentflow.models.tables import rows
+from agentflow.models.profiles import Family, rows
 from agentflow.vocabulary.messages import DataBlock, Msg
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"

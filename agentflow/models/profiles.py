@@ -9,9 +9,22 @@ Rules:
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from agentflow.vocabulary.specs import EFFORTS, Effort
+
+
+def rows(table: str) -> list[list[str]]:
+    """Read the rows of a table, without its header.
+
+    Example:
+        >>> rows("content_rules.tsv")[0][:2]
+        ['openai', 'image']
+    """
+    text = Path(__file__).with_name(table).read_text("utf-8")
+    return [line.split("\t") for line in text.splitlines()[1:]]
+
 
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"

@@ -20,8 +20,7 @@ from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from agentflow.models.conversion import Json
-from agentflow.models.profiles import Family
-from agentflow.models.tables import rows
+from agentflow.models.profiles import Family, rows
 
 Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structured_output"]
 

@@ -1,4 +1,5 @@
-"""Shared by the plugins for long conversations: rounds, sizes, token counts, and a conversation as plain text.
+"""Shared by the plugins for long conversations: rounds, sizes, token counts, a conversation as plain text, and a
+note in its requests.
 
 Rules:
 
@@ -10,10 +11,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias, assert_never
 
 from agentflow.models import litellm_library
+from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import (
     ContentBlock,
     DataBlock,
@@ -23,8 +25,37 @@ from agentflow.vocabulary.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    with_metadata,
 )
-from agentflow.vocabulary.transcript import MessageView
+from agentflow.vocabulary.transcript import MessageView, with_appended
+
+
+class MatchingNote:
+    """The note for a run's input: the same in all its requests, so that the provider's prompt cache applies."""
+
+    def __init__(self) -> None:
+        self._input = ""
+        self._requests = LastRequest()
+        self._text: str | None = None
+
+    async def add(self, event: PreReasoning, find: Callable[[str], Awaitable[str]], form: str, source: str) -> None:
+        """Add the note to a request.
+
+        Args:
+            event: The event of the request.
+            find: Returns the matches of an input, as lines; empty if there are none.
+            form: The note, with `{lines}` for the matches.
+            source: The note's mark.
+        """
+        request = self._requests.of(event.input_messages)
+        text = "" if request is None else request.text
+        if self._text is None or self._input != text:
+            lines = await find(text) if text else ""
+            self._input, self._text = text, form.format(lines=lines) if lines else ""
+        if self._text:
+            note = with_metadata(Msg.user(self._text, id=event.context.new_id("msg_")), synthetic=source)
+            event.input_messages = with_appended(event.input_messages, note)
+
 
 CountTokens: TypeAlias = Callable[[str, str], int]
 """A token counter: the text, the model's name; returns the number of tokens."""

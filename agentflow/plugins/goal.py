@@ -13,7 +13,7 @@ from agentflow._support.logs import log_failure, logger
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import clipped, last_request, render
-from agentflow.plugins._state import may_reject
+from agentflow.plugins._matching import may_reject
 from agentflow.vocabulary.events import HookEvent, PostReasoning
 from agentflow.vocabulary.messages import Msg, with_metadata
 from agentflow.vocabulary.ports.model import Model

@@ -20,8 +20,7 @@ from typing_extensions import TypeIs
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import is_request
-from agentflow.plugins._matching import strings
-from agentflow.plugins._state import may_reject
+from agentflow.plugins._matching import may_reject, strings
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk

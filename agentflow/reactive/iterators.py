@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import AsyncGeneratorType
 from typing import Generic, Never, Self, TypeVar, cast
 
-from agentflow._support.task_names import task_label
+from agentflow._support.cancellation import task_label
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 

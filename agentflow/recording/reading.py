@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import ValidationError, from_json
 
-from agentflow._support.finite import all_finite
+from agentflow._support.json_text import all_finite
 from agentflow._support.validation import adapter_of, first_problem
 from agentflow.errors import StoreError, UsageError
 from agentflow.recording.entries import (

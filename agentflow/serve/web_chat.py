@@ -1,4 +1,4 @@
-"""The web chat: one page that uses the plain routes, like any other client.
+"""The web chat: one page that uses the plain routes, like any other client; and what it shares with the inspector's page.
 
 Rules:
 
@@ -16,7 +16,19 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from agentflow.serve.pages import SHARED, TYPES, policy
+SHARED: Final = Path(__file__).parent / "page"
+"""The web chat, with the scripts that the inspector uses too."""
+TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""The types of the pages' files; the system's own table may lack or change them."""
+
+
+def policy(script: str = "'self'", style: str = "'self'", images: str = "'self' data:", connect: str = "'self'") -> str:
+    """Return a content security policy that allows only the given sources."""
+    return (
+        f"default-src 'none'; script-src {script}; style-src {style}; img-src {images}; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
 
 _HEADERS: Final = {
     "Content-Security-Policy": f"{policy()}; frame-ancestors 'none'",

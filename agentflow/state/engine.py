@@ -14,13 +14,47 @@ from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Float, create_engine, event, literal_column
+from sqlalchemy import URL, ColumnElement, Connection, CursorResult, Engine, Float, create_engine, event, literal_column
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
+from sqlalchemy.sql.elements import ClauseElement
 
 from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
 from agentflow.state.explain import database_url, explain, shown_url
+
+
+class Prepared:
+    """A statement that is executed often.
+
+    The values are passed to the driver without conversion, so they must be texts or numbers.
+
+    Args:
+        statement: The statement; each value is a `bindparam`.
+    """
+
+    __slots__ = ("_built", "_statement")
+
+    def __init__(self, statement: ClauseElement) -> None:
+        self._statement = statement
+        self._built: dict[str, tuple[str, list[str] | None]] = {}  # by dialect: the text, and the order of its values
+
+    def execute(self, connection: Connection, *rows: dict[str, Any]) -> CursorResult[Any]:
+        """Execute the statement; for several rows, with the driver's `executemany`.
+
+        Args:
+            connection: The connection, in a transaction.
+            rows: Values by name.
+        """
+        built = self._built.get(connection.dialect.name)
+        if built is None:
+            compiled: Any = self._statement.compile(dialect=connection.dialect)
+            built = (str(compiled), compiled.positiontup if compiled.positional else None)
+            self._built[connection.dialect.name] = built
+        text, order = built
+        values: list[Any] = list(rows) if order is None else [tuple([row[name] for name in order]) for row in rows]
+        return connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
+
 
 _LEGAL = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}

@@ -12,8 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from agentflow.state.engine import now_in
-from agentflow.state.prepared import Prepared
+from agentflow.state.engine import Prepared, now_in
 from agentflow.state.session_tables import LEASES
 
 _FIND_LEASE = Prepared(

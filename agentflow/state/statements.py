@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 
 from agentflow.errors import StoreError, UsageError
+from agentflow.state.engine import Prepared
 from agentflow.state.leases import forget_leases, held_leases
-from agentflow.state.prepared import Prepared
 from agentflow.state.session_tables import FACTS, SESSIONS
 from agentflow.vocabulary.facts import CallClosed, Fact
 from agentflow.vocabulary.ports.store import (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from agentflow._support.finite import NotFiniteError
 from agentflow._support.json_schema import TooCostlyError
+from agentflow._support.json_text import NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
-from agentflow._support.encodable import encodable
+from agentflow._support.shown import encodable
 from agentflow._support.validation import adapter_of
 from agentflow.errors import Aside, ToolArgumentError, ToolError
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock

@@ -15,7 +15,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow._support.finite import all_finite
+from agentflow._support.json_text import all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn, cast
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
-from agentflow._support.finite import check_numbers
 from agentflow._support.json_schema import JsonSchema, JsonSchemaError, Problem
+from agentflow._support.json_text import check_numbers
 from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown

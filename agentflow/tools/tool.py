@@ -37,7 +37,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from agentflow._support.annotations import signature_of
 from agentflow._support.facade import objects_of
-from agentflow._support.finite import check_numbers, scan_numbers
+from agentflow._support.json_text import check_numbers, scan_numbers
 from agentflow._support.locks import FairLock
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.registering import meant_by

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields
 from operator import attrgetter
 
-from agentflow._support.encodable import encodable
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.shown import encodable
 from agentflow._support.values import fast_build, frozen
 from agentflow.vocabulary.messages import (
     Citation,

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
-from agentflow._support.finite import all_finite
 from agentflow._support.frozen import EMPTY, deep_freeze, freeze
+from agentflow._support.json_text import all_finite
 from agentflow._support.values import field, frozen, maker
 from agentflow.errors import UsageError
 from agentflow.vocabulary.server_tools import ServerTool

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from agentflow._support.finite import NotFiniteError, all_finite, check_numbers
 from agentflow._support.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow._support.json_text import NotFiniteError, all_finite, check_numbers
 from agentflow._support.validation import is_a
 from agentflow.errors import UsageError
 

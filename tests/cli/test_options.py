@@ -12,8 +12,7 @@ import pytest
 
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import QueueLimits, Worker
-from agentflow.terminal.cli.lazy_command import LazyCommand
-from agentflow.terminal.cli.main import cli
+from agentflow.terminal.cli.main import LazyCommand, cli
 
 
 def loaded(command: click.Command) -> click.Command:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agentflow._support.task_names import task_label
+from agentflow._support.cancellation import task_label
 
 
 async def fetch() -> str:

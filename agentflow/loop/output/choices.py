@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json, to_json
 
-from agentflow._support.finite import check_numbers
+from agentflow._support.json_text import check_numbers
 from agentflow.loop.output.form import WRAPPED, Form, MisfitError, json_in
 from agentflow.loop.output.tools import AnswerTool, StepTool
 

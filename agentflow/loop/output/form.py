@@ -18,7 +18,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json, to_json
 from typing_extensions import TypedDict, TypeVar
 
-from agentflow._support.finite import check_numbers
+from agentflow._support.json_text import check_numbers
 from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import explain

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from agentflow._support.lazy import lazily
 from agentflow.plugins.memory.files import MemoryFiles
 from agentflow.plugins.memory.hook import Memory
-from agentflow.plugins.memory.sqlite import SqliteMemory
+from agentflow.plugins.memory.texts import SqliteMemory
 from agentflow.vocabulary.ports.memory_bank import MemoryBank, Remembered
 
 if TYPE_CHECKING:

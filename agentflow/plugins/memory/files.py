@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from agentflow._support.frozen import deep_freeze
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.plugins.memory.sqlite import SqliteMemory
+from agentflow.plugins.memory.texts import SqliteMemory
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.ports.memory_bank import MemoryBank

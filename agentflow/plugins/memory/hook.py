@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import NarrowHook
-from agentflow.plugins._note import MatchingNote
-from agentflow.plugins.memory.sqlite import SqliteMemory
+from agentflow.plugins._counting import MatchingNote
+from agentflow.plugins.memory.texts import SqliteMemory
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import PreReasoning

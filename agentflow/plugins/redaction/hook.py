@@ -44,10 +44,9 @@ from agentflow.plugins.redaction.at_rest import (
     vault_of,
 )
 from agentflow.plugins.redaction.detectors import DETECTORS, Detector
-from agentflow.plugins.redaction.model import RedactedModel
 from agentflow.plugins.redaction.reply import RedactedFlux, redacted_chunks
 from agentflow.plugins.redaction.seal import KEYS_VARIABLE, KeySource, seal_from
-from agentflow.plugins.redaction.store import redacted_store
+from agentflow.plugins.redaction.store import RedactedModel, redacted_store
 from agentflow.plugins.redaction.text import Scanner, scan
 from agentflow.plugins.redaction.values import Cleaning
 from agentflow.plugins.redaction.vault import Vault

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
 from agentflow.plugins.retrieval.hook import Retrieve
-from agentflow.plugins.retrieval.sqlite import SqliteIndex
+from agentflow.plugins.retrieval.texts import SqliteIndex
 from agentflow.vocabulary.ports.embedder import Embedded, Embedder
 from agentflow.vocabulary.ports.index import Index, Passage, Searcher
 

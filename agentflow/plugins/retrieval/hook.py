@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import NarrowHook
-from agentflow.plugins._note import MatchingNote
+from agentflow.plugins._counting import MatchingNote
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.blocks import Citation, ContentBlock, TextBlock
 from agentflow.vocabulary.context import RunContext, own

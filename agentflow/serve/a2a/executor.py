@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
-from agentflow._support.encodable import encodable
 from agentflow._support.logs import logger
+from agentflow._support.shown import encodable
 from agentflow._support.validation import first_problem
 from agentflow.loop.session import Session
 from agentflow.serve.a2a.content import data_in

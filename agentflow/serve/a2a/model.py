@@ -23,8 +23,8 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from agentflow._support.encodable import encodable
 from agentflow._support.json_text import read_json_text
+from agentflow._support.shown import encodable
 from agentflow.errors import ModelError
 from agentflow.serve.a2a.connection import RemoteConnection, shown
 from agentflow.serve.a2a.content import data_in

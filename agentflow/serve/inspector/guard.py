@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow.serve.guard import host_name, is_cross_site
-from agentflow.serve.pages import policy
+from agentflow.serve.web_chat import policy
 
 _COOKIE = "agentflow_inspector"
 

@@ -37,8 +37,8 @@ from agentflow.serve.inspector.guard import PageGuard
 from agentflow.serve.inspector.logs import Logs, LogSource
 from agentflow.serve.inspector.one_file import PAGE, page_with, script_of
 from agentflow.serve.inspector.pauses import Pauses
-from agentflow.serve.pages import TYPES
 from agentflow.serve.server import Server, open_socket
+from agentflow.serve.web_chat import TYPES
 
 _INTERVAL = 0.25
 """Seconds between two checks of the files."""

@@ -20,7 +20,7 @@ from agentflow.recording.keeping import LogStore
 from agentflow.serve.inspector.comparing import compare
 from agentflow.serve.inspector.logs import Logs
 from agentflow.serve.inspector.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
-from agentflow.serve.pages import SHARED, policy
+from agentflow.serve.web_chat import SHARED, policy
 
 PAGE: Final = Path(__file__).parent / "page"
 _MOST_NAMED: Final = 10

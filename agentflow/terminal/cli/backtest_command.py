@@ -14,9 +14,8 @@ from agentflow.recording.backtest import backtest as run_backtest
 from agentflow.recording.replay import ReplayOptions
 from agentflow.serve.inspector.stored_runs import is_store, open_named
 from agentflow.terminal.cli.completion import agents_like
-from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.failures import CommandError, say
 from agentflow.terminal.cli.loading import load_agent, load_hook, load_output
-from agentflow.terminal.cli.say import say
 from agentflow.vocabulary.event_json import json_line
 
 _FAILED = 1

@@ -18,8 +18,7 @@ from typing import Literal, TypeAlias
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from agentflow.terminal.cli.failures import FAILED, CommandError
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import FAILED, CommandError, say
 
 Shell: TypeAlias = Literal["bash", "zsh", "fish"]
 _SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")

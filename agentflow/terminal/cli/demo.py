@@ -25,11 +25,11 @@ from agentflow.hooks.named import HookSource
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 from agentflow.recording.recorder import Recorder
-from agentflow.terminal.cli.calls import call_loop
 from agentflow.terminal.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
 from agentflow.terminal.cli.demo_model import WIRES, WireChoice
 from agentflow.terminal.cli.demo_real import small_model
 from agentflow.terminal.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
+from agentflow.terminal.cli.loading import call_loop
 from agentflow.terminal.console import follow
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.vocabulary.ports.model import resolve_model

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import click
 
 from agentflow.errors import UsageError
-from agentflow.terminal.cli.failures import FAILED, CommandError
+from agentflow.terminal.cli.failures import FAILED, CommandError, say
 from agentflow.terminal.cli.loading import load_value
-from agentflow.terminal.cli.say import say
 from agentflow.terminal.screen import make_console
 from agentflow.testing.evaluation import Dataset, compare, read_baseline
 from agentflow.testing.evaluation.dataset import RunOptions

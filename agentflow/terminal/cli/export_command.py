@@ -11,8 +11,7 @@ import click
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.recording.recorder.export import export_log
 from agentflow.serve.inspector.stored_runs import open_named
-from agentflow.terminal.cli.failures import CommandError
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import CommandError, say
 
 
 @click.command()

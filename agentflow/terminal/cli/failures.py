@@ -1,4 +1,4 @@
-"""Exit codes of commands, and the error that ends a command with one line.
+"""The output and exit codes of commands, and the error that ends a command with one line.
 
 Exit codes: 0: the call completed; 1: the call did not complete (denied, stopped, at its limit, suspended, or a hook or store
 failed); 2: usage or configuration error (bad arguments, unknown agent or model, missing key, no network); 130: interrupted.
@@ -13,9 +13,15 @@ from typing import IO, Any, Final, get_args
 
 import click
 
-from agentflow._support.shown import one_line, without_password
+from agentflow._support.shown import one_line, printable, without_password
 from agentflow.errors import ModelError, UsageError
 from agentflow.vocabulary.messages import Outcome
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line to standard output or standard error, with control characters escaped."""
+    click.echo(printable(text), err=err)
+
 
 FAILED: Final = 1
 UNUSABLE: Final = 2

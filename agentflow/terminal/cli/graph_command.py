@@ -15,9 +15,8 @@ from agentflow.agent.orchestration import Flow, flow_of
 from agentflow.errors import AgentFlowError
 from agentflow.recording.graphing import run_graph
 from agentflow.serve.inspector.stored_runs import is_store, load_named
-from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.failures import CommandError, say
 from agentflow.terminal.cli.loading import load_agent
-from agentflow.terminal.cli.say import say
 
 
 @click.command()

@@ -14,9 +14,8 @@ from agentflow.serve.inspector.inspector import Inspector
 from agentflow.serve.inspector.logs import Logs
 from agentflow.serve.inspector.one_file import export as export_runs
 from agentflow.serve.inspector.stored_runs import is_store, nothing_in
-from agentflow.terminal.cli.calls import call_loop
-from agentflow.terminal.cli.failures import CommandError
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import CommandError, say
+from agentflow.terminal.cli.loading import call_loop
 
 
 @click.command()

@@ -1,11 +1,14 @@
-"""Import agents, hooks and output types by `module:name`.
+"""Import agents, hooks and output types by `module:name`, and provide the event loop for their calls.
 
 Modules in the current folder can be imported, as with `python -m`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -14,7 +17,19 @@ from agentflow._support.shown import one_line
 from agentflow.agent.agent import Agent
 from agentflow.hooks import Hook, HookSource
 from agentflow.loop.output.output import OutputLike
+from agentflow.models.clients import close_clients
 from agentflow.terminal.cli.failures import CommandError, place_of
+
+
+@contextmanager
+def call_loop() -> Generator[asyncio.Runner]:
+    """Provide the event loop for all calls; the connections of models are closed when it ends."""
+    with asyncio.Runner() as runner:
+        try:
+            yield runner
+        finally:
+            runner.run(close_clients())
+
 
 T = TypeVar("T")
 

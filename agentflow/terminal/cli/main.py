@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib import metadata
+from importlib import import_module, metadata
 from io import TextIOWrapper
 
 import click
@@ -17,19 +17,47 @@ from agentflow.agent.agent import Agent
 from agentflow.errors import AgentFlowError, ScriptError
 from agentflow.loop.session import Session
 from agentflow.plugins.debugger import Breakpoint
-from agentflow.terminal.cli.calls import call_loop
 from agentflow.terminal.cli.completion import agents_like, completion
-from agentflow.terminal.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
+from agentflow.terminal.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of, say
 from agentflow.terminal.cli.hook_table import print_hooks
-from agentflow.terminal.cli.lazy_command import LazyCommand
-from agentflow.terminal.cli.loading import load_agent
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.loading import call_loop, load_agent
 from agentflow.terminal.console import follow
 from agentflow.terminal.conversation import chat as talk
 from agentflow.terminal.phrases import call_text
 from agentflow.terminal.screen import Screen, make_console
 from agentflow.vocabulary.event_json import event_line
 from agentflow.vocabulary.events import HookEvent, PreCall
+
+
+class LazyCommand(click.Command):
+    """A command in a module that is imported only when the command is called.
+
+    Args:
+        name: The command's name.
+        module: The module that defines it under that name.
+        short_help: The description in the list of commands.
+        needs: The extra that provides the module's dependencies, if any.
+    """
+
+    def __init__(self, name: str, module: str, short_help: str, needs: str | None = None) -> None:
+        super().__init__(name, short_help=short_help)
+        self._module = module
+        self._needs = needs
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Load the command and let it parse its arguments."""
+        try:
+            module = import_module(self._module)
+        except ImportError as error:
+            if self._needs is None or (error.name or "").startswith("agentflow"):
+                raise
+            missing = f"`agentflow {self.name}` needs {error.name}, which is not installed: "
+            cure = f"pip install 'agentflow-hooks[{self._needs}]'."
+            raise CommandError(f"{missing}{cure}" if error.name else f"{error}.") from error  # ours have no name
+        command: click.Command = getattr(module, str(self.name))
+        return command.make_context(info_name, args, parent, **extra)
 
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:

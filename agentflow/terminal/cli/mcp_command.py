@@ -16,9 +16,8 @@ from agentflow.errors import UsageError
 from agentflow.mcp.offering import agent_server
 from agentflow.models.clients import close_clients
 from agentflow.serve.server import Server, open_socket
-from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.failures import CommandError, say
 from agentflow.terminal.cli.loading import load_agent
-from agentflow.terminal.cli.say import say
 
 
 async def _over_stdio(agent: Agent, tools: bool, sessions: bool) -> None:

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import click
 
-from agentflow.terminal.cli.failures import FAILED, CommandError
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import FAILED, CommandError, say
 
 _FILES = {
     "pyproject.toml": "pyproject",

@@ -20,9 +20,8 @@ from agentflow.recording.replay import Divergence, Replay, ReplayOptions
 from agentflow.recording.replay.player import Reaction
 from agentflow.serve.inspector.stored_runs import load_named
 from agentflow.terminal.cli.completion import agents_like
-from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.failures import CommandError, say
 from agentflow.terminal.cli.loading import load_agent, load_hook, load_output
-from agentflow.terminal.cli.say import say
 from agentflow.terminal.phrases import cost_text, shorten
 from agentflow.vocabulary.event_json import json_line
 

@@ -15,8 +15,7 @@ from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.state.sql import SqlStore
-from agentflow.terminal.cli.failures import EXIT_CODES, FAILED, CommandError
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import EXIT_CODES, FAILED, CommandError, say
 from agentflow.terminal.cli.worker_command import DATABASE_HELP
 from agentflow.terminal.phrases import call_text
 from agentflow.vocabulary.event_json import json_line

@@ -11,10 +11,8 @@ from agentflow.serve import STANDARD, App, View, a2a, bearer_tokens
 from agentflow.serve.durable_runs import HasWorkers
 from agentflow.serve.guard import LOOPBACK
 from agentflow.serve.server import listen, server_for
-from agentflow.terminal.cli.calls import call_loop
-from agentflow.terminal.cli.failures import CommandError
-from agentflow.terminal.cli.loading import load_agent_or
-from agentflow.terminal.cli.say import say
+from agentflow.terminal.cli.failures import CommandError, say
+from agentflow.terminal.cli.loading import call_loop, load_agent_or
 
 _SHUTDOWN_SECONDS = 20.0
 

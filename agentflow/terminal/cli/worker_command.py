@@ -21,9 +21,8 @@ from agentflow.durable.worker import QueueLimits
 from agentflow.errors import AgentFlowError
 from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
-from agentflow.terminal.cli.failures import CommandError
+from agentflow.terminal.cli.failures import CommandError, say
 from agentflow.terminal.cli.loading import load_agent
-from agentflow.terminal.cli.say import say
 
 LATEST = 20.0
 """Seconds after the grace period until the process exits regardless of pending work."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from agentflow._support.encodable import encodable
+from agentflow._support.shown import encodable
 from agentflow._support.validation import adapter_of
 from agentflow.errors import StoreError, UsageError
 from agentflow.vocabulary.messages import ToolUseBlock
