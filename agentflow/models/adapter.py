@@ -58,20 +58,6 @@ class PreparedRequest(NamedTuple):
 class Adapter(ABC):
     """A model reached over a provider's HTTP API; see the subclasses for the arguments."""
 
-    __slots__ = (
-        "_api_base",
-        "_api_key",
-        "_conversation",
-        "_family",
-        "_headers",
-        "_name",
-        "_params",
-        "_policy",
-        "_sleep",
-        "_timeout",
-        "_tools",
-    )
-
     _reserved: ClassVar[frozenset[str]] = frozenset()
     """Names that `params` and `options.extra` must not contain."""
     _tells_errors: ClassVar[bool] = False

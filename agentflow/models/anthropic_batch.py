@@ -34,8 +34,6 @@ class AnthropicBatch(AnthropicWire, BatchWire):
         'anthropic/claude-haiku-4-5'
     """
 
-    __slots__ = ()
-
     _most_requests = 100_000
     _most_bytes = 256_000_000
     _list = ("limit=1000", "after_id")

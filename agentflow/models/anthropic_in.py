@@ -109,19 +109,6 @@ class AnthropicReader:
         priced: Creates the chunk for the usage, the tokens cached for an hour, and the number of web searches.
     """
 
-    __slots__ = (
-        "_begun",
-        "_calls",
-        "_foreign",
-        "_inputs",
-        "_name",
-        "_priced",
-        "_server_calls",
-        "_used",
-        "ended",
-        "finish_reason",
-    )
-
     def __init__(self, name: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._name = name
         self._priced = priced

@@ -49,8 +49,6 @@ class AnthropicWire(DirectWire):
         'anthropic/claude-sonnet-4-5'
     """
 
-    __slots__ = ()
-
     _reserved = frozenset({"model", "messages", "system", "tools", "stream"})
     _tells_errors = True
     _returns_server_tools = True

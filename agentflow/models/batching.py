@@ -101,8 +101,6 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 class _Batch:
     """A batch with runs that wait for it."""
 
-    __slots__ = ("bodies", "keys", "name", "places", "recorded", "size", "task", "timer", "waiting")
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.bodies: dict[int, bytes] = {}
@@ -121,8 +119,6 @@ class _Batch:
 
 class BatchWire(DirectWire):
     """A model whose requests are sent in batches. `OpenAIBatch` describes the arguments."""
-
-    __slots__ = ("_batches", "_collecting", "_keep", "_loop", "_most", "_path", "_poll", "_record", "_window")
 
     _most_requests: ClassVar[int]
     _most_bytes: ClassVar[int]

@@ -54,8 +54,6 @@ class ChunkReader:
         ['Hi']
     """
 
-    __slots__ = ("_calls", "_foreign", "_last", "_model", "_sealed", "_sound", "finish_reason")
-
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed

@@ -18,8 +18,6 @@ C = TypeVar("C")
 class _LoopClients:
     """The clients of one loop."""
 
-    __slots__ = ("clients", "end", "loop")
-
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.clients: dict[str, tuple[object, Callable[[Any], Awaitable[object]]]] = {}

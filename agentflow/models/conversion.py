@@ -53,18 +53,6 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    __slots__ = (
-        "_dropped",
-        "_listens",
-        "_memory",
-        "_model",
-        "_old",
-        "_profile",
-        "_server_tools",
-        "_tells_errors",
-        "_young",
-    )
-
     def __init__(
         self,
         model: str,

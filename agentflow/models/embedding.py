@@ -104,8 +104,6 @@ class _Embedder(ABC):
 
 
 class _EmbeddingWire(OpenAIWire):
-    __slots__ = ()
-
     async def embeddings(self, texts: list[str], fields: Mapping[str, object]) -> Mapping[str, object]:
         await loaded()
         body = {"model": self._model, "input": texts, **fields}

@@ -56,8 +56,6 @@ class LiteLLMModel(Adapter):
         'openai/gpt-5'
     """
 
-    __slots__ = ("_served",)
-
     _served: Served
     """How LiteLLM serves the model; known once there is a converter."""
 

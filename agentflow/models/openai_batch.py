@@ -46,8 +46,6 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         'openai/gpt-5-mini'
     """
 
-    __slots__ = ()
-
     _most_requests = 50_000
     _most_bytes = 200_000_000
     _list = ("limit=100", "after")

@@ -100,8 +100,6 @@ class OpenAIWire(DirectWire):
         'openai/gpt-5'
     """
 
-    __slots__ = ()
-
     _reserved = frozenset({"model", "messages", "input", "tools", "stream", "stream_options"})
     _returns_server_tools = True
 
@@ -203,8 +201,6 @@ class OpenAIWire(DirectWire):
 
 class _ChatReply:
     """Reads one reply."""
-
-    __slots__ = ("_odd", "_priced", "_reader", "ended", "finish_reason")
 
     def __init__(self, name: str, sealed: bool, priced: Callable[[Usage], ModelChunk]) -> None:
         self._reader = ChunkReader(name, sealed=sealed)

@@ -198,8 +198,6 @@ class ToolMemory:
         {'type': 'function', 'function': {'name': 'add'}}
     """
 
-    __slots__ = ("_known",)
-
     def __init__(self) -> None:
         self._known: dict[int, tuple[ToolSpec, dict[str, Json]]] = {}
 

@@ -120,22 +120,6 @@ class ItemsReader:
         ['Hi']
     """
 
-    __slots__ = (
-        "_calls",
-        "_in_item",
-        "_in_part",
-        "_known",
-        "_model",
-        "_named",
-        "_priced",
-        "_searches",
-        "_silent",
-        "_spoken",
-        "_thought",
-        "ended",
-        "finish_reason",
-    )
-
     def __init__(self, model: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._model = model
         self._priced = priced

@@ -33,8 +33,6 @@ class EventReader:
         ((), [b'one', b'two'])
     """
 
-    __slots__ = ("_begun", "_buffer", "_ends_in_cr", "_limit")
-
     def __init__(self, limit: int = 1 << 24) -> None:
         self._limit = limit
         self._buffer = bytearray()

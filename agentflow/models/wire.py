@@ -136,8 +136,6 @@ class DirectWire(Adapter):
         sleep: The function that waits between attempts.
     """
 
-    __slots__ = ("_connect_timeout", "_max_event", "_model", "_row", "_tls")
-
     vendor: ClassVar[Vendor]
 
     def __init__(

@@ -33,22 +33,6 @@ class Blueprint:
         contract: The contract of the tool's type.
     """
 
-    __slots__ = (
-        "_description",
-        "_doc",
-        "_plan",
-        "_schema",
-        "contract",
-        "external",
-        "fixed",
-        "function",
-        "in_thread",
-        "name",
-        "names",
-        "owner",
-        "scope",
-    )
-
     def __init__(
         self,
         function: Callable[..., object],
@@ -152,8 +136,6 @@ class Blueprint:
 
 class SchemaBlueprint(Blueprint):
     """The blueprint of a tool with a schema instead of a signature (see `external_tool` and `schema_tool`)."""
-
-    __slots__ = ("_arguments", "_given")
 
     def __init__(
         self, function: WithSchema, name: str, description: str | None, external: bool, contract: Contract | None

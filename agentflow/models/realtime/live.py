@@ -193,20 +193,6 @@ class LiveReply:
         ended: Whether the provider has finished it.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_failure",
-        "_parts",
-        "_waiting",
-        "audio",
-        "begun",
-        "ended",
-        "length",
-        "limit",
-        "played",
-        "said",
-    )
-
     def __init__(self, limit: int) -> None:
         self._parts: deque[ReplyPart] = deque()
         self._arrived = asyncio.Event()

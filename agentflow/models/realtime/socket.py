@@ -33,8 +33,6 @@ class JsonSocket:
         secrets: Texts that errors must not show.
     """
 
-    __slots__ = ("_client", "_model", "_secrets", "_socket")
-
     def __init__(self, model: str, secrets: Sequence[str]) -> None:
         self._model = model
         self._secrets = secrets

@@ -201,12 +201,10 @@ class _RefusedRequest(HTTPException):
         self.refusal = refusal
 
 
-_UNTYPED: Any = request_handlers.DefaultRequestHandlerV2  # its decorators leave its methods without types
-
-
 class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
     """The SDK's handler, which checks the limits of the service before a task begins."""
 
+    # The SDK's decorators leave these methods without types.
     _send: Callable[..., Awaitable[Any]] = cast("Any", request_handlers.DefaultRequestHandlerV2).on_message_send
     _send_stream: Callable[..., AsyncGenerator[Any]] = cast(
         "Any", request_handlers.DefaultRequestHandlerV2
