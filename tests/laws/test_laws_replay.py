@@ -168,6 +168,15 @@ def test_the_order_of_parallel_calls_that_a_slow_reader_has_decided_is_kept() ->
     check_same(READ_SLOWLY)
 
 
+@pytest.mark.parametrize("outer", ["hedge", "at-once"])
+def test_attempts_that_a_race_cancelled_before_they_started_do_not_start(outer: str) -> None:
+    """Each of two attempts is a race of two more; a second one starts only if the first one's chunk comes later."""
+    races = AroundPlan("PreReasoning", "hedge", 0, 0.0)
+    talks = (Piece("call", id="t1", name="talk"), Piece("call", id="t2", name="talk"))
+    check_same(Program((talks[:1], talks), arounds=(AroundPlan("PreReasoning", outer, 0), races), cleanup="beats"))
+    check_same(Program((talks[:1], talks), arounds=(AroundPlan("PreReasoning", outer, 0), races)))
+
+
 @settings(max_examples=settings().max_examples // 3)
 @given(programs(names=NAMES).map(replayable))
 def test_a_program_that_was_recorded_runs_again_as_it_did(program: Program) -> None:

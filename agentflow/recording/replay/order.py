@@ -320,6 +320,10 @@ class Progress:
         if early and task is not None:
             self.on_early_cancellation(task, early)
 
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Wait until a condition is true, which may depend on the steps that are done, or nothing happens any more."""
+        await self._until(len(self._keys) - 1, lambda: reached() or self.free())
+
     async def _until(self, place: int, reached: Callable[[], bool]) -> None:
         patience = _PATIENCE
         while not reached():

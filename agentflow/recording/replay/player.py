@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
@@ -128,6 +129,8 @@ class Player(Recorder):
         self._played: dict[tuple[str, str], RecordedWork] = {}
         self._waits: dict[tuple[str, int], Key] = {}
         self._failing: dict[tuple[str, int, str], Key] = {}
+        self._starting: Counter[tuple[str, int]] = Counter()
+        self._replying: Counter[tuple[str, int]] = Counter()
 
     # ---- events of the run
 
@@ -454,6 +457,7 @@ class Player(Recorder):
         if self.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
+            await self._start_reply(place, iteration)
             inner = source.using(model=RecordedModel(request.model, replies))
         stream = self._recorded(place, context, iteration, request, "", inner).open()
         try:
@@ -463,6 +467,36 @@ class Player(Recorder):
             await close(stream)
             if not played and self.reaction is None:  # the run was stopped before the request was sent
                 await self._pass_request(place, iteration)
+
+    async def _start_reply(self, place: RecordedCall, iteration: int) -> None:
+        """Let an attempt at a reply start in its turn. If a wrapper attempts several at once, one more than in the recording
+        may be waiting here: it was never started, and waits to be cancelled."""
+        mine = self._pairs.get(place.call)
+        if mine is None or not self._strict:
+            return
+        left, round_ = partial(self.script.replies_left, mine, iteration), (mine, iteration)
+        if not left() and not self._replying[round_]:
+            return
+        task, early = asyncio.current_task(), 0
+
+        def is_next() -> bool:
+            return bool(left()) and self._progress.is_next(("begun", left()[0].n, 0))
+
+        self._starting[round_] += 1
+        try:
+            while True:
+                try:
+                    await self._progress.wait_until(is_next)
+                    break
+                except asyncio.CancelledError:
+                    if task is None or not task.cancelling() or self._starting[round_] > len(left()):
+                        raise
+                    early += 1
+                    task.uncancel()
+        finally:
+            self._starting[round_] -= 1
+        if early and task is not None:
+            self._progress.on_early_cancellation(task, early)
 
     async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
         """Let the next recorded reply pass, since the run was stopped before it asked for it."""
@@ -500,12 +534,14 @@ class Player(Recorder):
         self._differ(call, reply.step, self._normalizer.request(entry))
         if self.reaction == "stop":
             await self._await_cancellation(call)
+        self._replying[str(mine), iteration] += 1
         try:
             for n, due in enumerate(reply.pieces):
                 await self._until(due, ("chunk", reply.n, n), reply.end)
                 yield chunk_of(due.piece)
             await self._end(call, reply)
         finally:  # it may be closed or cancelled at a chunk, and its recorded cleanup may have taken a while
+            self._replying[str(mine), iteration] -= 1
             await self._finish(reply)
 
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -366,6 +366,10 @@ class Script:
             self.requests[key] = entry
 
     # ---- playing
+
+    def replies_left(self, call: str, iteration: int) -> Sequence[RecordedWork]:
+        """Return the replies in a round of a call that were not played yet."""
+        return self._replies.get((call, iteration, ""), ())
 
     def reply(self, call: str, iteration: int, side: str) -> RecordedWork | None:
         """Return the next reply in a round of a call; None if there is none."""
