@@ -23,8 +23,7 @@ from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
-from agentflow.vocabulary.context import as_messages
-from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block, undecided
+from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, as_messages, message, text_block, undecided
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution

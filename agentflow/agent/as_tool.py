@@ -21,8 +21,8 @@ from agentflow.loop.states import State
 from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
-from agentflow.vocabulary.context import RunContext, as_messages
-from agentflow.vocabulary.messages import Msg, Reply, T_co, undecided, with_metadata
+from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.messages import Msg, Reply, T_co, as_messages, undecided, with_metadata
 from agentflow.vocabulary.saving.codec import msg_from_dict
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Resolution

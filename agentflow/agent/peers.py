@@ -20,8 +20,7 @@ from agentflow.loop.run import current_turn
 from agentflow.loop.turn import FullTurn, Turn
 from agentflow.reactive import CallMono, Flux
 from agentflow.tools.live_toolset import LiveToolset
-from agentflow.vocabulary.context import as_messages
-from agentflow.vocabulary.messages import Msg, Reply, T_co
+from agentflow.vocabulary.messages import Msg, Reply, T_co, as_messages
 from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.codec import msg_to_dict
 

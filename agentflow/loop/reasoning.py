@@ -16,10 +16,9 @@ from agentflow.reactive.flux import steps_over
 from agentflow.reactive.iterators import raise_in
 from agentflow.reactive.operators.items import DROP, Step
 from agentflow.vocabulary.chunks import ModelChunk, fold
-from agentflow.vocabulary.context import as_messages
 from agentflow.vocabulary.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.vocabulary.facts import Injected, Reasoned, RoundSuspended
-from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock, message, with_metadata
+from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock, as_messages, message, with_metadata
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
 from agentflow.vocabulary.transcript import MessageView, legalise, with_appended

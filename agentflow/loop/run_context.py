@@ -28,14 +28,10 @@ from agentflow.reactive.iterators import close
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.context import Compaction, ContextWindow, RunContext
 from agentflow.vocabulary.messages import (
-    ContentBlock,
-    DataBlock,
+    DATA_TOKENS,
     Msg,
-    ServerToolBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
+    characters,
+    data_blocks,
     with_metadata,
 )
 from agentflow.vocabulary.ports.model import Model, ModelRequest, context_limit, resolve_model, token_count
@@ -129,7 +125,6 @@ def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> N
 
 _USUAL_RATE: Final = 4.0
 _MOST: Final = 8.0
-_DATA_TOKENS: Final = 1_500
 _OF_A_MESSAGE: Final = 4
 
 
@@ -150,7 +145,7 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
     later = [messages[index] for index in range(place + 1, len(messages))]
     if not later:
         return ContextWindow(used, limit, "reported")
-    seen = sum(_characters(messages[index]) for index in range(place))
+    seen = sum(characters(messages[index]) for index in range(place))
     return ContextWindow(used + _estimate(later, min(_MOST, max(1.0, seen / prompt))), limit, "estimate")
 
 
@@ -189,33 +184,8 @@ def _first_after_summary(first: Msg, head: int) -> int:
 def _estimate(messages: Iterable[Msg], rate: float) -> int:
     total = 0
     for msg in messages:
-        pictures = sum(_pictures(block) for block in msg.content)
-        total += _OF_A_MESSAGE + int(_characters(msg) / rate) + pictures * _DATA_TOKENS
+        total += _OF_A_MESSAGE + int(characters(msg) / rate) + data_blocks(msg) * DATA_TOKENS
     return total
-
-
-def _characters(msg: Msg) -> int:
-    return sum(_size(block) for block in msg.content)
-
-
-def _size(block: ContentBlock) -> int:
-    match block:
-        case TextBlock(text=text) | ThinkingBlock(text=text):
-            return len(text)
-        case ServerToolBlock():
-            return len(block.json)
-        case ToolUseBlock():
-            return len(block.name) + len(block.raw)
-        case ToolResultBlock():
-            return len(block.text)
-        case DataBlock():
-            return 0
-
-
-def _pictures(block: ContentBlock) -> int:
-    if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
-        return sum(isinstance(part, DataBlock) for part in block.content)
-    return int(isinstance(block, DataBlock))
 
 
 class Asker(Protocol):

@@ -16,6 +16,7 @@ from typing import Final
 from agentflow.models import litellm_library
 from agentflow.models.profiles import Family
 from agentflow.vocabulary.messages import (
+    DATA_TOKENS,
     DataBlock,
     Msg,
     ServerToolBlock,
@@ -23,10 +24,10 @@ from agentflow.vocabulary.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    data_blocks,
 )
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
-_DATA_TOKENS: Final = 1_500
 _OF_A_MESSAGE: Final = 4
 
 
@@ -47,9 +48,9 @@ async def count_here(request: ModelRequest, name: str, family: Family) -> TokenC
     tools = [[spec.name, spec.description, spec.parameters] for spec in request.tools]
     if tools:
         texts.append(json.dumps(tools, default=dict))
-    pictures = sum(_pictures(msg) for msg in request.messages)
+    pictures = sum(map(data_blocks, request.messages))
     tokens = await asyncio.to_thread(litellm_library.count_tokens, name, "\n".join(texts))
-    whole = tokens + pictures * _DATA_TOKENS + len(request.messages) * _OF_A_MESSAGE
+    whole = tokens + pictures * DATA_TOKENS + len(request.messages) * _OF_A_MESSAGE
     return TokenCount(whole, "tokenizer" if family == "openai" and not pictures else "estimate")
 
 
@@ -65,8 +66,3 @@ def _texts(messages: Sequence[Msg]) -> Iterator[str]:
                     yield block.json
                 case DataBlock():
                     pass
-
-
-def _pictures(msg: Msg) -> int:
-    media = [part for result in msg.tool_results for part in result.content if isinstance(part, DataBlock)]
-    return len(msg.data) + len(media)

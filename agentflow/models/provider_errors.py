@@ -9,8 +9,7 @@ Rules:
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from agentflow._support.frozen import EMPTY
@@ -65,7 +64,6 @@ def model_error(
     model: str,
     *,
     secrets: Iterable[str] = (),
-    now: Callable[[], float] = time.time,
     place: str | None = None,
 ) -> ModelError:
     """Convert a client's exception to a `ModelError`.
@@ -77,7 +75,6 @@ def model_error(
         error: The exception of LiteLLM or a direct wire.
         model: The model's name, for the message.
         secrets: Texts to hide: some servers echo the key that they refuse. Keys in the environment are hidden anyway.
-        now: Returns the seconds since the epoch; dates in headers are relative to it.
         place: The URL of the request, shown if a wrong URL may be the cause.
 
     Example:
@@ -85,7 +82,7 @@ def model_error(
         True
     """
     facts = facts_of(error)
-    wait = requested_wait(facts.headers, facts.raw, now)
+    wait = requested_wait(facts.headers, facts.raw)
     hidden = [*secrets, *secrets_in(os.environ)]
     failure = ModelError(
         without_secrets(_message(facts, model, wait, place), hidden),

@@ -17,6 +17,7 @@ from typing import TypeAlias, assert_never
 from agentflow.models import litellm_library
 from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.messages import (
+    DATA_TOKENS,
     ContentBlock,
     DataBlock,
     Msg,
@@ -25,6 +26,8 @@ from agentflow.vocabulary.messages import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    characters,
+    data_blocks,
     with_metadata,
 )
 from agentflow.vocabulary.transcript import MessageView, with_appended
@@ -60,8 +63,6 @@ class MatchingNote:
 CountTokens: TypeAlias = Callable[[str, str], int]
 """A token counter: the text, the model's name; returns the number of tokens."""
 
-_DATA_TOKENS = 1500
-"""The tokens of an image or a file: about what vendors charge for a picture of one megapixel."""
 
 # ---- rounds
 
@@ -138,9 +139,9 @@ def _most(block: ContentBlock) -> int:
             if isinstance(content, str):
                 return 16 + _bytes(block.name) + _bytes(content)
             data = sum(isinstance(part, DataBlock) for part in content)
-            return 16 + _bytes(block.name) + _bytes(block.text) + data * _DATA_TOKENS
+            return 16 + _bytes(block.name) + _bytes(block.text) + data * DATA_TOKENS
         case DataBlock():
-            return _DATA_TOKENS
+            return DATA_TOKENS
         case ServerToolBlock():
             return _bytes(block.json)
         case _:
@@ -193,12 +194,8 @@ class RequestSize:
         """Return the characters of a request."""
         extends, new, rest = self._shared.split(messages)
         total = self._total if extends else 0
-        for msg in new:
-            total += _characters(msg)
-        self._total = total
-        for msg in rest:
-            total += _characters(msg)
-        return total
+        self._total = total + sum(map(characters, new))
+        return self._total + sum(map(characters, rest))
 
     def tokens(self, messages: Sequence[Msg]) -> int:
         """Estimate the tokens of a request: four characters each."""
@@ -221,40 +218,13 @@ class LastRequest:
         return last_request(rest) or self._latest
 
 
-def _characters(msg: Msg) -> int:
-    total = 0
-    for block in msg.content:
-        match block:
-            case TextBlock(text=text) | ThinkingBlock(text=text):
-                total += len(text)
-            case ToolUseBlock():
-                total += len(block.raw)
-            case ToolResultBlock():
-                total += len(block.text)
-            case ServerToolBlock():
-                total += len(block.json)
-            case DataBlock():
-                pass
-            case _:
-                assert_never(block)
-    return total
-
-
 async def count_tokens(messages: Sequence[Msg], model: str, count: CountTokens | None = None) -> int:
     """Count the tokens of messages, using the given counter or LiteLLM's; estimate them if LiteLLM fails."""
     text = render(messages)
-    data = sum(_data_blocks(msg) for msg in messages) * _DATA_TOKENS
+    data = sum(data_blocks(msg) for msg in messages) * DATA_TOKENS
     if count is not None:
         return count(text, model) + data
     return await asyncio.to_thread(_counted, text, model) + data
-
-
-def _data_blocks(msg: Msg) -> int:
-    found = sum(isinstance(block, DataBlock) for block in msg.content)
-    for result in msg.tool_results:
-        if not isinstance(result.content, str):
-            found += sum(isinstance(block, DataBlock) for block in result.content)
-    return found
 
 
 def _counted(text: str, model: str) -> int:

@@ -122,13 +122,12 @@ def open_socket(server: str, host: str, port: int) -> socket.socket:
         raise UsageError(f"The {server} cannot listen on {host}, port {port}: {why}") from error
 
 
-def server_for(app: Any, *, shutdown_seconds: float, connections: int = 2_000) -> Server:
+def server_for(app: Any, *, shutdown_seconds: float) -> Server:
     """Return the server of an application.
 
     Args:
         app: The ASGI application.
         shutdown_seconds: Seconds for running calls at a shutdown; responses have ten more.
-        connections: The maximum number of connections; further requests are refused with 503.
     """
     config = uvicorn.Config(
         app,
@@ -139,7 +138,7 @@ def server_for(app: Any, *, shutdown_seconds: float, connections: int = 2_000) -
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=connections,
+        limit_concurrency=2_000,  # further requests are refused with 503
         timeout_graceful_shutdown=int(shutdown_seconds) + 10,
     )
     return Server(config)

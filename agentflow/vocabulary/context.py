@@ -6,18 +6,16 @@ A context belongs to one call. It acts on the run through `CallPort`, which the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from operator import attrgetter
-from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.values import NamedTuple
-from agentflow.errors import UsageError
 from agentflow.vocabulary.deps import dep_in, find_dep
 from agentflow.vocabulary.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
-from agentflow.vocabulary.messages import DataBlock, Msg, Reply
+from agentflow.vocabulary.messages import Msg, Reply, as_messages
 from agentflow.vocabulary.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
 from agentflow.vocabulary.typed_state import StateMap
 
@@ -497,44 +495,3 @@ def context_for(context: RunContext, port: CallPort) -> RunContext:
     other = copy(context)
     other._port = port  # pyright: ignore[reportPrivateUsage] - this module's own
     return other
-
-
-def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
-    """Return a tuple of messages from the text of a user message, a message, or several of either.
-
-    Raises:
-        UsageError: An item is neither a text nor a message.
-    """
-    if isinstance(messages, str):
-        return (Msg.user(messages, id=new_id("msg_")),)
-    if isinstance(messages, Msg):
-        return (messages,)
-    value = cast("object", messages)  # from the user: it may have any type
-    if isinstance(value, Awaitable | Mapping) or not isinstance(value, Iterable):
-        raise UsageError(
-            f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{_how_to_write(messages)}"
-        )
-    result: list[Msg] = []
-    for item in cast("Iterable[object]", value):
-        if isinstance(item, str):
-            result.append(Msg.user(item, id=new_id("msg_")))
-        elif isinstance(item, Msg):
-            result.append(item)
-        else:
-            raise UsageError(
-                f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{_how_to_write(item)}"
-            )
-    return tuple(result)
-
-
-def _how_to_write(value: object) -> str:
-    """Return the fix for a value that is not a message."""
-    match value:
-        case Awaitable():
-            return " Await it first."
-        case DataBlock():
-            return " Write Msg.user('What is this?', block)."
-        case Mapping():
-            return " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
-        case _:
-            return " Write 'hello' or Msg.user('hello')."

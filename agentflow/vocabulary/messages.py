@@ -8,8 +8,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, assert_never, cast
 
 from pydantic_core import ValidationError
 from typing_extensions import TypeVar
@@ -388,3 +388,79 @@ _reply = maker(
 def with_metadata(msg: Msg, **notes: object) -> Msg:
     """Return a copy of the message with notes added to its metadata."""
     return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)
+
+
+def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = new_id) -> tuple[Msg, ...]:
+    """Return a tuple of messages from the text of a user message, a message, or several of either.
+
+    Raises:
+        UsageError: An item is neither a text nor a message.
+    """
+    if isinstance(messages, str):
+        return (Msg.user(messages, id=new_id("msg_")),)
+    if isinstance(messages, Msg):
+        return (messages,)
+    value = cast("object", messages)  # from the user: it may have any type
+    if isinstance(value, Awaitable | Mapping) or not isinstance(value, Iterable):
+        raise UsageError(
+            f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{_how_to_write(messages)}"
+        )
+    result: list[Msg] = []
+    for item in cast("Iterable[object]", value):
+        if isinstance(item, str):
+            result.append(Msg.user(item, id=new_id("msg_")))
+        elif isinstance(item, Msg):
+            result.append(item)
+        else:
+            raise UsageError(
+                f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{_how_to_write(item)}"
+            )
+    return tuple(result)
+
+
+def _how_to_write(value: object) -> str:
+    """Return the fix for a value that is not a message."""
+    match value:
+        case Awaitable():
+            return " Await it first."
+        case DataBlock():
+            return " Write Msg.user('What is this?', block)."
+        case Mapping():
+            return " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
+        case _:
+            return " Write 'hello' or Msg.user('hello')."
+
+
+# ---- sizes
+
+DATA_TOKENS = 1_500
+"""The tokens of an image or a file: about what vendors charge for a picture of one megapixel."""
+
+
+def data_blocks(msg: Msg) -> int:
+    """Return the number of images and files in a message, including those in results of tools."""
+    found = 0
+    for block in msg.content:
+        parts = block.content if isinstance(block, ToolResultBlock) and not isinstance(block.content, str) else (block,)
+        found += sum(isinstance(part, DataBlock) for part in parts)
+    return found
+
+
+def characters(msg: Msg) -> int:
+    """Return the length of a message's texts, calls and results, without images and files."""
+    total = 0
+    for block in msg.content:
+        match block:
+            case TextBlock(text=text) | ThinkingBlock(text=text):
+                total += len(text)
+            case ToolUseBlock():
+                total += len(block.name) + len(block.raw)
+            case ToolResultBlock():
+                total += len(block.text)
+            case ServerToolBlock():
+                total += len(block.json)
+            case DataBlock():
+                pass
+            case _:
+                assert_never(block)
+    return total

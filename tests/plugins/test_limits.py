@@ -411,7 +411,7 @@ async def test_tokens_that_are_not_reported_are_estimated() -> None:
     model = ScriptedModel([[use(f"t{n}", "look", place=n), "x" * 40] for n in range(9)])
     reply = await Agent("a", model, tools=[look], hooks=[limits]).call("y" * 40)
     assert (reply.outcome, len(model.requests)) == ("stopped", 3)
-    assert (limits.spent.input_tokens, limits.spent.output_tokens) == (10 + 24 + 39, 3 * 12)
+    assert (limits.spent.input_tokens, limits.spent.output_tokens) == (10 + 25 + 41, 3 * 12)
 
 
 @pytest.mark.parametrize(

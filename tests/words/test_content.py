@@ -18,8 +18,8 @@ from agentflow.loop.history import fold_events
 from agentflow.plugins import EventLog
 from agentflow.state import MemoryStore
 from agentflow.testing import ScriptedModel
-from agentflow.vocabulary.context import as_messages
 from agentflow.vocabulary.facts import Fact
+from agentflow.vocabulary.messages import as_messages
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_to_json
 
 PNG = base64.b64decode(

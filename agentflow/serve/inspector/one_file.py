@@ -33,7 +33,7 @@ def script_of(name: str) -> Path:
     return PAGE / name if (PAGE / name).exists() else SHARED / name
 
 
-def bundle(entry: str = "app") -> str:
+def bundle() -> str:
     """Combine the page's modules into one script."""
     parts: dict[str, str] = {}
 
@@ -48,7 +48,7 @@ def bundle(entry: str = "app") -> str:
         source = _EXPORT.sub(r"\1 \2", source)
         parts[name] = f"const _{name} = (() => {{\n{source}\nreturn {{ {names} }};\n}})();\n"
 
-    add(entry)
+    add("app")
     return '"use strict";\n' + "".join(parts.values())
 
 
