@@ -72,7 +72,7 @@ from agentflow.recording.recorder.files import (
 )
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
-from agentflow.recording.recorder.running_work import WORKS, in_hook, work_of, work_running_here
+from agentflow.recording.recorder.running_work import WORKS, in_hook, work_of
 from agentflow.recording.recorder.stream_redactor import Find
 from agentflow.recording.recorder.writer import Writer, log_of
 from agentflow.vocabulary.chunks import ModelChunk
@@ -432,7 +432,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         at = run.scope.at
         work = None
         if cause.inside and cause.kind == "interrupted":
-            work = work_running_here(Recorder._tool_work.__code__)
+            work = self._work_here(place)
             if in_awaited_hook() and not late:
                 at = run.scope.positions(asyncio.current_task())
         line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
@@ -447,6 +447,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             case _:
                 assert_never(cause.kind)
         self._in_order(place, "interrupt", line)
+
+    def _work_here(self, place: RecordedCall) -> int | None:
+        """Return the number of the call's work whose code is running, also in a task that it created; None in a hook."""
+        return None if in_hook(Recorder._tool_work.__code__) else work_of(place)
 
     # ---- results of models and tools
 
@@ -492,7 +496,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         events = run.events
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
-        if side and not in_hook(Recorder._tool_work.__code__) and (asking := work_of(place)) is not None:
+        if side and (asking := self._work_here(place)) is not None:
             sent["work"] = asking
         self._in_order(place, "request", sent)
         end: End = "done"

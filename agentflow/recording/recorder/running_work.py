@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from agentflow.hooks import chain
 from agentflow.recording.recorder.entry_builder import RecordedCall
 
-__all__ = ["WORKS", "in_hook", "work_of", "work_running_here"]
+__all__ = ["WORKS", "in_hook", "work_of"]
 
 Works: TypeAlias = "tuple[RecordedCall, int, Works] | None"
 """Nested work, innermost first: its call, as one recorder has it, and its number."""
@@ -26,24 +26,12 @@ def work_of(place: RecordedCall) -> int | None:
     return None if works is None else works[1]
 
 
-def work_running_here(work: CodeType) -> int | None:
-    """Return the number of the work whose code is running in this task; None if it is a hook's code.
+def in_hook(work: CodeType) -> bool:
+    """Whether the running code is a hook's, such as one of a tool's chunk, and not the tool's.
 
     Args:
-        work: The code of the recorder's coroutine around the work, with the number as its local variable `n`.
+        work: The code of the recorder's coroutine around the tool's work.
     """
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
-    while frame is not None:
-        if frame.f_code is work:
-            return frame.f_locals["n"]
-        if frame.f_code.co_filename == chain.__file__:
-            return None
-        frame = frame.f_back
-    return None
-
-
-def in_hook(work: CodeType) -> bool:
-    """Whether the running code is a hook's, such as one of a tool's chunk, and not the tool's; see `work_running_here`."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
     while frame is not None and frame.f_code is not work:
         if frame.f_code.co_filename == chain.__file__:
