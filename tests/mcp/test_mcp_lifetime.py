@@ -458,26 +458,32 @@ async def test_a_slow_reader_loses_old_progress_only() -> None:
 def test_a_servers_process_ends_with_ours() -> None:
     """Ctrl-C in the middle of a call ends both."""
     script = textwrap.dedent(f"""
-        import asyncio, os, sys, signal, threading
+        import asyncio, os, subprocess, sys, signal, threading
         sys.path.insert(0, {str(HERE)!r})
         from ways import demo_over_stdio
         from agentflow import Agent, ToolUseBlock, PreActing, on
-        from agentflow.testing import ScriptedModel, run_virtual
+        from agentflow.testing import ScriptedModel
         from loguru import logger
         logger.remove()
+        mark = f"for-{{os.getpid()}}-alone"  # an argument of this server: other tests run theirs at the same time
+
+        def interrupt() -> None:
+            print(mark, flush=True)
+            subprocess.run(["pgrep", "--count", "--full", mark])
+            os.kill(os.getpid(), signal.SIGINT)
 
         @on
         def started(event: PreActing) -> None:
-            print("started", flush=True)
-            threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            threading.Timer(0.5, interrupt).start()
 
-        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "wait")]), tools=[demo_over_stdio()], hooks=[started])
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "wait")]), tools=[demo_over_stdio(mark)], hooks=[started])
         asyncio.run(agent.call("Go"))
     """)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert ended.stdout == "started\n"
+    mark, alive = ended.stdout.split()
+    assert alive == "1"
     assert "KeyboardInterrupt" in ended.stderr
-    left = subprocess.run(["pgrep", "-f", str(HERE / "demo_server.py")], capture_output=True, text=True, check=False)
+    left = subprocess.run(["pgrep", "--full", mark], capture_output=True, text=True, check=False)
     assert left.stdout == ""
 
 
