@@ -29,6 +29,7 @@ from agentflow import (
 from agentflow.errors import AgentFlowError
 from agentflow.plugins import UsageLimits
 from agentflow.testing import ScriptedModel, fire
+from agentflow.vocabulary.ports.retry import model_may_recover
 
 MODEL = ScriptedModel(lambda request: "ok")
 
@@ -220,11 +221,12 @@ FROZEN: dict[str, tuple[Any, Any, Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_line_that_says_what_to_write(mistake: str) -> None:
-    """The first line of the error has the correction."""
+    """The first line of the error has the correction, and no attempt is made again."""
     make, cure = MISTAKES[mistake]
     with pytest.raises((AgentFlowError, AttributeError)) as caught:
         make()
     assert cure in str(caught.value).splitlines()[0]
+    assert not model_may_recover(caught.value)
 
 
 async def test_a_call_that_was_not_awaited_is_no_reply() -> None:

@@ -18,6 +18,7 @@ from reactivex.subject import Subject
 from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, LoopScheduler, Mono, Subscription
+from agentflow.reactive.subscription import _Background
 from agentflow.testing.verify import Probe, verify
 
 BROKEN = OSError("broken")
@@ -128,6 +129,18 @@ async def test_dispose_before_the_first_turn_runs_nothing() -> None:
     await subscription.closed()
     assert probe.pulled == 0
     assert subscription.is_disposed
+
+
+def test_at_exit_the_background_loop_is_closed() -> None:
+    """Its tasks are cancelled, its thread ends, and the next subscription gets another loop."""
+    background = _Background()
+    loop = background.loop()
+    waiting = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600), loop)
+    background.stop()
+    background.stop()
+    assert (waiting.cancelled(), loop.is_running(), loop.is_closed()) == (True, False, True)
+    assert background.loop() is not loop
+    background.stop()
 
 
 def test_without_a_loop_a_background_thread_serves() -> None:

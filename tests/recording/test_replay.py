@@ -223,9 +223,15 @@ def test_tools_that_may_run_are_the_agents(tmp_path: Path) -> None:
     assert Replay(path).run(below, tools=["slow", "lower"], diverged=lambda _: "stop").divergence is not None
     with pytest.raises(UsageError, match="has no effect: tools run only after the replay diverges"):
         Replay(path).run(below, tools=["slow", "lower"])
-    for names, agent in ((["look", "lok"], make()), (["slo"], below)):
-        with pytest.raises(UsageError, match=rf"has no tool '{names[-1]}' to run\. Did you mean '(look|slow)'"):
-            Replay(path).run(agent, tools=names)
+    bare = Agent("bare", Unreachable())
+    for name, agent, known in (
+        ("lok", make(), "Did you mean 'look'? Its tools: look, delete, slow, helper."),
+        ("slo", below, "Did you mean 'slow'? Its tools: lower, slow."),
+        ("look", bare, "Its tools: none."),
+    ):
+        with pytest.raises(UsageError) as caught:
+            Replay(path).run(agent, tools=[name])
+        assert str(caught.value) == f"Agent {agent.name!r} has no tool {name!r} to run. {known}"
 
 
 def test_a_suspended_run_goes_on_as_it_was_decided(tmp_path: Path) -> None:
