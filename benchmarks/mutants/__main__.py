@@ -286,7 +286,7 @@ def _environment(copy: Path, **more: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": str(copy),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # compiled once in a copy, not by each process; see `Copy.try_out`
         **more,
     }
 
@@ -325,6 +325,7 @@ class Copy:
 
     def __init__(self, folder: Path, mark: str = "") -> None:
         self.folder, self.mark = folder, mark
+        self._tried = 0
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -378,6 +379,8 @@ class Copy:
             return Tried(mutant, "not reached", (), 0)
         file = self.folder / mutant.path
         file.write_text(code)
+        self._tried += 1
+        os.utime(file, (self._tried, self._tried))  # bytecode is kept by time and size: no two mutants may share both
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._pytest(*tests),
