@@ -77,38 +77,51 @@ def test_the_laws_hold_for_fresh_programs(program: Program) -> None:
     run(lambda: check_program(program))
 
 
+RUNS = 60
+"""How often eight programs are drawn."""
+
 LEAST = {
-    "tool call": 45,
-    "parallel calls": 35,
-    "two rounds": 15,
-    "hook acts": 35,
-    "around acts": 35,
-    "slow store": 20,
-    "cut": 30,
-    "cut: interrupt": 5,
-    "cut: break": 5,
-    "cut: throw": 2,
-    "cut: cancel": 4,
-    "cut: timeout": 1,
-    "suspended and resumed": 1,
-    "sub-agent": 10,
+    "tool call": 54,  # measured: 64
+    "cut": 51,  # 61
+    "hook acts": 51,  # 60
+    "around acts": 46,  # 55
+    "parallel calls": 45,  # 54
+    "slow store": 23,  # 32
+    "sub-agent": 12,  # 20
+    "two rounds": 11,  # 19
+    "cut: break": 10,  # 17
+    "cut: interrupt": 6,  # 13
+    "cut: cancel": 5,  # 11
+    "cut: throw": 5,  # 11
+    "cut: timeout": 1,  # 3
+    "suspended and resumed": 1,  # 2
 }
-"""The least percentage of programs in which each of these happens."""
+"""The least percentage of programs in which each of these happens: four standard deviations below what is measured, so that
+other draws of the same generator pass, and a tamer one fails."""
 
 
-@pytest.mark.ci
-def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None:
-    """Measured with a fixed seed, by what happened in the runs, not by the plans."""
+def independent(start: int) -> list[set[str]]:
+    """Draw programs that do not resemble each other, and return what happened in each.
+
+    After ten examples, Hypothesis also varies earlier ones: shares of one long run differ by half from those of the next.
+    The first two of each run are the smallest.
+    """
     found: list[set[str]] = []
 
-    @seed(3)
-    @settings(max_examples=300, phases=[Phase.generate], derandomize=False, database=None)
+    @seed(start)
+    @settings(max_examples=10, phases=[Phase.generate], derandomize=False, database=None)
     @given(programs(names=NAMES))
     def draws(program: Program) -> None:
         found.append(features(run(lambda: lived(program))))
 
     draws()
-    measured = shares(found)
+    return found[2:]
+
+
+@pytest.mark.ci
+def test_the_typical_program_has_rounds_parallel_calls_hooks_and_a_cut() -> None:
+    """Measured with fixed seeds, by what happened in the runs, not by the plans."""
+    measured = shares(found for start in range(RUNS) for found in independent(start))
     assert {name: measured.get(name, 0) for name, least in LEAST.items() if measured.get(name, 0) < least} == {}
 
 
