@@ -12,6 +12,8 @@ from typing import TypeAlias
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.ci  # walks through the sources of all tests
+
 OTHERS = "tests/mcp/conformance"  # a server for another program's tests, which names its tools `test_...`
 EXPECTS = {"raises", "fail", "warns", "deprecated_call", "does_not_raise"}
 
@@ -107,6 +109,27 @@ def always(test: ast.expr) -> bool:
 def test_what_holds_for_any_value_is_found(source: str) -> None:
     """The kinds that were found by reading."""
     assert always(ast.parse(source, mode="eval").body)
+
+
+OF_OTHERS = {
+    "tests/hooks/test_message_safety.py",  # over each wire
+    "tests/models/test_outgoing.py",
+    "tests/wire/test_wire_responses.py",
+}
+"""Files with a test that expects an error of another library, whose class depends on its version."""
+
+
+def test_errors_are_expected_by_their_class() -> None:
+    """`pytest.raises(Exception)` holds for a mistake in the test, too."""
+    found = {
+        name.partition(":")[0]
+        for name, node in all_tests()
+        for part in ast.walk(node)
+        if isinstance(part, ast.Call)
+        and ast.unparse(part.func) == "pytest.raises"
+        and ast.unparse(part.args[0]) in ("Exception", "BaseException")
+    }
+    assert found == OF_OTHERS
 
 
 def test_no_assertion_holds_for_any_value() -> None:

@@ -12,7 +12,7 @@ from eventlog import history, use
 from wired import Wired, normal_history
 
 from agentflow import Agent, Approve, Hook, ModelChunk, Msg, PostActing, Session, Suspend, Turn, Usage, on, tool
-from agentflow.errors import ModelError
+from agentflow.errors import ModelError, SessionConflictError
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
@@ -488,7 +488,7 @@ async def test_a_redacting_store_is_as_good_as_the_one_behind_it(tmp_path: Path)
             agents.append(Agent("a", model, hooks=[redaction], store=redaction.store(store)))
         await agents[0].call(f"I am {MAIL}", session="s")
         await agents[1].call("I am there too", session="s")
-        with pytest.raises(Exception, match="known here"):
+        with pytest.raises(SessionConflictError, match="known here"):
             await agents[0].call("And I", session="s")
         await agents[0].call("And I", session="s")
         assert history(agents[0].session("s"))[::2] == ["user: I am <email-1>", "user: I am there too", "user: And I"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import regex
 
+from agentflow.errors import UsageError
 from agentflow.plugins.redaction.detectors import DETECTORS, RULES_SOURCE, SECRET_RULES, Detector, SecretRule
 from agentflow.plugins.redaction.text import Scanner, StreamScanner, scan
 from agentflow.plugins.redaction.values import Cleaning
@@ -184,5 +185,5 @@ def test_the_page_counts_the_covered_services() -> None:
 
 def test_beginnings_are_small_letters() -> None:
     """As needles are: a mistake there would hide every find."""
-    with pytest.raises(Exception, match="lower-case"):
+    with pytest.raises(UsageError, match="lower-case"):
         Detector("key", "X-[0-9]{9}", starts=("X-",))

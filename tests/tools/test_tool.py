@@ -10,7 +10,7 @@ from typing import Any, Protocol, get_args, runtime_checkable
 
 import pytest
 
-from agentflow.errors import UsageError
+from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.named import before_each_tool
 from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
 from agentflow.vocabulary.context import RunContext
@@ -326,7 +326,7 @@ async def test_a_missing_context_or_dependency_is_the_callers_mistake() -> None:
 
 async def test_a_model_injects_nothing() -> None:
     """An argument with the name of an injected parameter is unknown."""
-    with pytest.raises(Exception, match="- db: is not known here"):
+    with pytest.raises(ToolArgumentError, match="- db: is not known here"):
         await run(lookup, context(Database()), key="7", db={})
 
 

@@ -389,64 +389,91 @@ def test_a_result_text_can_be_read_on_either_wire() -> None:
         assert seen == ("S", "hi", ("add",), [("c1", "2")])
 
 
-REFUSED_OPENAI: Sequence[JsonObject] = [
-    {"temperature": "1"},
-    {"top_p": 2},
-    {"n": 0},
-    {"n": 500},
-    {"max_tokens": -1},
-    {"max_tokens": "5"},
-    {"logprobs": True, "top_logprobs": 50},
-    {"presence_penalty": 5},
-    {"seed": "x"},
-    {"user": 5},
-    {"metadata": {"a": {"b": 1}}},
-    {"response_format": {"type": "xml"}},
-    {"tools": [tool()], "tool_choice": "sometimes"},
-    {"tools": [{"type": "zzz"}]},
-    {"reasoning_effort": "zzz"},
-    {"service_tier": "zzz"},
-    {"safety_identifier": "x" * 100},
+REFUSED_OPENAI: Sequence[tuple[JsonObject, str, str]] = [
+    ({"temperature": "1"}, "temperature", "invalid_type"),
+    ({"top_p": 2}, "top_p", "decimal_above_max_value"),
+    ({"n": 0}, "n", "integer_below_min_value"),
+    ({"n": 500}, "n", "integer_above_max_value"),
+    ({"max_tokens": -1}, "max_tokens", "integer_below_min_value"),
+    ({"max_tokens": "5"}, "max_tokens", "invalid_type"),
+    ({"logprobs": True, "top_logprobs": 50}, "top_logprobs", "integer_above_max_value"),
+    ({"presence_penalty": 5}, "presence_penalty", "decimal_above_max_value"),
+    ({"seed": "x"}, "seed", "invalid_type"),
+    ({"user": 5}, "user", "invalid_type"),
+    ({"metadata": {"a": {"b": 1}}}, "metadata.a", "invalid_type"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+    ({"tools": [tool()], "tool_choice": "sometimes"}, "tool_choice", "invalid_value"),
+    ({"tools": [{"type": "zzz"}]}, "tools[0].type", "invalid_value"),
+    ({"reasoning_effort": "zzz"}, "reasoning_effort", "invalid_value"),
+    ({"service_tier": "zzz"}, "service_tier", "invalid_value"),
+    ({"safety_identifier": "x" * 100}, "safety_identifier", "string_above_max_length"),
 ]
-REFUSED_ANTHROPIC: Sequence[JsonObject] = [
-    {"top_k": -5},
-    {"top_k": "5"},
-    {"stop_sequences": [""]},
-    {"stop_sequences": "x"},
-    {"metadata": {"zzz": "x"}},
-    {"metadata": {"user_id": "x" * 300}},
-    {"tools": [spec()], "tool_choice": "auto"},
-    {"tools": [spec()], "tool_choice": {"type": "none", "name": "add"}},
-    {"tools": [spec(description=None)]},
-    {"tools": [{"type": "web_search_19990101", "name": "web_search"}]},
-    {"system": [{"type": "image"}]},
-    {"system": 5},
-    {"system": ""},
-    {"thinking": {"type": "disabled", "budget_tokens": 2000}},
-    {"thinking": {"type": "adaptive", "budget_tokens": 2000}},
-    {"output_config": {"effort": "zzz"}},
-    {"stream": "yes"},
-    {"model": ""},
-    {"container": 5},
-    {"messages": [{**USER, "zzz": 1}]},
-    {"messages": [tells(text(zzz=1))]},
-    {
-        "messages": [
-            tells({"type": "document", "source": {"type": "base64", "media_type": "application/zip", "data": "aGk="}})
-        ]
-    },
+REFUSED_ANTHROPIC: Sequence[tuple[JsonObject, str]] = [
+    ({"top_k": -5}, "top_k: Input should be greater than or equal to 0"),
+    ({"top_k": "5"}, "top_k: Input should be a valid integer"),
+    ({"stop_sequences": [""]}, "stop_sequences: each stop sequence must contain non-whitespace"),
+    ({"stop_sequences": "x"}, "stop_sequences: Input should be a valid list"),
+    ({"metadata": {"zzz": "x"}}, "metadata.zzz: Extra inputs are not permitted"),
+    ({"metadata": {"user_id": "x" * 300}}, "metadata.user_id: String should have at most 256 characters"),
+    (
+        {"tools": [spec()], "tool_choice": "auto"},
+        "tool_choice: Input should be a valid dictionary or object to extract fields from",
+    ),
+    (
+        {"tools": [spec()], "tool_choice": {"type": "none", "name": "add"}},
+        "tool_choice.none.name: Extra inputs are not permitted",
+    ),
+    ({"tools": [spec(description=None)]}, "tools.0.custom.description: Input should be a valid string"),
+    (
+        {"tools": [{"type": "web_search_19990101", "name": "web_search"}]},
+        "tools.0: Input tag 'web_search_19990101' found using 'type'",
+    ),
+    ({"system": [{"type": "image"}]}, "system.0.type: Input should be 'text'"),
+    ({"system": 5}, "system: Input should be a valid list"),
+    ({"system": ""}, "system: text content blocks must be non-empty"),
+    (
+        {"thinking": {"type": "disabled", "budget_tokens": 2000}},
+        "thinking.disabled.budget_tokens: Extra inputs are not permitted",
+    ),
+    (
+        {"thinking": {"type": "adaptive", "budget_tokens": 2000}},
+        "thinking.adaptive.budget_tokens: Extra inputs are not permitted",
+    ),
+    (
+        {"output_config": {"effort": "zzz"}},
+        "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'",
+    ),
+    ({"stream": "yes"}, "stream: Input should be a valid boolean"),
+    ({"model": ""}, "model: String should have at least 1 character"),
+    ({"container": 5}, "container: Input should be a valid string"),
+    ({"messages": [{**USER, "zzz": 1}]}, "messages.0.zzz: Extra inputs are not permitted"),
+    ({"messages": [tells(text(zzz=1))]}, "messages.0.content.0.text.zzz: Extra inputs are not permitted"),
+    (
+        {
+            "messages": [
+                tells(
+                    {"type": "document", "source": {"type": "base64", "media_type": "application/zip", "data": "aGk="}}
+                )
+            ]
+        },
+        "messages.0.content.0.document.source.base64.media_type: Input should be 'application/pdf'",
+    ),
 ]
 
 
-@pytest.mark.parametrize("fields", REFUSED_OPENAI, ids=dump)
-def test_fields_that_openai_refuses(fields: JsonObject) -> None:
+@pytest.mark.parametrize(("fields", "where", "why"), REFUSED_OPENAI, ids=[dump(row[0]) for row in REFUSED_OPENAI])
+def test_fields_that_openai_refuses(fields: JsonObject, where: str, why: str) -> None:
     """Types, ranges, words and lengths of what a request holds; a compatible server has rules of its own."""
     subject = Subject(wire="openai", body={**chat(USER), **fields}, headers=AUTH)
-    assert first_refusal(OPENAI_WIRE.rules, subject) is not None
+    refused = first_refusal(OPENAI_WIRE.rules, subject)
+    assert refused is not None
+    assert (refused.param, refused.code) == (where, why)
 
 
-@pytest.mark.parametrize("fields", REFUSED_ANTHROPIC, ids=dump)
-def test_fields_that_anthropic_refuses(fields: JsonObject) -> None:
+@pytest.mark.parametrize(("fields", "said"), REFUSED_ANTHROPIC, ids=[dump(row[0]) for row in REFUSED_ANTHROPIC])
+def test_fields_that_anthropic_refuses(fields: JsonObject, said: str) -> None:
     """Types, ranges, words, lengths and further fields of what a request holds."""
     subject = Subject(wire="anthropic", body={**message(USER), **fields}, headers=KEYS)
-    assert first_refusal(ANTHROPIC_WIRE.rules, subject) is not None
+    refused = first_refusal(ANTHROPIC_WIRE.rules, subject)
+    assert refused is not None
+    assert refused.message.startswith(said)
