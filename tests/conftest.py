@@ -3,8 +3,9 @@ where the time of a run went.
 
 The usual profile of hypothesis, `laws`, is repeatable, and knows no deadline, since the machine may be busy. Beside it some
 tests draw from fresh seeds (`laws_programs.FRESH`). What fails there is printed with a `@reproduce_failure`, and kept in
-`.hypothesis/examples`, so that the next run begins with it. `AGENTFLOW_LAWS=ci` runs more examples (`.ci/run` does, on one
-Python), `AGENTFLOW_LAWS=soak` many more, all from fresh seeds.
+`.hypothesis/examples`, so that the next run begins with it. Where the environment names no CI, both run fewer examples
+(`THOROUGH`). `AGENTFLOW_LAWS=ci` runs more (`.ci/run` does, on one Python), `AGENTFLOW_LAWS=soak` many more, all from fresh
+seeds.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ sys.path.extend(
 from memory import memory_folder
 from nursery import Nursery
 from postgres import Postgres, empty_database, postgres_server
+from thorough import THOROUGH
 from wired import WIRES, Wired
 
 from agentflow.models.clients import close_clients
 
 _SLOW = [HealthCheck.too_slow]  # a machine that does much else is no fault of a generator
-settings.register_profile("laws", deadline=None, max_examples=40, derandomize=True, suppress_health_check=_SLOW)
+_EXAMPLES = 40 if THOROUGH else 25
+settings.register_profile("laws", deadline=None, max_examples=_EXAMPLES, derandomize=True, suppress_health_check=_SLOW)
 settings.register_profile("ci", settings.get_profile("laws"), max_examples=100)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("AGENTFLOW_LAWS", "laws"))

@@ -68,6 +68,7 @@ def test_what_it_writes_runs_and_passes_its_test(shop: Any) -> None:
     assert "small_orders_only" in told.stdout
 
 
+@pytest.mark.ci
 def test_what_it_writes_is_right_to_the_strict_checker(shop: Any) -> None:
     """Pyright as the project's own pyproject.toml sets it: strict, over package and tests."""
     folder = write_project("my-shop", Path(shop.folder))

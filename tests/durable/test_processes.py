@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from nursery import Nursery
+from thorough import THOROUGH
 from worker_processes import Workers
 
 from agentflow import Approve, Deny
@@ -20,11 +21,11 @@ from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.vocabulary.facts import CallClosed, CallOpened, ToolFinished
 
-SESSIONS = 20
+SESSIONS = 20 if THOROUGH else 10
 CALLS = (1, 0)
 """The calls of a session as they are submitted; not in the order of their names, which must not pass for it."""
 
-KILLS = 4
+KILLS = 4 if THOROUGH else 2
 
 PATIENCE = 300
 """Seconds after which something hangs; what a loaded machine takes is less."""
@@ -39,7 +40,7 @@ async def until_written(workers: Workers, lines: int) -> None:
 async def test_workers_are_killed_at_random_and_every_call_ends_once(
     url: str, client: DurableClient, workers: Workers
 ) -> None:
-    """Three workers, 40 calls in 20 sessions, and kills of workers during a tool. Each call has one reply, one
+    """Three workers, two calls in each session, and kills of workers during a tool. Each call has one reply, one
     beginning and one end. Each effect happened, and an effect that must not be repeated happened once, or not at all if
     the kill came between its start and the effect: then the model reads that the outcome is unknown. In each session
     the calls ran one after the other.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 from wired import EVERY, Wired
 
 from agentflow import (
@@ -430,7 +431,7 @@ CHANGES: dict[str, st.SearchStrategy[Hook]] = {
     "history": st.builds(Remembers, st.lists(REPLIES, max_size=2), st.lists(TEXTS, max_size=4), TEXTS),
 }
 PROPERTY = settings(
-    max_examples=60,
+    max_examples=60 if THOROUGH else 20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -453,7 +454,7 @@ def test_random_changes_of_a_run(wire_line: Line, changes: str, data: st.DataObj
 
 
 @adapters(litellm=True)
-@settings(PROPERTY, max_examples=20)
+@settings(PROPERTY, max_examples=20 if THOROUGH else 8)
 @given(hook=st.one_of(*CHANGES.values()))
 def test_random_changes_of_a_run_over_litellm(wire_line: Line, hook: Hook) -> None:
     """Fewer examples, because LiteLLM is slow, and its requests are made from the same messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from inspected import clerk, client, lines_of, serving
+from nursery import Nursery
 
 from agentflow import Agent, Hook, PostActing, PreReasoning, ToolUseBlock
 from agentflow.errors import StoreError, UsageError
@@ -358,18 +360,12 @@ def test_the_wheel_brings_the_page(tmp_path: Path) -> None:
 # ---- the command
 
 
-def command(*arguments: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "agentflow", "inspect", *arguments]
-
-
-def test_the_command_exports(tmp_path: Path) -> None:
+def test_the_command_exports(tmp_path: Path, commands: Nursery) -> None:
     """One file; errors are on one line."""
     (tmp_path / "run.jsonl").write_text(lines_of("one"), "utf-8")
 
     def ran(*arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            command(*arguments, folder=tmp_path), cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = commands.run(["agentflow", "inspect", *arguments], dict(os.environ), cwd=str(ROOT))
         return done.returncode, done.stdout, done.stderr
 
     file = tmp_path / "report.html"
@@ -397,7 +393,7 @@ def test_the_command_exports(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
     """It prints the link, and ends without a traceback; a folder may come later."""
-    started = command(str(tmp_path / "later"), "--live", folder=tmp_path)
+    started = [sys.executable, "-m", "agentflow", "inspect", str(tmp_path / "later"), "--live"]
     with subprocess.Popen(started, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -11,11 +11,12 @@ from typing import Literal, TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
+from thorough import THOROUGH
 
 T = TypeVar("T")
 FRESH = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=40 if THOROUGH else 25,
     derandomize=False,  # Hypothesis itself would settle otherwise, and keep nothing, where the environment names a CI
     print_blob=True,
     database=DirectoryBasedExampleDatabase(".hypothesis/examples"),

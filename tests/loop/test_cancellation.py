@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, use
+from thorough import THOROUGH
 from toolbox import agent_of
 
 from agentflow import (
@@ -374,7 +375,7 @@ def _first_call(events: list[Event]) -> list[Event]:
 
 
 async def _sweep(cut: Cut, stages: tuple[type, ...]) -> int:
-    for count in range(1, 400):
+    for count in range(1, 400, 3 if stages and not THOROUGH else 1):
         program = Program(stages)
         ended = await asyncio.create_task(cut(program, count))  # type: ignore[arg-type]
         await check(program, f"{cut.__name__} after {count}")

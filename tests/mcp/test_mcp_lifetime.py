@@ -479,7 +479,7 @@ def test_a_servers_process_ends_with_ours() -> None:
         agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "wait")]), tools=[demo_over_stdio(mark)], hooks=[started])
         asyncio.run(agent.call("Go"))
     """)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
     mark, alive = ended.stdout.split()
     assert alive == "1"
     assert "KeyboardInterrupt" in ended.stderr
