@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from time import perf_counter
@@ -393,26 +394,16 @@ class _Marking:
                     await waits
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class _Watch:
     """One call of one hook."""
 
-    __slots__ = ("before", "event", "hook", "injections", "kind", "listeners")
-
-    def __init__(
-        self,
-        hook: Hook,
-        kind: type[Event],
-        event: Event,
-        before: Mapping[str, Any],
-        listeners: Listeners,
-        injections: Injections,
-    ) -> None:
-        self.hook = hook
-        self.kind = kind
-        self.event = event
-        self.before = before
-        self.listeners = listeners
-        self.injections = injections
+    hook: Hook
+    kind: type[Event]
+    event: Event
+    before: Mapping[str, Any]
+    listeners: Listeners
+    injections: Injections
 
     def report(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
         """Report the call, given its start time and the number of shadow records before it."""

@@ -11,6 +11,7 @@ Rules (for every provider; the order of messages is legal already):
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from typing import TypeAlias, cast
 
@@ -36,6 +37,7 @@ BRIDGE = "(noted)"
 IMAGES_FOLLOW = "(see the attached content below)"
 
 
+@dataclass(eq=False, repr=False)
 class Conversation:
     """Converts conversations for one model, and caches converted messages.
 
@@ -53,36 +55,19 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    def __init__(
-        self,
-        model: str,
-        profile: WireProfile,
-        memory: int = 16_384,
-        *,
-        listens: bool = True,
-        tells_errors: bool = False,
-        server_tools: bool = False,
-    ) -> None:
-        self._model = model
-        self._profile = profile
-        self._memory = memory
-        self._listens = listens
-        self._tells_errors = tells_errors
-        self._server_tools = server_tools
+    model: str
+    profile: WireProfile
+    memory: int = 16_384
+    _: KW_ONLY
+    listens: bool = True
+    tells_errors: bool = False
+    server_tools: bool = False
+
+    def __post_init__(self) -> None:
         self._dropped: set[str] = set()
         # Two generations: a used entry moves to the young one; when that is full, the old one is discarded.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
         self._old: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
-
-    @property
-    def profile(self) -> WireProfile:
-        """The provider's rules."""
-        return self._profile
-
-    @property
-    def listens(self) -> bool:
-        """Whether the model accepts audio."""
-        return self._listens
 
     def convert(self, messages: Sequence[Msg], *, thoughts: bool = True, continues: bool = False) -> list[WireMessage]:
         """Return the messages as new dicts, which LiteLLM may modify.
@@ -99,8 +84,8 @@ class Conversation:
             messages = (*messages[:-1], note(messages[-1], "assistant"))
         out: list[WireMessage] = []
         remembered = self._young.get
-        joins, bridge = not self._profile.merges, self._profile.bridge
-        whole = self._profile.speaks == "messages"
+        joins, bridge = not self.profile.merges, self.profile.bridge
+        whole = self.profile.speaks == "messages"
         previous: Json = ""
         for msg in messages:
             entry = remembered(msg.id)
@@ -128,7 +113,7 @@ class Conversation:
                 previous = role
         if beginning is not None:
             out.append(self._assistant(beginning, unfinished=True))
-        if not thoughts and self._profile.thinking == "blocks":
+        if not thoughts and self.profile.thinking == "blocks":
             _drop_thoughts(out)
         return out
 
@@ -140,7 +125,7 @@ class Conversation:
         thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
         if thinking <= self._dropped:
             return False
-        if len(self._dropped) > self._memory:
+        if len(self._dropped) > self.memory:
             self._dropped.clear()  # the provider will refuse them again
         self._dropped |= thinking
         for msg_id in thinking:
@@ -149,7 +134,7 @@ class Conversation:
         return True
 
     def _is_own(self, block: ContentBlock) -> bool:
-        return isinstance(block, ThinkingBlock) and block.model == self._model and _sealed(block) is not None
+        return isinstance(block, ThinkingBlock) and block.model == self.model and _sealed(block) is not None
 
     def _recall(self, msg: Msg) -> tuple[Msg, tuple[WireMessage, ...]]:
         """Return the entry of a message that is not in the young generation."""
@@ -158,7 +143,7 @@ class Conversation:
             entry = (msg, tuple(self._converted(msg)))
         # Media is not cached: converting it again is one copy, caching it for a finished session is megabytes.
         if not any(_is_media(block) for block in msg.content):
-            if len(self._young) >= self._memory:
+            if len(self._young) >= self.memory:
                 self._old, self._young = self._young, {}
             self._young[msg.id] = entry
         return entry
@@ -176,7 +161,7 @@ class Conversation:
 
     def _user(self, msg: Msg) -> WireMessage:
         message: WireMessage = {"role": "user", "content": self._user_content(msg.content)}
-        if msg.name and self._profile.family == "openai":
+        if msg.name and self.profile.family == "openai":
             message["name"] = wire_name(msg.name)
         return message
 
@@ -193,19 +178,19 @@ class Conversation:
         return parts
 
     def _refusal(self, block: DataBlock) -> str | None:
-        return refusal(block, self._profile.family, listens=self._listens)
+        return refusal(block, self.profile.family, listens=self.listens)
 
     def _assistant(self, msg: Msg, *, unfinished: bool = False) -> WireMessage:
         calls = self._calls(msg.content)
-        if self._profile.speaks == "items":
+        if self.profile.speaks == "items":
             return {"role": "assistant", "content": self._items(msg, calls)}
         text = _text_of(msg.content).rstrip()
         text = text or " ".join(str(block) for block in msg.content if isinstance(block, DataBlock))
         message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
-        own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self._model]
+        own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self.model]
         if msg.id in self._dropped:
             own = []
-        match self._profile.thinking:
+        match self.profile.thinking:
             case "blocks":
                 sealed: list[Json] = [part for block in own if (part := _sealed(block))]
                 if sealed:
@@ -245,7 +230,7 @@ class Conversation:
             elif kind is DataBlock:
                 items.append(text_part(" ".join(str(block) for block in blocks)))
             elif msg.id not in self._dropped:
-                own = (b for b in blocks if isinstance(b, ThinkingBlock) and b.model == self._model and not b.redacted)
+                own = (b for b in blocks if isinstance(b, ThinkingBlock) and b.model == self.model and not b.redacted)
                 items += [part for b in own if (part := _sealed(b)) is not None]
         while items and isinstance(last := items[-1], dict) and last["type"] == "thinking":
             items.pop()
@@ -254,9 +239,9 @@ class Conversation:
     def _server_work(self, block: ContentBlock, *, unfinished: bool = False) -> list[Json]:
         """Return the provider's own items of a server tool's work; except in an unfinished reply, a call without its result
         would be refused."""
-        if not self._server_tools or not isinstance(block, ServerToolBlock) or block.model != self._model:
+        if not self.server_tools or not isinstance(block, ServerToolBlock) or block.model != self.model:
             return []
-        if self._profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
+        if self.profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
             return []
         return [cast("Json", thawed(item)) for item in block.raw]
 
@@ -270,7 +255,7 @@ class Conversation:
             if isinstance(block, TextBlock) and block.text.strip():
                 parts.append(self._text_item(block, whole=cites))
             elif isinstance(block, ThinkingBlock):
-                if thoughts and block.model == self._model and (part := _sealed(block)) is not None:
+                if thoughts and block.model == self.model and (part := _sealed(block)) is not None:
                     parts.append(part)
             else:
                 parts += self._server_work(block, unfinished=unfinished)
@@ -283,9 +268,9 @@ class Conversation:
 
     def _cited(self, block: ContentBlock) -> list[Json]:
         """Return a text's citations in the provider's own format, which other models do not understand."""
-        if not isinstance(block, TextBlock) or self._profile.family != "anthropic":
+        if not isinstance(block, TextBlock) or self.profile.family != "anthropic":
             return []
-        own = (cited for cited in block.citations if cited.model == self._model and cited.raw)
+        own = (cited for cited in block.citations if cited.model == self.model and cited.raw)
         return [cast("Json", thawed(cited.raw)) for cited in own]
 
     def _calls(self, content: Sequence[ContentBlock]) -> list[Json]:
@@ -294,11 +279,11 @@ class Conversation:
         for block in content:
             if isinstance(block, ToolUseBlock):
                 call: dict[str, Json] = {
-                    "id": wire_id(block.id, self._profile),
+                    "id": wire_id(block.id, self.profile),
                     "type": "function",
                     "function": {"name": wire_name(block.name), "arguments": block.arguments},
                 }
-                if self._profile.ids == "gemini" and (signature := self._signature(before)) is not None:
+                if self.profile.ids == "gemini" and (signature := self._signature(before)) is not None:
                     call["provider_specific_fields"] = {"thought_signature": signature}
                 calls.append(call)
             before = block
@@ -306,7 +291,7 @@ class Conversation:
 
     def _signature(self, before: ContentBlock | None) -> str | None:
         """Return the seal of a Gemini call, which is in the thought directly before it."""
-        return before.signature if isinstance(before, ThinkingBlock) and before.model == self._model else None
+        return before.signature if isinstance(before, ThinkingBlock) and before.model == self.model else None
 
     def _results(self, msg: Msg) -> Iterable[WireMessage]:
         """Return one message for each result, then a user message with the media that results cannot contain."""
@@ -324,9 +309,9 @@ class Conversation:
             if inside:
                 texts: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
                 content = texts + [part(block) for block in inside]
-            answer: WireMessage = {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile)}
+            answer: WireMessage = {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self.profile)}
             answer["content"] = content
-            if self._tells_errors and result.state != "success":
+            if self.tells_errors and result.state != "success":
                 answer["is_error"] = True
             answers.append(answer)
         if later:
@@ -344,7 +329,7 @@ class Conversation:
             if (why := self._refusal(block)) is not None:
                 refused.append(_left_out(block, why))
             else:
-                (inside if self._profile.result_images and block.kind == "image" else outside).append(block)
+                (inside if self.profile.result_images and block.kind == "image" else outside).append(block)
         return inside, outside, refused
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from agentflow.tools.contracts import Contract
 
 
+@dataclass(repr=False, eq=False)
 class Blueprint:
     """The common part of a tool and its copies (bound to objects, or under other names).
 
@@ -33,26 +35,18 @@ class Blueprint:
         contract: The contract of the tool's type.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., object],
-        name: str,
-        description: str | None,
-        in_thread: bool,
-        external: bool,
-        fixed: Mapping[str, object],
-        contract: Contract | None,
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.in_thread = in_thread
-        self.external = external
-        self.fixed = fixed
-        self.contract = contract
+    function: Callable[..., object]
+    name: str
+    description: str | None
+    in_thread: bool
+    external: bool
+    fixed: Mapping[str, object]
+    contract: Contract | None
+
+    def __post_init__(self) -> None:
         self.owner: str | None = None
         self.scope: HookScope | None = None
         self.names: Mapping[str, object] = {}
-        self._description = description
         self._doc: tuple[str, dict[str, str]] | None = None
         self._plan: ArgumentPlan | None = None
         self._schema: dict[str, Any] | None = None
@@ -97,7 +91,7 @@ class Blueprint:
 
     def describe(self) -> str:
         """Return the description for the model."""
-        return self._description if self._description is not None else self.doc()[0]
+        return self.description if self.description is not None else self.doc()[0]
 
     def parameters(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""

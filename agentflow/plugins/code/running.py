@@ -8,7 +8,7 @@ import math
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -81,34 +81,28 @@ async def start_process(
     return ProcessProgram(process, transport, json.dumps(first).encode() + b"\n", seconds, fault, ends_itself)
 
 
+@dataclass(eq=False, repr=False)
 class ProcessProgram:
     """A program in a process of its own. Its time limit does not count the functions that it calls.
 
     Args:
         process: The process.
         transport: Its transport.
-        first: The first message to it.
+        message: The first message to it.
         seconds: Its time limit.
         fault: The error if the process does not work, with `{reason}` in it.
         ends_itself: Whether the process ends when its input is closed, even while the program runs.
     """
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        transport: asyncio.SubprocessTransport,
-        first: bytes,
-        seconds: float,
-        fault: str,
-        ends_itself: bool,
-    ) -> None:
-        self._process = process
-        self._transport = transport
-        self._message = first
-        self._seconds = seconds
-        self._left = seconds
-        self._fault = fault
-        self._ends_itself = ends_itself
+    _process: asyncio.subprocess.Process
+    _transport: asyncio.SubprocessTransport
+    _message: bytes
+    _seconds: float
+    _fault: str
+    _ends_itself: bool
+
+    def __post_init__(self) -> None:
+        self._left = self._seconds
         self._started = False
         self._waits = False  # whether the program waits for results
 
