@@ -26,7 +26,7 @@ from sqlalchemy.exc import OperationalError
 
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.state.engine import postgres_options
+from agentflow.state.engine import Database, postgres_options
 from agentflow.state.explain import explain
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
@@ -653,6 +653,22 @@ async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
     assert "The database is read-only. Give the file and its folder write permission" in said
     async with SqlStore(read_only) as store:
         assert await count_of(store) == 2
+
+
+def test_only_a_sqlite_file_without_options_is_reopened_for_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that may only be read: options of a URL are the user's, and a server's database is no file."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (path := tmp_path / "x.db").touch()
+    urls = {
+        f"sqlite:///{path}": True,
+        f"sqlite:///{path}?timeout=5": False,
+        f"sqlite:///{tmp_path / 'other.db'}": False,
+        f"postgresql://localhost/{path}": False,
+        "sqlite://": False,
+    }
+    assert {url: Database(url, 1.0, False, lambda _: True, lambda _: None)._open_unchanging() for url in urls} == urls
 
 
 READER = """

@@ -166,7 +166,7 @@ class Draws(Hook):
 
 def test_a_hook_that_draws_numbers_is_noted_and_not_blamed() -> None:
     """What differs between two equal runs already is no sign of shared state or of a difference between the paths."""
-    report = check_hook(Draws)
+    report = check_hook(Draws, **SMALL)
     assert report.clean, str(report)
     assert report.notes == ("its results vary: its requests cannot be compared",)
 
@@ -202,7 +202,7 @@ def polite(event: PreReasoning) -> None:
 
 def test_a_missing_dependency_is_the_callers_fault() -> None:
     """The error for a missing dependency is no crash of the hook; with `deps=` the hook is really played."""
-    assert check_hook(polite, deps=Settings()).clean
+    assert check_hook(polite, deps=Settings(), **SMALL).clean
     assert check_hook(polite, runs=2, orders=0, cuts=0).clean
 
 

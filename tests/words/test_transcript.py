@@ -196,6 +196,11 @@ def test_replacements_are_seen_in_later_views_only() -> None:
     def results(view: MessageView) -> list[str]:
         assert [view[index] for index in range(len(view))] == list(view) == [*view[:4], *view[4:]]
         assert [*view[:4], *view.since(4), *view.tail] == list(view)
+        assert ([*reversed(view)][::-1], view == list(view), [view.index(msg) for msg in view]) == (
+            list(view),
+            True,
+            [*range(len(view))],
+        )
         return [result.text for msg in view for result in msg.tool_results]
 
     assert results(first) == ["gone 0", "result 1", "result 2"]
