@@ -64,7 +64,7 @@ def check_numbers(text: str) -> None:
         >>> check_numbers('{"a": 1e308}')
         >>> check_numbers('{"a": [1e309]}')
         Traceback (most recent call last):
-        agentflow._support.finite.NotFiniteError: 1e309 at line 1 column 8 is not a JSON number or does not fit a float
+        agentflow._support.json_text.NotFiniteError: 1e309 at line 1 column 8 is not a JSON number or does not fit a float
     """
     try:
         scan_numbers(text, len(text) - len(text.lstrip()))
