@@ -63,7 +63,8 @@ ModelFault: TypeAlias = Literal[
 class Aside(str):
     """A note on an exception about another failure around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
 
-    It is for the code that handles the exception. A model never sees it, but reads a tool's exception as the tool raised it.
+    The note is for the code that handles the exception. A model never sees it; the model reads a tool's exception as
+    the tool raised it.
     """
 
     __slots__ = ()
@@ -454,7 +455,7 @@ class HookContractError(HookError, UsageError):
     """
 
     def __init__(self, hook: str, event: str, got: str, legal: str) -> None:
-        super().__init__(f"Hook {hook!r} answered {event} with {got}. Legal here: {legal}.")
+        super().__init__(f"Hook {hook!r} answered {event} with {got}. Allowed answers: {legal}.")
         self.hook = hook
         self.event = event
 
@@ -469,7 +470,7 @@ class HookTimeoutError(HookError, TimeoutError):
     """
 
     def __init__(self, hook: str, event: str, timeout: float) -> None:
-        super().__init__(f"Hook {hook!r} did not answer {event} within its timeout of {timeout:g} s.")
+        super().__init__(f"Hook {hook!r} did not finish handling {event} within its timeout of {timeout:g} s.")
         self.hook = hook
         self.event = event
         self.timeout = timeout

@@ -78,10 +78,10 @@ class Agent(PeerAgent[T_co]):
             toolsets opens them; `async with agent` closes them.
         hooks: Hooks, decorated functions, lists of them, or a mapping from names like `"before_llm"` to functions.
         default_hooks: The built-in hooks: retries of empty and truncated answers. `()` for none.
-        options: Options of its model calls.
+        options: Options of the agent's model calls.
         max_iterations: The maximum number of reasoning rounds in one run, after which one summary without tools follows.
         schedule: The schedule of the tools in one round.
-        store: The store of its sessions; the process's memory by default.
+        store: The store of the agent's sessions; by default they are kept in memory.
         on_unknown_outcome: How a call that is resumed after a crash handles a tool that was running and is not
             `idempotent`: `"tell"` reports the tool call to the model; `"suspend"` asks a person, who decides as on an
             approval.
@@ -90,7 +90,7 @@ class Agent(PeerAgent[T_co]):
         tags: Labels that select the process-wide hooks for the agent.
         process_hooks: The process-wide hooks; `agentflow.process_hooks` by default.
         agents: The registry of other agents; the process's registry by default.
-        queue_limit: The maximum number of turns that wait in its queue; None means no limit.
+        queue_limit: The maximum number of turns that wait in the agent's queue; None means no limit.
         clock: The source of time; virtual in tests.
         new_id: The source of ids; repeatable in replays.
         output: The type of `reply.output`: a type that pydantic knows, a function that takes the answer as arguments,
@@ -242,7 +242,7 @@ class Agent(PeerAgent[T_co]):
     # ---- copies and data
 
     def _tool_sources(self) -> list[Any]:
-        """Return its tools as they were passed in, with live toolsets instead of the tools in them."""
+        """Return the agent's tools as they were passed in: a live toolset is one item, instead of the tools in it."""
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
@@ -297,8 +297,8 @@ class Agent(PeerAgent[T_co]):
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the agent's definition and queue as JSON-compatible data, in which names stand for code. Sessions are
-        saved separately.
+        """Return the agent's definition and queue as JSON-compatible data, in which code is represented by its name.
+        Sessions are saved separately.
 
         Raises:
             UsageError: A tool or hook is a closure or a lambda, which a name cannot identify; an option is not data;
@@ -323,7 +323,7 @@ class Agent(PeerAgent[T_co]):
         """Rebuild an agent from the data of `to_dict`.
 
         Args:
-            data: The data.
+            data: The data that `to_dict` returned.
             tools: The tools by name: a registry, or tools; the default registry by default.
             hooks: The hooks that the data names, except the default hooks.
             model: The model, if it was not saved by name.
@@ -369,16 +369,20 @@ def _check_arguments(
             f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
         )
     if on_unknown_outcome not in ("tell", "suspend"):
-        raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
+        raise UsageError(
+            f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r} is invalid; use 'tell' or 'suspend'."
+        )
     if not is_seconds(cleanup_timeout):
-        raise UsageError(f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r}; it is a number of seconds above 0.")
+        raise UsageError(
+            f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r} is invalid; use a number of seconds above 0."
+        )
 
 
 class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
     """The builder of `Agent.builder()`, typed by the output of the agent's calls."""
 
     def output(self, output: OutputLike[U]) -> TypedBuilder[U]:
-        """Set the type of `reply.output` of its calls."""
+        """Set the type of `reply.output` of the agent's calls."""
         return cast("TypedBuilder[U]", self._set(output=output))
 
 
@@ -387,7 +391,7 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
     """An agent, with the members that its queue and other agents use."""
 
     def variant(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
-        """Return a copy of the agent with other hooks; its sessions are its own.
+        """Return a copy of the agent with other hooks; the copy has separate sessions.
 
         Args:
             hooks: The copy's own hooks, in order; the process-wide ones apply as before.

@@ -46,7 +46,7 @@ class AgentParts(TypedDict, total=False):
 
 
 class AgentCode(AgentParts, total=False):
-    """The arguments of `Agent.from_json` besides the data: code that is passed, or in which names are looked up."""
+    """The arguments of `Agent.from_json` besides the data: code that the data names, and objects that cannot be saved."""
 
     tools: ToolRegistry | Iterable[Tool[..., Any]] | None
     hooks: Iterable[Hook]
@@ -93,8 +93,8 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     if agent.live_toolsets:
         names = ", ".join(toolset.name for toolset in agent.live_toolsets)
         raise UsageError(
-            f"A{whose[1:]} has live toolsets ({names}), and their connections cannot be saved. Save an agent "
-            "that was built without them, and add them when it is built again."
+            f"A{whose[1:]} has live toolsets ({names}), whose connections cannot be saved. Save an agent that was "
+            "built without them, and add them after loading."
         )
     hooks = hook_names(full_hooks(agent.hooks).own, whose)
     for name, tool in config.tools.items():
@@ -142,7 +142,7 @@ def agent_from_dict(
     if wrong:
         raise UsageError(
             f"Agent.from_dict(data, ...) got {', '.join(wrong)}. Only arguments that the data does not hold can be "
-            f"passed: tools, hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
+            f"passed: tools, hooks, model, system, {', '.join(_REST)}. All other arguments are in the data: change them there."
         )
     saved = check_form(_AgentData, data, "The saved agent", not_saved("agent"))
     name = saved["name"]

@@ -29,19 +29,19 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
     """
 
     _instead: ClassVar[str] = (
-        ": it is a stream of events. `await agent.stream(...).reply()` gives the reply, and so does agent.call(...)"
+        ": it is a stream of events. `await agent.stream(...).reply()` returns the reply, as `await agent.call(...)` does"
     )
 
     def __await__(self) -> Generator[Any, Any, NoReturn]:
-        """Refuse: a stream has many events, and none of them is the reply.
+        """Raise an error that shows how to read the events or the reply: a stream has many events, and none of them is
+        the reply.
 
         Raises:
             UsageError: Always.
         """
         raise UsageError(
             "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in "
-            "agent.stream(...)`; `await agent.stream(...).reply()` gives the reply, and so does `await "
-            "agent.call(...)`."
+            "agent.stream(...)`; `await agent.stream(...).reply()` returns the reply, as `await agent.call(...)` does."
         )
 
     asked: Output[Any] | None = None

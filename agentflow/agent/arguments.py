@@ -141,7 +141,7 @@ def refuse_keywords(method: str, options: Mapping[str, object]) -> None:
     """Refuse keyword arguments that a call does not take.
 
     Raises:
-        UsageError: There is such an argument; the error names the closest valid keyword.
+        UsageError: A keyword is unknown; the error names the closest valid one.
     """
     known = _KEYWORDS[method]
     for name in options:
@@ -159,17 +159,17 @@ class ToolableAgent(Protocol):
 
     @property
     def config(self) -> LoopConfig:
-        """Its configuration for the loop."""
+        """The agent's configuration for the loop."""
         ...
 
     @property
     def own_tools(self) -> Iterable[Tool[..., Any]]:
-        """Its tools without those of live toolsets."""
+        """The agent's tools, without the tools of live toolsets."""
         ...
 
     @property
     def live_toolsets(self) -> tuple[LiveToolset, ...]:
-        """Its live toolsets, which are opened and closed."""
+        """The agent's live toolsets, which have to be opened and closed."""
         ...
 
     @property
@@ -232,7 +232,7 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     """Return the user's input as messages.
 
     Raises:
-        UsageError: It is empty, or a call cannot begin with it.
+        UsageError: The input is empty, or a call cannot begin with it.
     """
     messages = as_messages(given, new_id)
     if not messages or (isinstance(given, str) and not given.strip()):
@@ -259,8 +259,8 @@ def not_open(session: FullSession) -> Exception:
     if machine.state is State.SUSPENDED:
         return SuspendedError(session.id, tuple(waits.id for waits in undecided(machine.pending)))
     return UsageError(
-        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
-        "agent.resume(session) before the next one."
+        f"Session {session.id!r} has an unfinished call (state {machine.state.name}). Continue that call with "
+        "agent.resume(session) before the next call."
     )
 
 
@@ -275,7 +275,7 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     found: dict[str, Resolution] = {}
     for key, decision in decisions:
         if key in found:
-            raise UsageError(f"Session {session.id!r}: two decisions are given for {key!r}; give one.")
+            raise UsageError(f"Session {session.id!r}: there are two decisions for {key!r}. Pass only one.")
         found[key] = decision
     return found
 
@@ -288,7 +288,7 @@ def outer_request(given: CallArguments, session: FullSession) -> tuple[object, C
         session: The sub-agent's session.
 
     Raises:
-        UsageError: The outer call cannot pass an argument on.
+        UsageError: An argument was given that the outer call cannot pass on to the sub-agent.
     """
     assert session.outer is not None
     owner, outer, use_id = session.outer.owner(), session.outer.session(), session.outer.use_id
@@ -322,7 +322,7 @@ def check_decisions(
     Args:
         session: The session with an open call.
         given: The decisions.
-        tools: The agent's tools.
+        tools: The agent's tools, which validate edited arguments.
 
     Returns:
         The decisions by key.
@@ -331,7 +331,9 @@ def check_decisions(
         UsageError: A decision is missing or invalid, or the session has no open call.
     """
     if session.machine.next() == "input":
-        raise UsageError(f"Session {session.id!r} is not suspended: there is nothing to resume. Call the agent.")
+        raise UsageError(
+            f"Session {session.id!r} is not suspended, so there is nothing to resume. Use agent.call(...) instead."
+        )
     decisions = _by_key(session, given)
     pending = {p.id: p for p in session.pending}
     unknown = [key for key in decisions if key not in pending]
@@ -356,7 +358,7 @@ def check_decisions(
     missing = [waits.id for waits in undecided(pending.values(), decisions)]
     if missing:
         raise UsageError(
-            f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."
+            f"Session {session.id!r}: decisions are missing for {missing}. Pass one for each pending call."
         )
     return decisions
 

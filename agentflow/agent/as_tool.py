@@ -75,7 +75,7 @@ class ToolAgent(CallingAgent[T_co]):
         )(found_by_name(ask))
 
     def _strictest(self) -> ToolType:
-        """Return the strictest type of its tools, or `"write"` while a toolset is not open yet."""
+        """Return the strictest type of the agent's tools, or `"write"` if a toolset is not open yet."""
         return "write" if self._toolsets is not None else strictest(self._config.tools.values())
 
 
@@ -84,17 +84,17 @@ class FullToolAgent(ToolAgent[T_co]):
 
     @property
     def config(self) -> LoopConfig:
-        """Its configuration for the loop."""
+        """The agent's configuration for the loop."""
         return self._config
 
     @property
     def own_tools(self) -> tuple[Tool[..., Any], ...]:
-        """Its tools without those of live toolsets."""
+        """The agent's tools, without the tools of live toolsets."""
         return self._own_tools()
 
     @property
     def strictest(self) -> ToolType:
-        """The strictest type of its tools."""
+        """The strictest type of the agent's tools."""
         return self._strictest()
 
     @property
@@ -171,7 +171,7 @@ class FullToolAgent(ToolAgent[T_co]):
         return reply
 
     def _wait_within(self, session: FullSession, place: TurnPlace) -> ToolSuspended:
-        """Suspend the caller: return the signal that does so. The caller keeps this session and waits for the same
+        """Return the signal that suspends the caller. The caller keeps this session and waits for the same
         decision; resuming either of them resumes both.
         """
         caller = place.run
@@ -248,5 +248,5 @@ class FullToolAgent(ToolAgent[T_co]):
 
 def full_agent(agent: ToolsetAgent) -> FullToolAgent[Any]:
     """Return the agent, with the members that its queue and other agents use."""
-    assert isinstance(agent, FullToolAgent)  # every agent is one
+    assert isinstance(agent, FullToolAgent)  # every agent is a `FullAgent`
     return cast("FullToolAgent[Any]", agent)

@@ -53,7 +53,7 @@ class AgentChanges(AgentSettings, total=False):
 
 
 class AgentBuilder(Generic[A]):
-    """Collects the arguments of an agent; `build()` creates the agent. A builder may build several; they share nothing.
+    """Collects the arguments of an agent; `build()` creates the agent. A builder may build several agents, which share nothing.
 
     Args:
         make: The agent's class.
@@ -73,19 +73,19 @@ class AgentBuilder(Generic[A]):
         return self
 
     def name(self, name: str) -> Self:
-        """Set its name."""
+        """Set the agent's name."""
         return self._set(name=name)
 
     def model(self, model: str | Model) -> Self:
-        """Set its model, or the model's name."""
+        """Set the agent's model: a `Model` or a model's name."""
         return self._set(model=model)
 
     def system(self, system: str | Msg | Callable[[RunContext], Any] | None) -> Self:
-        """Set its system prompt: a text, a message, or a function that takes the `RunContext`."""
+        """Set the agent's system prompt: a text, a message, or a function that takes the `RunContext`."""
         return self._set(system=system)
 
     def description(self, description: str) -> Self:
-        """Set its purpose, for other agents."""
+        """Set the description of the agent's purpose, for other agents."""
         return self._set(description=description)
 
     def tool(self, tool: Any) -> Self:
@@ -113,7 +113,7 @@ class AgentBuilder(Generic[A]):
         return self._set(default_hooks=hooks)
 
     def options(self, options: ModelOptions) -> Self:
-        """Set the options of its model calls."""
+        """Set the options of the agent's model calls."""
         return self._set(options=options)
 
     def max_iterations(self, max_iterations: int) -> Self:
@@ -125,11 +125,13 @@ class AgentBuilder(Generic[A]):
         return self._set(schedule=schedule)
 
     def store(self, store: Store | str) -> Self:
-        """Set the store of its sessions."""
+        """Set the store of the agent's sessions."""
         return self._set(store=store)
 
     def on_unknown_outcome(self, on_unknown_outcome: OnUnknownOutcome) -> Self:
-        """Set who learns of a tool that was running during a crash: the model (`"tell"`) or a person (`"suspend"`)."""
+        """Set who handles a tool call whose outcome is unknown after a crash: the model (`"tell"`) or a person
+        (`"suspend"`).
+        """
         return self._set(on_unknown_outcome=on_unknown_outcome)
 
     def cleanup_timeout(self, cleanup_timeout: float) -> Self:
@@ -137,11 +139,11 @@ class AgentBuilder(Generic[A]):
         return self._set(cleanup_timeout=cleanup_timeout)
 
     def tags(self, *tags: str) -> Self:
-        """Set its labels."""
+        """Set the agent's labels."""
         return self._set(tags=tags)
 
     def process_hooks(self, process_hooks: ProcessHooks) -> Self:
-        """Set the process-wide hooks that it uses."""
+        """Set the process-wide hooks that the agent uses."""
         return self._set(process_hooks=process_hooks)
 
     def agents(self, agents: AgentRegistry) -> Self:
@@ -149,7 +151,7 @@ class AgentBuilder(Generic[A]):
         return self._set(agents=agents)
 
     def queue_limit(self, queue_limit: int | None) -> Self:
-        """Set the maximum number of turns that wait in its queue."""
+        """Set the maximum number of turns that wait in the agent's queue."""
         return self._set(queue_limit=queue_limit)
 
     def clock(self, clock: Clock) -> Self:

@@ -67,8 +67,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     Args:
         config: The configuration for the loop.
         hooks: The initial hooks.
-        store: The store of its sessions.
-        live: Its live toolsets.
+        store: The store of the agent's sessions.
+        live: The agent's live toolsets.
     """
 
     _output: TypedOutput | None = None
@@ -89,7 +89,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
 
     @property
     def output(self) -> Output[T_co] | None:
-        """The typed output of its calls; None if they return text only."""
+        """The typed output of the agent's calls; None if they return text only."""
         return None if self._output is None else self._output.output
 
     def session(self, id: str | None = None) -> Session:  # noqa: A002 - public name
@@ -110,7 +110,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             session: An id or a session; the implicit one by default.
 
         Raises:
-            StoreError: It cannot be read.
+            StoreError: The session cannot be read.
 
         Example:
             >>> store = MemoryStore()
@@ -129,7 +129,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             Whether it was in memory.
 
         Raises:
-            UsageError: A call is running on it.
+            UsageError: A call is running on the session.
         """
         return self._sessions.forget(id)
 
@@ -139,16 +139,16 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         A call that waits for its session to be loaded ends before its first model call.
 
         Returns:
-            Whether there was a call.
+            Whether a call was running.
         """
         found = self._sessions.find(session) if isinstance(session, str) else self._sessions.of(session)
         return found is not None and found.interrupt(reason)
 
     async def unfinished(self) -> list[SessionInfo]:
-        """Return the sessions of its store with a call that a crash or a shutdown interrupted: `resume` each of them.
+        """Return the sessions in the agent's store with a call that a crash or a shutdown interrupted: `resume` each of them.
 
         Sessions of sub-agents are not included, because their callers continue them. Calls that another process is
-        running are included, so no other process should be working on the store, unless calls wait for each other
+        running are included. So no other process should be using the store, unless calls wait for each other
         (`SqlStore(..., on_conflict="wait")`).
 
         Example:
@@ -183,7 +183,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             output: The type of `reply.output`, instead of the agent's `output` (see `docs/typed-answers.md`).
 
         Returns:
-            A Mono of the reply: await it, `.block()` on it, or subscribe to it. Each time a new call runs.
+            A Mono of the reply: await it, call `.block()`, or subscribe to it. Each of these runs a new call.
 
         Raises:
             UsageError: The call overlaps with another one on the implicit session, or an argument is invalid.
@@ -213,7 +213,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         Args:
             input: This and the other arguments are those of `call`.
             children: Whether to yield the events of sub-agents too; their `source` names the sub-agent.
-            buffer: How many events the run can be ahead of the reader. With 0 run and reader alternate, so that the
+            buffer: How many events the run can be ahead of the reader. With 0, run and reader alternate, so that the
                 reader's actions on an event take effect at exactly that event.
 
         Returns:
@@ -253,7 +253,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
 
         Finished work does not run again. In a suspended call, the tool calls without a result pass the whole
         `PreActing` chain again. In an interrupted call, an unfinished model call is made again. An unfinished tool call
-        runs again if its tool is `idempotent`; otherwise `on_unknown_outcome` determines who learns of it.
+        runs again if its tool is `idempotent`; otherwise `on_unknown_outcome` determines who decides on it.
 
         Args:
             session: The session; the implicit one by default.
@@ -304,7 +304,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     def _flux(self, request: CallRequest) -> AgentFlux[Any]:
         buffer: object = request.options.get("buffer", BUFFER)
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 0:
-            raise UsageError(f"buffer={buffer!r}: it is a number of events, 0 or more.")
+            raise UsageError(f"buffer={buffer!r} is invalid; use a number of events, 0 or more.")
         flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, request), buffer))
         if request.output is not None or self._output is not None:
             flux.asked = self._typed_output(request.output).output
@@ -367,7 +367,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return self._sessions.of(session, to_continue=given.decisions is not None)
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
-        """See `ToolsetAgent`; calls with a typed output keep their final tool."""
+        """Implement `ToolsetAgent`; running calls with a typed output keep their final tool."""
         old, others = self._config, self._others or {}
         super()._take_tools(tools)
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
@@ -394,7 +394,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             asked = None if self._output is None and given.output is None else self._typed_output(given.output)
             place = current_turn.get()
             caller = None if place is None or place.run.over else place
-            if config.running.closed and caller is None:  # a nested call stops with its caller
+            if config.running.closed and caller is None:  # a nested call is stopped together with its caller
                 raise ShutdownError(self.name, session.id, stopped=False)
             machine = session.machine
             if not self._prepared:
@@ -433,9 +433,9 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 run.scope.waits = Waits(config.clock.monotonic, caller.waits)
             if decisions is not None:
                 run.continuing(decisions)
-            if asked is not None:  # reads the output from the state, which a continued run has already
+            if asked is not None:  # reads the output from the run's state, which exists already if the run is resumed
                 settings.typed = asked.reader_of(run.context.state)
-        except BaseException:  # there is no call that would release the session
+        except BaseException:  # no call was created, so nothing else would release the session
             session.release()
             raise
         return run
@@ -455,7 +455,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Read the tools' signatures and build their validators and schemas, once, at the first call."""
         deps: dict[tuple[str, type], None] = {}
         for made in self._config.tools.values():
-            deps.update(dict.fromkeys(made.dep_types.items()))  # reads the signature
+            deps.update(dict.fromkeys(made.dep_types.items()))  # reading the attribute reads the tool's signature
         if deps:
             object.__setattr__(self._config, "dep_types", tuple(deps))
         self._prepared = True

@@ -81,7 +81,7 @@ class Entries:
 
     @contextmanager
     def sending_from(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:
-        """Mark, for the duration, that a sender in an event loop waits for a slot."""
+        """Register, while the context is open, that a sender in an event loop waits for a slot."""
         with self.guard:
             self._senders[loop] += 1
         try:
@@ -89,7 +89,7 @@ class Entries:
         finally:
             with self.guard:
                 self._senders[loop] -= 1
-                self._senders += Counter()  # removes zero counts
+                self._senders += Counter()  # removes counters that have reached zero
             self.changed.notify_all()
 
     # ---- turns
@@ -126,7 +126,8 @@ class Entries:
         """Remove a waiting turn, and settle its receipt with an error; return whether it was waiting."""
         if not self.take_out(entry):
             return False
-        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)  # the caller knows of the error
+        # the caller handles the error, so it need not be logged
+        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)
         return True
 
     # ---- by event loop
@@ -140,7 +141,7 @@ class Entries:
         return next((entry for entry in self if entry.sent), None)
 
     def needs(self, home: asyncio.AbstractEventLoop) -> bool:
-        """Whether a task in an event loop has a turn here, or waits for a slot."""
+        """Whether a task in an event loop has a turn in this queue, or waits for a slot."""
         return home in self._senders or any(entry.home is home for entry in self)
 
     def adopt(self, entry: QueueEntry, home: asyncio.AbstractEventLoop) -> None:

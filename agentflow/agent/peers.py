@@ -76,7 +76,7 @@ class PeerAgent(ToolAgent[T_co]):
 
     @property
     def queue(self) -> TurnQueue:
-        """Its queue of turns; see `TurnQueue`."""
+        """The agent's queue of turns; see `TurnQueue`."""
         queue = self._queue
         if queue is None:  # uses `setdefault`, so that two threads get the same queue
             queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(full_agent(self), self._queue_limit)))
@@ -88,7 +88,7 @@ class PeerAgent(ToolAgent[T_co]):
 
     def run(self, *nothing: Never, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
         """Run the queue: `async for turn, value in agent.run()`. See `TurnQueue.run`."""
-        if nothing:  # `run(input)` of other libraries
+        if nothing:  # users of other libraries write `run(input)`
             raise UsageError(
                 f"agent.run() runs the turns in the queue of agent {self.name!r} and takes no input. To ask the model: "
                 "await agent.call('Hi'), agent.call('Hi').block() from synchronous code, or async for event in "
@@ -175,7 +175,7 @@ class PeerAgent(ToolAgent[T_co]):
         return CallMono(work, f"agent.ask({to!r}, ...)")
 
     def _sign(self, turn: Turn[Any]) -> None:
-        if not isinstance(turn, FullTurn):  # each `Turn` is one
+        if not isinstance(turn, FullTurn):  # every `Turn` is a `FullTurn`
             raise UsageError(f"agent.send takes a turn, not {type(turn).__name__}: send('other', Turn(tool, {{...}})).")
         place = current_turn.get()
         turn.send_by(self.name, "" if place is None else place.run.run_id)

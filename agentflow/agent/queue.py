@@ -64,10 +64,13 @@ def check_limit(agent: str, limit: int | None) -> None:
     """Refuse an invalid limit.
 
     Raises:
-        UsageError: It is not a number of turns.
+        UsageError: The limit is not a positive number of turns.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise UsageError(f"Agent {agent!r}: queue_limit={limit!r}; a queue holds at least one turn, or None for any.")
+        raise UsageError(
+            f"Agent {agent!r}: queue_limit={limit!r} is invalid; use the maximum number of waiting turns, at "
+            "least 1, or None for no limit."
+        )
 
 
 class TurnQueue:
@@ -173,23 +176,22 @@ class TurnQueue:
                     self._runner.wake()  # for turns of closed event loops at the front
                     await self._entries.reserved()
         except NeverEndsError as error:
-            why = f"the turn that puts it there blocks the queue ({' → '.join(error.way)})"
-            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: it would deadlock") from None
+            why = f"the turn that puts it in the queue also blocks the queue ({' → '.join(error.way)})"
+            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: waiting would deadlock") from None
 
     def _check_goes_on(self, sent: bool) -> None:
         """Refuse to wait for a slot in the task that would have to free it; warn if no task would free one."""
         name, size = self._owner.name, len(self._entries)
         if self._runner.driven_here():
-            why = "the task that puts it there is the one that runs the queue: it would deadlock"
+            why = "the task that puts it in the queue also runs the queue: waiting would deadlock"
             raise QueueFullError(name, size, why)
         why = "" if self._warned else self._runner.stuck(sent)
         if not why:
             return
         self._warned = True
         logger.warning(
-            "put() waits for a place in the queue of agent {}, which is full ({} turns), and {}. With wait=False it "
-            "raises; "
-            "queue_limit=None takes any number",
+            "put() waits for a free slot in the queue of agent {}, which is full ({} turns), and {}. With "
+            "wait=False, put() raises an error instead; with queue_limit=None the queue has no limit",
             name,
             size,
             why,
@@ -202,15 +204,15 @@ class TurnQueue:
             SafeExecutionError: The turn is running, or is in a queue already.
             UsageError: It is not a turn, or the agent has no such tool.
         """
-        if not isinstance(turn, FullTurn):  # each `Turn` is one
+        if not isinstance(turn, FullTurn):  # every `Turn` is a `FullTurn`
             raise UsageError(f"A queue takes turns, not {type(turn).__name__}: put(Turn(tool, {{...}})).")
         known = self._owner.config.tools
         name = turn.tool.name
         if known.get(name) is not turn.tool and turn.tool is not self._owner.asking:
             if name in known:
                 raise UsageError(
-                    f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; create the "
-                    "turn with the agent's own tool object."
+                    f"Agent {self._owner.name!r} has a tool named {name!r}, but the turn {turn.id!r} has a different tool "
+                    "of that name. Create the turn with the agent's own tool object."
                 )
             raise UsageError(
                 f"Agent {self._owner.name!r} has no tool {name!r}, so it takes no turn of it. Its tools: "
@@ -220,8 +222,8 @@ class TurnQueue:
         return turn
 
     async def _evaluate(self, turn: FullTurn[Any]) -> TurnRun:
-        """Run the `PrePut` hooks on a turn; meanwhile no other queue accepts it."""
-        self._check(turn)  # again, since `put` may have waited for a slot
+        """Run the `PrePut` hooks on a turn. While they run, no other queue accepts the turn."""
+        self._check(turn)  # checked again, since `put` may have waited for a slot
         owner = self._owner
         turn.enter(owner.name)
         with UndoOnFailure(turn.leave):
@@ -254,7 +256,7 @@ class TurnQueue:
     def remove(self, turn: Turn[Any]) -> bool:
         """Remove a waiting turn; awaiting its receipt raises. Return whether it was waiting."""
         entry = self._entries.find(turn)
-        return entry is not None and self._entries.drop(entry, "it was taken out of the queue")
+        return entry is not None and self._entries.drop(entry, "it was removed from the queue")
 
     def clear(self) -> tuple[Turn[Any], ...]:
         """Remove all waiting turns, and return them."""
@@ -279,7 +281,7 @@ class TurnQueue:
         """Run the turns, one after the other.
 
         Args:
-            deps: Objects that tools can request by type or by name, if a turn has none itself.
+            deps: Objects that tools can request by type or by name, for turns without their own `deps`.
             wait: Whether to wait for more turns while the queue is empty, until a completion check, an error or the
                 reader ends the run.
 
@@ -345,7 +347,7 @@ class TurnQueue:
         if twice:
             raise UsageError(
                 f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so "
-                "nothing was restored. A saved queue is restored once; to replace this one, clear() it first."
+                "nothing was restored. Restore a saved queue only once; to replace this queue, call clear() first."
             )
 
     def _add(self, turn: FullTurn[Any], sent: bool, placed: bool) -> None:
@@ -369,16 +371,16 @@ class TurnQueue:
     # ---- pausing
 
     def pause(self) -> None:
-        """Begin no further turn until `resume()`; the current one continues."""
+        """Stop starting turns until `resume()`; the current turn continues."""
         self._runner.pause(True)
 
     def resume(self) -> None:
-        """Continue to begin turns."""
+        """Start turns again after `pause()`."""
         self._runner.pause(False)
 
 
 async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool, asks: bool = False) -> Receipt[T]:
-    """Put a sent turn into a queue, like `TurnQueue.put`, and make sure that a runner runs it.
+    """Put a turn into another agent's queue, like `TurnQueue.put`, and make sure that the queue is running.
 
     Args:
         queue: The queue.

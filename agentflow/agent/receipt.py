@@ -56,10 +56,10 @@ class QueueEntry:
         turn: The turn.
         sent: Whether it was sent, so that the queue runs it without a reader.
         home: The event loop that sent the turn; None if unknown (after loading saved data), or if its worker has ended.
-        place: The point in a run at which the turn was put.
+        place: The point in a run at which the turn was put into the queue.
         run: Its current run.
         cancelled: Whether its sender cancelled it.
-        over: Whether the turn has run. A task that the turn left running can still read this.
+        over: Whether the turn has finished. Tasks that the turn started can read this after it has finished.
     """
 
     __slots__ = ("_receipt", "cancelled", "home", "line", "over", "place", "run", "sent", "turn")

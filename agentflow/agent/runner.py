@@ -73,8 +73,10 @@ class Runner:
         self._follow = follow
         self._workers = _Workers(self, entries)
         self._running = FairLock()
-        self._driver: asyncio.Task[Any] | None = None  # runs the queue: while this task waits, the queue is blocked
-        self._scope: RunScope | None = None  # of the reader's run
+        self._driver: asyncio.Task[Any] | None = (
+            None  # the task that runs the queue: while it waits, the queue is blocked
+        )
+        self._scope: RunScope | None = None  # the task of the reader's run
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the reader's loop over `run()`
         self._shown: Turn[Any] | None = None  # the turn of the reader's current value
@@ -104,7 +106,8 @@ class Runner:
         with self._entries.guard:
             if self.reading:
                 raise SafeExecutionError(
-                    f"agent.run() of {self.name!r} is being iterated already; a queue is run by one at a time."
+                    f"agent.run() of {self.name!r} is being iterated already; a queue can have only one reader at a time. "
+                    "End the other loop first."
                 )
             self.reading = True
             self._loop = object()
@@ -126,7 +129,7 @@ class Runner:
         except GeneratorExit:  # the event loop is closed
             scope.finish(None, None)
             raise
-        except BaseException as error:  # the reader gets it
+        except BaseException as error:  # raised to the reader
             failure = error
         scope.finish(None, failure)
         failure = None  # its traceback holds this frame
@@ -170,10 +173,13 @@ class Runner:
             sent: Whether the current code sends the turn that needs the slot.
         """
         if self._loop is not None and self._loop in _loops.get():
-            return "this was started in the body of the loop over agent.run(): if the body awaits it, they deadlock"
+            return (
+                "the code that calls put() was started in the body of the loop over agent.run(): if the body awaits "
+                "that code, they deadlock"
+            )
         if self._workers or self.reading or (sent and self._entries.first_sent() is not None):
             return ""
-        return "it has no runner: it waits until agent.run() is iterated"
+        return "the queue is not running: put() waits until agent.run() is iterated"
 
     # ---- by workers
 
@@ -203,7 +209,7 @@ class Runner:
         self._workers.wake()
 
     def ready(self, home: asyncio.AbstractEventLoop) -> bool:
-        """Whether the worker of an event loop can continue now."""
+        """Whether the worker of an event loop can run a turn now."""
         return not self._running.locked and self._next(home) is not None
 
     async def work_off(self, home: asyncio.AbstractEventLoop) -> None:
@@ -229,9 +235,9 @@ class Runner:
             entry = self._next(worker)
             if entry is None:
                 return False
-            if self.paused:  # paused in the meantime
+            if self.paused:  # the queue was paused in the meantime
                 continue
-            if not self._entries.take_out(entry):  # removed in the meantime
+            if not self._entries.take_out(entry):  # the turn was removed in the meantime
                 continue
             if await self._run_one(entry, values, deps) and worker is None:
                 return True
@@ -278,7 +284,7 @@ class Runner:
             run.route = self._follow
             run.settings.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run
-            if entry.cancelled:  # cancelled in the meantime
+            if entry.cancelled:  # the turn was cancelled in the meantime
                 raise TurnDeniedError(turn.tool.name, CANCELLED)
             run.start(run_turn(turn, run, values))
             self._driver = run.scope.task

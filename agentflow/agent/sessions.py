@@ -4,8 +4,8 @@ Rules:
 
 1. There is one session object per id at a time, even across threads, for as long as the object is referenced.
 2. Without a store, the sessions exist only in the agent, so it never releases a session by itself.
-3. With a store, the agent holds the most recently used sessions, and those that run a call or wait for a decision. Others
-   are loaded from the store when needed.
+3. With a store, the agent holds the most recently used sessions, and those that run a call or wait for a decision.
+   Other sessions are loaded from the store when needed.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class Sessions:
             to_continue: Whether the session will be resumed; then waiting sessions of other agents are found too.
 
         Raises:
-            UsageError: The argument is none of these.
+            UsageError: The argument is neither an id nor a session.
         """
         if session is None:
             return self.own()
         if isinstance(session, str):
             waits = (self.waiting.get(session) or self._within.get(session)) if to_continue else None
             return self.get(session) if waits is None else waits
-        if not isinstance(session, FullSession):  # each `Session` is one
+        if not isinstance(session, FullSession):  # every `Session` is a `FullSession`
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session
 
@@ -121,14 +121,13 @@ class Sessions:
         """Release a session; return whether it was in memory.
 
         Raises:
-            UsageError: A call is running on it.
+            UsageError: A call is running on the session.
         """
         with self._guard:
             found = self.find(id)
             if found is not None and found.busy:
                 raise UsageError(
-                    f"Session {id!r} of agent {self._agent!r} is running a call; it can be forgotten when that has "
-                    "ended."
+                    f"Session {id!r} of agent {self._agent!r} is running a call. Call forget() after the call has ended."
                 )
             for held in (self._recent, self._alive, self.waiting):
                 held.pop(id, None)
@@ -154,7 +153,7 @@ class Sessions:
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
-    """Refuse a call that would wait for a session which the call that makes it has acquired.
+    """Refuse a nested call that would wait for the session that its outer call has acquired.
 
     If the two calls are in different tasks, a deadlock is not certain: then a warning is logged, and the new call waits.
 

@@ -81,7 +81,7 @@ class _Stopping:
         self._agents = tuple({id(agent): agent for agent in given}.values())
         self._running: tuple[Running, ...] = tuple([full_agent(agent).config.running for agent in self._agents])
         if not self._running:
-            raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
+            raise UsageError("shutdown() was called without agents. Pass the agents to stop: shutdown([agent, other]).")
         self._now = asyncio.Event()
         self.begun = False
 
@@ -90,7 +90,7 @@ class _Stopping:
         self._now.set()
 
     def close(self) -> None:
-        """Begin no call, and ask the running ones to stop."""
+        """Refuse new calls, and ask the running ones to stop."""
         self.begun = True
         for running in self._running:
             running.close()
@@ -99,7 +99,7 @@ class _Stopping:
         return tuple([run for running in self._running for run in tuple(running.runs)])
 
     async def run(self, limit: float) -> ShutdownReport:
-        """Wait until all have stopped; after the limit, cancel the running ones."""
+        """Wait until all calls have stopped; after the limit, cancel those that still run."""
         idle = asyncio.ensure_future(self._idle())
         hurry = asyncio.ensure_future(self._now.wait())
         try:
@@ -119,9 +119,7 @@ class _Stopping:
             except Exception as error:
                 log_failure("WARNING", error, "shutdown: the toolsets of {} did not close", agent.name)
         if report.running:
-            logger.warning(
-                "shutdown: calls on {} did not end; they are left as a crash would leave them", report.running
-            )
+            logger.warning("shutdown: calls on {} did not end; resume them as after a crash", report.running)
         return report
 
     def _report(self, cancelled: Iterable[Stoppable]) -> ShutdownReport:
@@ -236,8 +234,9 @@ class GracefulShutdown:
             except (NotImplementedError, RuntimeError, ValueError) as error:
                 self._restore()
                 raise UsageError(
-                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes "
-                    "the main thread of a Unix process. Pass signals=(), and call begin() to start the shutdown."
+                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): signals can "
+                    "only be handled in the main thread of a Unix process. Pass signals=(), and call begin() to start "
+                    "the shutdown."
                 ) from error
         return self
 

@@ -39,7 +39,7 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
         for found in (cast("FullTool[..., Any]", source),) if isinstance(source, FullTool) else _tools_in(source, live):
             if (owner := found.lacks_self) is not None:
                 raise UsageError(
-                    f"Tool {found.name!r} is a method of {owner}, and the model cannot give it its self. Take it from "
+                    f"Tool {found.name!r} is a method of {owner}, and the model cannot provide `self`. Take the tool from "
                     f"an object: tools=[{owner}(...).{found.function.__name__}]."
                 )
             other = tools.setdefault(found.name, found)

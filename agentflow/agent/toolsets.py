@@ -3,7 +3,7 @@
 Rules:
 
 1. The calls of an agent without live toolsets skip this code.
-2. Toolsets are opened, all at once, before the first event of a call. A toolset that is open already costs one check.
+2. Toolsets are opened, all at once, before the first event of a call. If a toolset is open already, this costs one check.
 3. The agent's own tools keep their names. If two toolsets have a tool with the same name, the tool of the first toolset
    is used; the other tool is left out, which is logged once.
 4. When tools change, the agent and its running calls use the new tools at once, from the next request to a model on.
@@ -37,7 +37,7 @@ class Toolsets:
     Args:
         live: The toolsets.
         own: The agent's other tools, by name.
-        taken: Called with the agent's tools whenever they change.
+        taken: Called with the agent's new tools whenever they change.
     """
 
     def __init__(
@@ -87,7 +87,8 @@ class Toolsets:
                 if tools.setdefault(made.name, made) is not made and (toolset.name, made.name) not in self._left_out:
                     self._left_out.add((toolset.name, made.name))
                     logger.warning(
-                        "the tool {} of toolset {} is left out: the agent has another of that name; give it a prefix",
+                        "the tool {} of toolset {} is left out: the agent has another tool of that name; give the toolset a "
+                        "prefix",
                         one_line(made.name),
                         one_line(toolset.name),
                     )
@@ -95,7 +96,7 @@ class Toolsets:
 
 
 class LiveView:
-    """The view for hooks of an agent whose tools change.
+    """The information about an agent that its hooks receive, for an agent whose tools can change.
 
     Args:
         name: Its name.
@@ -128,7 +129,7 @@ class ToolsetAgent(TakesHooks):
     _prepared: bool = False
 
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook], live: tuple[LiveToolset, ...]) -> None:
-        own = vars(self)  # plain assignments go through `__setattr__`, which would double the time to build an agent
+        own = vars(self)  # plain assignments would call `__setattr__`, which doubles the time to build an agent
         own["_config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
         if live:
             view = config.view
@@ -145,7 +146,7 @@ class ToolsetAgent(TakesHooks):
 
     @property
     def hooks(self) -> HookSet:
-        """Its hooks, in order, including matching process-wide ones; `describe()` prints them event by event."""
+        """The agent's hooks, in order, including matching process-wide ones; `describe()` lists them event by event."""
         return self._hook_set()
 
     def _hook_set(self) -> FullHookSet:
@@ -178,15 +179,15 @@ class ToolsetAgent(TakesHooks):
 
     @property
     def live_toolsets(self) -> tuple[LiveToolset, ...]:
-        """Its live toolsets, which are opened and closed."""
+        """The agent's live toolsets, which have to be opened and closed."""
         return () if self._toolsets is None else self._toolsets.live
 
     def _own_tools(self) -> tuple[Tool[..., Any], ...]:
-        """Return its tools without those of live toolsets."""
+        """Return the agent's tools, without the tools of live toolsets."""
         return tuple((self._config.tools if self._toolsets is None else self._toolsets.own).values())
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
-        """Use these tools from now on, in the agent and its running calls."""
+        """Replace the tools of the agent and its running calls."""
         old = self._config
         specs = tuple([made.spec for made in tools.values()])
         new = replace(old, tools=tools, specs=specs)
@@ -198,7 +199,7 @@ class ToolsetAgent(TakesHooks):
                 run.config = new
 
     async def open(self) -> None:
-        """Open its toolsets in the running event loop. Calls also do this when needed.
+        """Open the agent's toolsets in the running event loop. Calls also do this when needed.
 
         Raises:
             ToolError: A toolset cannot be opened.
@@ -207,7 +208,7 @@ class ToolsetAgent(TakesHooks):
             await self._toolsets.open()
 
     async def close(self) -> None:
-        """Close its toolsets in the running event loop, except those that another agent uses.
+        """Close the agent's toolsets in the running event loop, except those that another agent uses.
 
         The tools of closed toolsets fail in calls that are still running. The next call opens the toolsets again.
         """

@@ -21,7 +21,7 @@ class TypedOutput:
     """A typed output bound to an agent; created once for all the agent's calls with that output.
 
     Args:
-        given: The value of `output=`.
+        given: The value of the argument `output=`.
         output: The same value as an `Output`.
     """
 

@@ -31,7 +31,7 @@ from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
 
 def is_later(answer: object) -> bool:
-    """Whether an answer has to be awaited. The immediate answer of a synchronous hook costs no coroutine."""
+    """Whether an answer has to be awaited. An immediate answer of a synchronous hook needs no coroutine."""
     if answer is None or isinstance(answer, Event):
         return False
     return type(answer) is CoroutineType or isinstance(answer, Awaitable | Observable)
@@ -102,7 +102,7 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
         contract.__cause__ = error
         error = contract
     if denies and hook.on_failure == "deny":
-        return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
+        return Deny(f"{hook.name} failed ({type(error).__name__}), so the request was denied")
     return error
 
 
@@ -116,7 +116,7 @@ def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
 
 
 def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
-    """Return the replacement for a tool's result that a hook with `on_failure="deny"` failed to check."""
+    """Return the result that replaces a tool's result which a hook with `on_failure="deny"` failed to check."""
     result = event.tool_result
     text = f"(withheld: {hook.name} failed with {type(error).__name__})"
     return ToolResultBlock(result.tool_use_id, result.name, text, "denied")
@@ -149,7 +149,7 @@ def label_of(hook: Hook) -> str:
 
 
 def check_final(msg: Msg, hook: str, event: str) -> None:
-    """Refuse a message by a hook as the last one of a call if it contains tool calls, which would never run, or results.
+    """Refuse a hook's message as the last message of a call if it contains tool calls (which would never run) or tool results.
 
     Raises:
         HookContractError: The message contains tool calls or results.

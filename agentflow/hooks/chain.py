@@ -59,7 +59,7 @@ class Faults(Protocol):
     """The interface of a run to which a chain reports failing hooks."""
 
     abandoned: ClassVar[bool]
-    """Whether another task has finished the run while this chain was running. If so, no further hook sees the event."""
+    """Whether another task has finished the run while this chain was running. If so, no further hook receives the event."""
 
     @property
     def scope(self) -> StopFlag:
@@ -426,8 +426,9 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
 async def _stray(
     chain: Chain, entry: ChainEntry, event: Event, error: asyncio.CancelledError, faults: Faults
 ) -> Verdict | None:
-    """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
-    hook."""
+    """Handle a `CancelledError` in a hook: re-raise it if the run was cancelled; otherwise report it as a failure of
+    the hook.
+    """
     if why := faults.why_cancelled():
         forget_cancellations()
     elif faults.is_cancelled():

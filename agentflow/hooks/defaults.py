@@ -51,8 +51,8 @@ class RetryEmptyAnswers(NarrowHook):
         state = event.context.state[_Retries]
         if state.empty >= self.times:
             raise ModelError(
-                f"The model's answer was empty {state.empty + 1} times: no text and no tool call "
-                f"(finish_reason {event.reasoning_result.finish_reason!r}).",
+                f"The model's answer was empty {state.empty + 1} times: neither text nor a tool call (finish_reason "
+                f"{event.reasoning_result.finish_reason!r}).",
                 retryable=True,
                 model=event.agent.model_name,
             )

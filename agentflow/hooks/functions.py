@@ -5,7 +5,7 @@ Rules:
 1. Registration refuses a function that would not work as a hook, with a message that says how to fix it. Reasons: the
    function does not take exactly the event or would never run (a coroutine object, a generator), its argument is
    annotated for other events, the event's name is unknown, or `tools` filters events without a tool.
-2. A decorator does not mark the function: it creates a hook of its own, so one function may be several hooks.
+2. A decorator does not change the function: it creates a separate hook, so one function may be several hooks.
 3. If decorators are stacked, the upper one keeps the hook of the lower one: both are registered (`FunctionHook.also`).
 """
 

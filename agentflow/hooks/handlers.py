@@ -120,7 +120,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ...]) -> None:
-    """Refuse a function if its argument is annotated for other events than the function would receive."""
+    """Refuse a function if the annotation of its argument excludes events that the function would receive."""
     try:
         members = _members(_hint(function))
     except NameError:

@@ -34,12 +34,12 @@ class Hook:
             and continues, `"deny"` refuses the work. None: skip if the hook is an observer or the event is a
             notification; abort on other events.
         timeout: The time limit for one event, in seconds. A synchronous hook also needs `in_thread=True`.
-        guard: Runs on the sealed event, after all editing hooks. A guard may deny, stop, suspend or ask again, but
-            never edit or answer.
-        observer: Always runs on the sealed event, after the chain. An observer changes nothing, and its failure does
-            not affect the call.
+        guard: Whether the hook is a guard: it runs on the sealed event, after all editing hooks. A guard may deny,
+            stop, suspend or ask again, but never edit or answer.
+        observer: Whether the hook is an observer: it always runs, on the sealed event, after the chain. An observer
+            changes nothing, and its failure does not affect the call.
         scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
-        serial: Never runs twice at the same time, even in parallel rounds or runs.
+        serial: The hook never runs twice at the same time, even in parallel rounds or runs.
         shadow: Runs on a copy of the event. The hook's changes are not applied, but recorded in
             `event.context.shadows`.
         in_thread: Runs `on_event`, a blocking function, in a thread.
@@ -150,7 +150,9 @@ class Hook:
     def __repr__(self) -> str:
         if type(self.priority) in (int, float):
             return f"<{self.name} priority={self.priority}>"
-        return f"<{type(self).__name__}>"  # the repr of a method as priority (refused later) would recurse
+        return (
+            f"<{type(self).__name__}>"  # if `priority` is a method by mistake (refused later), its repr would recurse
+        )
 
 
 class NarrowHook(Hook):

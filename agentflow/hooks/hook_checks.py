@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An option's type is checked, not its truth: otherwise a method or an object that happens to have an option's name
-   would silently disable the hook.
+1. An option's type is checked, not its truth value: otherwise a method or an object that happens to have an option's
+   name would silently disable the hook.
 2. Methods are checked once per class, by their signature.
 3. Each error message says what to write instead.
 """
@@ -88,10 +88,10 @@ def check(hook: Hook) -> None:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with just this many positional arguments; True if its signature is unknown."""
+    """Whether a function can be called with exactly this many positional arguments; True if its signature is unknown."""
     try:
         signature = signature_of(function)
-    except (TypeError, ValueError):  # a built-in without one
+    except (TypeError, ValueError):  # a built-in function without a signature
         return True
     try:
         signature.bind(*range(count))

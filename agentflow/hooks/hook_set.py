@@ -58,14 +58,15 @@ class FullHookSet(HookSet):
 
     Args:
         hooks: The hooks, as registered; those of narrower scopes first.
-        process: Process-wide hooks that match. In a tie they come last, and `with_hooks` adds before them.
+        process: Process-wide hooks that match. Among hooks of the same priority they come last, and `with_hooks` adds
+            hooks before them.
 
     Attributes:
         handled: The event types that a hook handles; known once the chains are compiled.
         wraps: The event types with work that a hook wraps.
         conditions: The types in `wraps` that only `ConditionalWrapper`s wrap, with the conditions of these hooks.
         model_listeners: `on_model_work` of each `WorkListener`, innermost first.
-        tool_listeners: `on_tool_work` of each.
+        tool_listeners: `on_tool_work` of each `WorkListener`, innermost first.
     """
 
     __slots__ = (
@@ -115,7 +116,7 @@ class FullHookSet(HookSet):
         self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], FullHookSet] | None = None
 
     def with_hooks(self, hooks: Iterable[Hook]) -> FullHookSet:
-        """Return a set with these hooks added last."""
+        """Return a copy of the set with these hooks added last."""
         added = tuple(hooks)
         return FullHookSet((*self.own, *added), self.process) if added else self
 
@@ -173,7 +174,7 @@ class FullHookSet(HookSet):
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(
             isinstance(entry.hook, VerdictListener) and kind in entry.hook.for_verdicts for entry in observers
-        ):  # without a hook that can decide, there is no verdict to see
+        ):  # without a hook that can decide, there is no verdict to report
             return None
         return Chain(kind, *map(tuple, parts))
 
@@ -225,7 +226,7 @@ class FullHookSet(HookSet):
 
 def full_hooks(hooks: HookSet) -> FullHookSet:
     """Return the set with the interface that the package uses."""
-    assert isinstance(hooks, FullHookSet)  # every HookSet is one
+    assert isinstance(hooks, FullHookSet)  # every `HookSet` is a `FullHookSet`
     return hooks
 
 

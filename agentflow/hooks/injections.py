@@ -51,7 +51,8 @@ injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", def
 async def before_deciding() -> None:
     """Announce that the running tool is about to decide about concurrent work, as the winner of a race does.
 
-    A listener records the position of the decision in the order of the run. A replay waits until it reaches this position.
+    A listener records the position of this decision in the order of the run's events. A replay waits until the run
+    reaches this position.
     """
     noting = injecting.get()
     waits = None if noting is None or noting.marked is None else noting.marked("decided")

@@ -71,7 +71,7 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
 
 @cache
 def about_a_tool(kind: type[Event]) -> bool:
-    """Whether events of a class belong to one tool: to a call of it, or to a turn."""
+    """Whether each event of a class belongs to one tool, as the events of tool calls and turns do."""
     return not {"tool_use", "turn"}.isdisjoint(field.name for field in fields(kind))
 
 

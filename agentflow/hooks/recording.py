@@ -1,7 +1,7 @@
 """Report the effect of each hook on each event to `ChangeListener`s: the interface for provenance.
 
 If a set of hooks contains a `ChangeListener`, the calls of its editing hooks and guards, and its `around` wrappers, are
-compiled with a wrapper that compares the event before and after (`recorded_layers` does this for `around`). A set
+wrapped in code that compares the event before and after (`recorded_layers` does this for `around`). A set
 without a listener pays nothing: its compiled calls are the hooks' own methods.
 
 Rules:
@@ -134,8 +134,8 @@ class ChangeListener(Hook):
 class VerdictListener(Hook):
     """An observer that needs some events only to see the verdicts of other hooks.
 
-    If no editing hook and no guard handles such an event, no verdict is possible, and the event is not built for this
-    hook.
+    If neither an editing hook nor a guard handles such an event, no verdict is possible, and the event is not built for
+    this hook.
 
     Example:
         >>> class Refusals(VerdictListener):
@@ -153,7 +153,8 @@ class VerdictListener(Hook):
 class ConditionalWrapper(Hook):
     """A hook that needs to wrap work in some calls only.
 
-    If all hooks that wrap an event are of this class, and none needs to, the work runs as if no hook wrapped it.
+    If all hooks that wrap an event are of this class, and none of them needs to wrap it, the work runs as if no hook
+    wrapped it.
 
     Example:
         >>> class Sampled(ConditionalWrapper):
@@ -162,7 +163,7 @@ class ConditionalWrapper(Hook):
     """
 
     def wraps_in(self, context: RunContext) -> bool:
-        """Whether to wrap the next work of a call. It should be fast, and raises nothing."""
+        """Whether to wrap the next work of a call. The function should be fast, and must not raise."""
         return True
 
 
@@ -186,7 +187,7 @@ class SideWrapper(Hook):
         Args:
             context: The context of the call in which it is made.
             request: The request to the model.
-            side: Its purpose.
+            side: The purpose of the side call.
             chunks: The model's reply. Each subscription sends a request; `chunks.using(...)` sends another request.
         """
         return chunks
@@ -221,8 +222,8 @@ class WorkListener(Hook):
     def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork | None:
         """Return the work of a model, observed; None means `work` itself.
 
-        A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early, the
-        model runs on after its call.
+        A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early,
+        the model call continues after its stage.
 
         Args:
             event: The sealed event of the model call.

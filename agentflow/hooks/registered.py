@@ -26,7 +26,7 @@ class Registered(DisposableBase):
 
     Args:
         hooks: The hooks.
-        owner: The object on which they are registered.
+        owner: The object on which the hooks are registered.
         function: The function that the hook was made from, if there is one.
 
     Example:

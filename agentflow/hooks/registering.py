@@ -88,7 +88,7 @@ class TakesHooks:
             A disposable that removes it, also a context manager.
 
         Raises:
-            UsageError: It is not a hook, its options are invalid, it would never be called here, or it brings tools.
+            UsageError: The value is not a hook, its options are invalid, it would never be called here, or it brings tools.
 
         Example:
             >>> with agent.hook(after_llm(print)):
@@ -155,7 +155,7 @@ class TakesHooks:
             registered: The handle, the hook, the function (removed from all its events), or a mapping or list of these.
 
         Returns:
-            Whether it was registered.
+            Whether one of the hooks was registered.
 
         Raises:
             UsageError: The argument is not a value that can be registered.

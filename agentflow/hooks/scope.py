@@ -5,8 +5,8 @@ Rules:
 1. Among hooks of the same group (editing hooks, guards, observers) and priority, those of the narrower scope (tool, turn,
    agent, process) run first. Nothing else depends on the scope.
 2. The hooks are an immutable tuple that is replaced: a run that has begun keeps its own.
-3. A process-wide hook with tags applies to agents, turns and tools with one of these tags, so never to those without
-   tags. A process-wide hook without tags applies to all of them.
+3. A process-wide hook with tags applies to agents, turns and tools with one of these tags, and therefore not to those
+   without tags. A process-wide hook without tags applies to all of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HookScope(TakesHooks):
         events: The events that its hooks receive; None: all.
 
     Attributes:
-        hooks: The hooks, in the order of registration; another tuple after each change.
+        hooks: The hooks, in the order of registration. Each change replaces the tuple.
     """
 
     __slots__ = ("_events", "_guard", "_whose", "hooks")

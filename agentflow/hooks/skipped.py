@@ -16,8 +16,8 @@ def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> boo
     Args:
         hook: The hook.
         event: The name of the event's class.
-        error: What it raised.
-        where: The run that it belongs to, as `ids_of` takes it.
+        error: The exception that the hook raised.
+        where: The run in which it was raised, in a form that `ids_of` accepts.
 
     Returns:
         Whether it was logged.

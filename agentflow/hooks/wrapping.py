@@ -3,7 +3,7 @@
 Rules:
 
 1. A source stays a source through any number of hooks: the result of one hook, even of a plain operator, is passed to
-   the next hook as a source. So each wrapper may change the request (`using`) or a tool's chunks (`chunks`).
+   the next hook as a source. So each wrapper can change the request (`using`) or a tool's chunks (`chunks`).
 2. Such a change is passed to the innermost source, and each hook on the way applies its `around` to the new source.
 3. Plain operators of several wrappers (`map`, `filter`, `tap` and similar) run as one loop: a source passes them on to
    the stream inside it. If all wrappers are plain, the loop's own pull applies them, without a stream.
@@ -41,7 +41,7 @@ ChangesChunks: TypeAlias = Callable[[Transform], "ToolSource"]
 G = TypeVar("G", bound=Callable[..., AsyncIterator[Any]])
 
 CHECK_THEIR_END: Final[set[CodeType]] = set()
-"""The code of the generators below."""
+"""The code objects of generators marked by the function below."""
 
 
 def checks_its_end(generator: G) -> G:
@@ -82,7 +82,7 @@ ReplacesWork: TypeAlias = Callable[[Work, bool], "ToolSource"]
 
 
 class Wrapping(Protocol):
-    """A hook, as error messages name it."""
+    """A hook, with the attributes that error messages show."""
 
     priority: int
 
@@ -104,7 +104,7 @@ class ModelSource(Flux[ModelChunk]):
         request: The request to the model.
         ask: Returns the same work with another request.
         layer: The wrapper to apply to the work that `ask` returns.
-        private: See the attribute.
+        private: The initial value of the attribute `private`.
         opens: Opens each stream for its stage, which closes streams that hooks leave open.
 
     Attributes:
@@ -175,7 +175,7 @@ class ToolSource(Mono[ToolResultBlock]):
         change: Returns the same work with other chunks.
         replace: Returns other work to run instead.
         layer: The wrapper to apply to the work that `change` or `replace` returns.
-        emits: See the attribute.
+        emits: The initial value of the attribute `emits`.
 
     Attributes:
         emits: Whether the work may emit chunks.
@@ -219,7 +219,8 @@ class ToolSource(Mono[ToolResultBlock]):
 
         Args:
             work: Receives the call's `ToolContext`. Values that it emits become `ActingChunk` events.
-            transformed: Whether these values come from earlier events, so that `chunks` does not change them again.
+            transformed: Whether these values come from earlier events, which `chunks` has changed already, so that it
+                does not change them again.
 
         Example:
             >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:

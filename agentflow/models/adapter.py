@@ -3,8 +3,8 @@
 Rules:
 
 1. A reply that fails after chunks were delivered starts over; its first new chunk has `restart=True`.
-2. If a provider refuses thoughts, because earlier messages changed or it cannot decrypt them, they are omitted permanently, and
-   the request is sent again without them; this does not count as a retry.
+2. If a provider refuses thoughts, because earlier messages changed or it cannot decrypt them, they are omitted
+   permanently, and the request is sent again without them, which does not count as a retry.
 3. `vocabulary/ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
 """
 
@@ -61,9 +61,9 @@ class Adapter(ABC):
     _reserved: ClassVar[frozenset[str]] = frozenset()
     """Names that `params` and `options.extra` must not contain."""
     _tells_errors: ClassVar[bool] = False
-    """Whether the wire has a field for a failed tool."""
+    """Whether the wire has a field that marks a failed tool."""
     _returns_server_tools: ClassVar[bool] = False
-    """Whether the wire accepts the work of server tools in requests."""
+    """Whether requests may contain earlier calls and results of server tools."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Adapter(ABC):
 
     @abstractmethod
     async def _ready(self, request: ModelRequest) -> Conversation:
-        """Return the model's converter, after loading whatever a request needs."""
+        """Return the model's converter, after loading the modules that a request needs."""
 
     @abstractmethod
     def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
@@ -179,7 +179,7 @@ class Adapter(ABC):
         if self._secrets():
             raise TypeError(
                 f"{self!r} contains a credential (api_key=, headers= or params=), which pickle would store in plain text. "
-                "Pickle a model without one: it reads its key from the environment, also after unpickling."
+                "Pickle a model without one: such a model reads its key from the environment, also after unpickling."
             )
         return super().__reduce_ex__(protocol)
 
@@ -197,11 +197,11 @@ class Adapter(ABC):
         typed = self._typed(request.tools)
         if lacking := [spec.name for spec in request.tools if spec.native_only and spec.name not in typed]:
             raise UsageError(
-                f"The model {self._name!r} has no tool {lacking[0]!r} of its own over {type(self).__name__}, which the agent's "
-                "tool needs. Remove the tool, or use a model that has it: docs/computer.md lists them."
+                f"The model {self._name!r} has no built-in tool {lacking[0]!r} over {type(self).__name__}, which the "
+                "agent's tool needs. Remove the tool, or use a model that has it: docs/computer.md lists them."
             )
         tools = self._tools.arguments(request, profile)
-        # Thoughts created with the real tools may be refused if stand-ins replace the tools.
+        # The provider may refuse thoughts that were created with the real tools if other definitions replace these tools.
         stood_in = bool(tools) and not request.tools
         thinking = BARRED if stood_in else thinking_out(request, profile, self._name, supported)
         schema, messages = request.options.answer_schema, request.messages
@@ -235,9 +235,9 @@ def modes_of(family: Family, name: str, known: Mapping[str, object]) -> AnswerMo
     """Return the supported ways to request an answer in a schema.
 
     Args:
-        family: The model's family.
-        name: Its name.
-        known: Its row in LiteLLM's list of models.
+        family: The model's family, such as "anthropic".
+        name: The model's name.
+        known: The model's row in LiteLLM's list of models.
     """
     native, beside_tools = answers_of(family, name, known)
     tools = known.get("supports_function_calling") is not False

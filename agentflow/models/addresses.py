@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A name is resolved once, and the checked address is the one connected to. So a name that resolves differently a moment later
-   cannot evade the check.
+1. A name is resolved once, and the connection uses the address that was checked. So a name that resolves to another
+   address a moment later cannot evade the check.
 2. If one address of a name is refused, the name is refused.
 3. Addresses embedded in IPv6 (IPv4-mapped, 6to4, Teredo, NAT64) are checked as well.
 """
@@ -37,7 +37,7 @@ def why_refused(address: str) -> str | None:
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):
         if (why := _kind(inner)) is not None:
-            return f"{address} carries {inner}, which is {why}"
+            return f"{address} contains {inner}, which is {why}"
     why = _kind(found)
     return None if why is None else f"{address} is {why}"
 
@@ -48,7 +48,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     low = IPv4Address(int(address) & 0xFFFFFFFF)
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     found += [low for network in _NAT64 if address in network]
-    if address in _COMPATIBLE and int(address) > 1:  # not :: and ::1
+    if address in _COMPATIBLE and int(address) > 1:  # not for :: and ::1
         found.append(low)
     return [inner for inner in found if inner is not None]
 
@@ -59,7 +59,7 @@ def _kind(address: IPv4Address | IPv6Address) -> str | None:
     for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
         if getattr(address, f"is_{kind}"):
             return kind.replace("_", "-")
-    return "the machine's own" if address in _HOSTS_OWN else None if address.is_global else "not public"
+    return "an address of the machine itself" if address in _HOSTS_OWN else None if address.is_global else "not public"
 
 
 def check_literal(host: str) -> None:
@@ -71,7 +71,7 @@ def check_literal(host: str) -> None:
     try:
         why = why_refused(host)
     except ValueError:
-        return  # a name
+        return  # the host is a name, not an address
     if why is not None:
         raise RefusedAddressError(why)
 
@@ -88,7 +88,7 @@ class CheckedResolver(AbstractResolver):
         """Return the addresses of a name.
 
         Raises:
-            RefusedAddressError: One of them is not public.
+            RefusedAddressError: One of the addresses is not public.
         """
         found = await self._resolver.resolve(host, port, family)
         for entry in found:

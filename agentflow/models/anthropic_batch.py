@@ -3,7 +3,8 @@
 Rules:
 
 1. A batch is one request with all bodies. Its results are one file, in any order.
-2. A batch has no metadata. One that may have been created is found by its time and size, and then by the ids in its results.
+2. A batch has no metadata. If it is unknown whether a batch was created, the batch is searched for by its time and
+   size, and then by the ids in its results.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 class AnthropicBatch(AnthropicWire, BatchWire):
     """A model of Anthropic's messages API through its message batches: half the price, replies within 24 hours.
 
-    The arguments are those of `AnthropicWire`, and those that `OpenAIBatch` describes.
+    It takes the arguments of `AnthropicWire`, and those that `OpenAIBatch` describes.
 
     Example:
         >>> AnthropicBatch("claude-haiku-4-5", path="job.db").name
@@ -89,7 +90,7 @@ class _MessageLine(msgspec.Struct, gc=False):
 
 
 def _replayed(message: Mapping[str, Any]) -> Iterable[bytes]:
-    """Return a whole message as the events of a stream."""
+    """Convert a complete message to the events of a stream."""
     yield encode({"type": "message_start", "message": {**message, "content": [], "stop_reason": None}})
     for index, block in enumerate(message.get("content") or ()):
         yield encode({"type": "content_block_start", "index": index, "content_block": block})

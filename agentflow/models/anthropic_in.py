@@ -34,7 +34,7 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-# Errors within a stream that retries do not help; all others are temporary.
+# Errors within a stream for which a retry does not help; all others are temporary.
 _LASTING = {"invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404}
 
 
@@ -106,7 +106,8 @@ class AnthropicReader:
 
     Args:
         name: The model's name.
-        priced: Creates the chunk for the usage, the tokens cached for an hour, and the number of web searches.
+        priced: Creates a chunk with usage and price, given the usage, the number of tokens cached for an hour, and the
+            number of web searches.
     """
 
     def __init__(self, name: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
@@ -115,7 +116,8 @@ class AnthropicReader:
         self._begun = 0
         self._calls: dict[int, int] = {}
         self._foreign: dict[int, list[str]] = {}  # the fragments of the input of tools that Anthropic runs, by block
-        self._server_calls: dict[str, tuple[dict[str, Any], list[str]]] = {}  # their calls without a result, by id
+        # calls of these tools that have no result yet, by id
+        self._server_calls: dict[str, tuple[dict[str, Any], list[str]]] = {}
         self._inputs: dict[int, str] = {}
         self._used = _Usage()
         self.finish_reason: str | None = None
@@ -187,7 +189,7 @@ class AnthropicReader:
             case "tool_use":
                 before = [self._whole(index)] if index in self._inputs else []
                 self._calls.pop(index, None)  # some servers give every block the same index
-                if block.input:  # some servers send the whole input here, without fragments
+                if block.input:  # some servers send the complete input here instead of in fragments
                     self._inputs[index] = json_text(block.input)
                 return [*before, self._call(index, block.id or "", block.name or "")]
             case "text":
@@ -214,7 +216,7 @@ class AnthropicReader:
                 return ()
 
     def _work(self, call: dict[str, Any], fragments: list[str], *result: dict[str, Any]) -> ModelChunk:
-        """Return the work of a tool that Anthropic ran."""
+        """Return the block with the call and result of a tool that Anthropic ran."""
         if fragments:
             try:
                 call = {**call, "input": read_json_text("".join(fragments), constants=False)}
@@ -230,7 +232,7 @@ class AnthropicReader:
         return ModelChunk(tool_uses=(ToolUseDelta(self._calls[index], id, name, arguments),))
 
     def _whole(self, index: int) -> ModelChunk:
-        """Return a call's input that was sent with its start, without fragments."""
+        """Return the input of a call that was sent completely with the call's start, not in fragments."""
         return self._call(index, arguments=self._inputs.pop(index))
 
     def _count(self, usage: _Usage) -> None:
@@ -241,7 +243,7 @@ class AnthropicReader:
 
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
         found = [self._whole(index) for index in list(self._inputs)] if reason else []
-        if reason:  # paused, or without a result for another reason
+        if reason:  # the reply was paused, or the result is missing for another reason
             found += [self._work(*call) for call in self._server_calls.values()]
             self._server_calls = {}
         if reason and self.finish_reason is None:

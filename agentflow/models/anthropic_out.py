@@ -52,7 +52,9 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
 
 
 def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
-    """Remove, in place, searches that found a tool that is not in the request: Anthropic refuses them."""
+    """Remove, in place, searches for hidden tools that found a tool which is no longer in the request: Anthropic
+    refuses them.
+    """
     known = {tool["name"] for tool in tools}
     for message in messages:
         dangling = {
@@ -91,7 +93,7 @@ def _blocks(message: WireMessage, model: str) -> list[Block]:
 
 
 def _marked(block: Block, source: Mapping[str, object]) -> Block:
-    """Copy the cache mark of the source to the block."""
+    """Copy the mark for the prompt cache from the source to the block."""
     if "cache_control" in source:
         block["cache_control"] = source["cache_control"]
     return block
@@ -111,9 +113,9 @@ def _part(part: Block, model: str) -> Block:
             return _marked(_document(part["file"]), part)
         case "input_audio":
             raise UsageError(
-                f"The model {model!r} was sent audio, which Anthropic does not support. Leave the block out."
+                f"The model {model!r} was sent audio, which Anthropic does not support. Leave the audio out of the messages."
             )
-        case _:  # text, and thoughts between texts
+        case _:  # texts, and thoughts between them
             return part
 
 
@@ -136,7 +138,7 @@ def tool_fields(fields: Mapping[str, Json], typed: Mapping[str, Mapping[str, Any
     """Return `tools` and `tool_choice`; empty if there are no tools.
 
     Args:
-        fields: Both in OpenAI's format.
+        fields: `tools` and `tool_choice` in OpenAI's format.
         typed: Anthropic's own entries for some of the tools, by name.
     """
     if "tools" not in fields:
@@ -176,6 +178,9 @@ def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
             tokens = limit // 2
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
     return {
-        "thinking": {"type": "adaptive", "display": "summarized"},  # by default, thoughts have no text
+        "thinking": {
+            "type": "adaptive",
+            "display": "summarized",
+        },  # without this argument, thoughts are returned without text
         "output_config": {"effort": effort_of(budget) if budget is not None else effort},
     }

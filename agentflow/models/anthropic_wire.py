@@ -131,7 +131,7 @@ class AnthropicWire(DirectWire):
 
     @property
     def searches_tools(self) -> bool:
-        """Whether Anthropic searches hidden tools for it (`ServerTool.tool_search`)."""
+        """Whether Anthropic can search the hidden tools for this model (`ServerTool.tool_search`)."""
         return claude_generation(self._model) >= (4, 5)
 
     def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
@@ -170,12 +170,16 @@ class AnthropicWire(DirectWire):
         )
         tokens = answer.get("input_tokens")
         if not isinstance(tokens, int):
-            raise ModelError(f"{self._name} counted tokens, but its answer has no input_tokens.", model=self._name)
+            raise ModelError(
+                f"{self._name} was asked to count tokens, but its answer has no input_tokens. Check that api_base= is "
+                "Anthropic's API.",
+                model=self._name,
+            )
         return TokenCount(tokens, "provider")
 
     def _extra_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         named = super()._extra_fields(fields)
-        if "user" in named:  # the name in OpenAI's format
+        if "user" in named:  # this field has this name in OpenAI's format
             named["metadata"] = {"user_id": named.pop("user"), **named.get("metadata", {})}
         return named
 

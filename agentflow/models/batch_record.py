@@ -38,9 +38,9 @@ class RecordedBatch(NamedTuple):
     """A batch that was submitted, perhaps by an earlier process.
 
     Attributes:
-        name: Its name here; the ids of its requests are `name-place`.
-        id: Its id at the provider; None if it is unknown.
-        at: When it was recorded, in seconds since the epoch.
+        name: The batch's name in this file; the ids of its requests are `name-place`.
+        id: The batch's id at the provider; None if it is unknown.
+        at: The time when the batch was recorded, in seconds since the epoch.
         size: The number of its requests.
     """
 
@@ -57,7 +57,7 @@ class BatchRecord:
         close: Closes the file; called when the record is discarded.
 
     Raises:
-        UsageError: The file cannot be opened, or another process or model holds it.
+        UsageError: The file cannot be opened, or another process or model is using it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,9 @@ class BatchRecord:
         try:
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             self.close = weakref.finalize(self, self._file.close)
-            self._file.execute("pragma locking_mode = exclusive")  # released by the system if the process is killed
+            self._file.execute(
+                "pragma locking_mode = exclusive"
+            )  # the system releases the lock if the process is killed
             self._file.executescript(f"begin exclusive; {_TABLES} commit;")
         except sqlite3.Error as error:
             why = "another process or model uses it" if "locked" in str(error) else str(error)
@@ -117,7 +119,7 @@ class BatchRecord:
         return {id for (id,) in self._file.execute("select id from batch where id is not null")}  # noqa: A001
 
     def store(self, lines: Iterable[tuple[str, int, bytes]]) -> None:
-        """Store results; the first one of a request counts, and those of unknown requests are skipped."""
+        """Store results. Only the first result of each request is stored; results of unknown requests are skipped."""
         query = "insert or ignore into result select batch, place, ? from request where batch = ? and place = ?"
         with self._file:
             self._file.execute("begin")

@@ -4,8 +4,9 @@ Rules:
 
 1. A request waits in the batch that is being collected. The batch is submitted after its window, or when it is full.
 2. Each batch has one task: it submits, polls, stores the results in the record, and passes each waiting run its line.
-3. A cancelled run leaves the batch to the others; the last one cancels the batch at the provider.
-4. If a batch may have been created, it is looked up before another one is created.
+3. If a run is cancelled, the batch continues for the other runs. If all its runs are cancelled, the batch is cancelled
+   at the provider.
+4. If it is unknown whether a batch was created, it is looked up before another one is created.
 5. A result without a reply is removed from the record, so that a retry is sent in the next batch.
 """
 
@@ -51,18 +52,18 @@ _MOST_SHORT = 3
 _CANCELLING = 10.0
 _STORED_AT_ONCE = 500
 _EARLIER = 300  # seconds by which the provider's clock may differ
-_ENVELOPE = 200  # bytes of a line around a request's body
+_ENVELOPE = 200  # bytes that a line has in addition to a request's body
 _LONGEST_LIST = 1 << 24
 
 Requests: TypeAlias = Mapping[str, bytes]
-"""The bodies of a batch by `custom_id`."""
+"""The bodies of a batch's requests, by `custom_id`."""
 
 
 class NoReply(NamedTuple):
     """A request in a batch has no reply.
 
     Attributes:
-        why: The reason, and what to do.
+        why: The reason, and advice for the user.
         retryable: Whether it should be sent again.
     """
 
@@ -76,15 +77,17 @@ _MISSING = NoReply("the batch ended without a result for this request. Try again
 _GONE = NoReply("the provider no longer has the batch. Start the program again to send it in another batch")
 
 _Outcome: TypeAlias = bytes | NoReply | ProviderError | ModelError | None
-"""A request's line of results, the reason why it has none, or the failure of the batch; None if the batch was not created."""
+"""The outcome of a request: its line of results, the reason why there is none, or the failure of the batch; None if the
+batch was not created.
+"""
 
 
 class Ended(NamedTuple):
     """A batch that ended at the provider.
 
     Attributes:
-        urls: Its files of results.
-        missing: Why requests have no result; None if all should have one.
+        urls: The addresses of the batch's files of results.
+        missing: The reason why requests have no result; None if all requests should have one.
     """
 
     urls: tuple[str, ...]
@@ -107,12 +110,12 @@ class _Batch:
         self.keys: dict[int, str] = {}
         self.places = self.size = 0
         self.waiting: dict[int, Future[_Outcome]] = {}
-        self.timer: Future[None] | None = None  # closes the batch; None if it was submitted earlier
+        self.timer: Future[None] | None = None  # the timer that submits the batch; None if it was submitted already
         self.task: Task[None]
         self.recorded = False
 
     def close(self) -> None:
-        """Submit it now."""
+        """Submit the batch now."""
         if self.timer is not None:
             self.timer.cancel()
 
@@ -213,7 +216,7 @@ class BatchWire(DirectWire):
             batch, slot = self._joined(slot, key, body)
             outcome = await self._outcome(batch, slot)
             if isinstance(outcome, ModelError):
-                failure = copy(outcome)  # each run raises its own
+                failure = copy(outcome)  # each run raises a separate error object
                 failure.__cause__ = outcome.__cause__
                 raise failure
             if outcome is not None:
@@ -252,7 +255,7 @@ class BatchWire(DirectWire):
         batch.waiting[slot.place] = future
         try:
             outcome = await future
-        except BaseException:  # a cancelled run withdraws its request
+        except BaseException:  # the run was cancelled, so its request is withdrawn
             del batch.waiting[slot.place]
             self._opened().release(slot)
             if not batch.recorded:
@@ -273,7 +276,7 @@ class BatchWire(DirectWire):
         return batch
 
     async def _drive(self, batch: _Batch) -> None:
-        """Submit a batch, wait until it ends, and pass each run its outcome."""
+        """Submit a batch, wait until it ends, and pass the outcome of each request to its run."""
         outcomes: dict[int, _Outcome] = {}
         failure: ModelError | None = None
         record = self._opened()
@@ -290,7 +293,7 @@ class BatchWire(DirectWire):
                 found = await self._find(known)
                 if found is None:
                     record.forget(batch.name)
-                    return  # each outcome is None
+                    return  # the outcome of each request is None
                 record.created(batch.name, found)
             missing = await self._collect(record.batch(batch.name))
             record.finish(batch.name)
@@ -326,7 +329,7 @@ class BatchWire(DirectWire):
                 unsure = unsure or error.status is None or error.status >= 500
                 if await attempts.another(error):
                     continue
-                if not unsure:  # it was refused
+                if not unsure:  # the provider refused the batch
                     record.forget(batch.name)
                 raise
         record.created(batch.name, created)
@@ -335,11 +338,11 @@ class BatchWire(DirectWire):
         """Wait until a batch ends, and store its results.
 
         Args:
-            known: The batch.
+            known: The batch to wait for.
             downloads: The maximum number of downloads while results are missing.
 
         Returns:
-            Why requests have no result.
+            The reason why requests have no result.
         """
         waits, failed = _waits(self._poll), 0
         while True:
@@ -365,7 +368,9 @@ class BatchWire(DirectWire):
             await self._sleep(pause)
 
     async def _download(self, name: str, url: str) -> None:
-        """Store the results of one file. A truncated file is read again later; its first results are stored already."""
+        """Store the results of one file. If the file is truncated, it is read again later; the results that were read
+        are stored already.
+        """
         failure: ModelError | None = None
         lines: list[tuple[str, int, bytes]] = []
         try:
@@ -461,11 +466,11 @@ class BatchWire(DirectWire):
 
     @abstractmethod
     async def _find(self, known: RecordedBatch) -> str | None:
-        """Find a batch that may have been created; return None if it was not."""
+        """Find a batch of which it is unknown whether it was created; return None if it was not."""
 
     @abstractmethod
     async def _look(self, id: str) -> Ended | None:  # noqa: A002
-        """Return how a batch ended; None if it is in progress."""
+        """Return the result of a batch that has ended; None if it is in progress."""
 
     @abstractmethod
     async def _cancel(self, id: str) -> None:  # noqa: A002

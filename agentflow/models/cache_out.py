@@ -2,8 +2,9 @@
 
 Rules:
 
-1. A mark follows each stable part: the tools, the system prompt, the conversation up to now, and the conversation of the last
-   request (a provider searches only a limited number of blocks back for a known prefix). Four marks are Anthropic's limit.
+1. Each stable part of a request ends with a mark: the tools, the system prompt, the conversation up to now, and the
+   conversation of the last request (a provider searches only a limited number of blocks back for a known prefix). Four
+   marks are Anthropic's limit.
 2. All marks of a request have the same lifetime: a shorter one must not precede a longer one.
 3. A thought or an empty text never carries a mark, so an assistant's message never does.
 4. If the provider caches automatically, a key derived from the stable parts routes requests to the same cache (OpenAI).
@@ -29,7 +30,7 @@ def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], optio
     """Mark the stable parts of a request, in place.
 
     Args:
-        messages: The conversation as it is sent.
+        messages: The conversation in the form in which it is sent.
         tools: `tools` and `tool_choice`.
         options: The lifetime of the marks.
 
@@ -58,7 +59,7 @@ def _indices(messages: Sequence[dict[str, Json]]) -> list[int]:
 
 def _marked(message: dict[str, Json], mark: Json) -> dict[str, Json]:
     if message["role"] == "tool":
-        return {**message, "cache_control": mark}  # on the result as a whole
+        return {**message, "cache_control": mark}  # the mark is on the whole result
     content = message["content"]
     parts = [*content] if isinstance(content, list) else [text_part(content)]
     if not parts or not isinstance(last := parts[-1], dict):
@@ -80,7 +81,7 @@ def cache_arguments(
     """
     if profile.family != "openai" or _KEY not in supported:
         return {}
-    import hashlib  # 6 ms that most programs never need
+    import hashlib  # importing it takes 6 ms, and most programs never need it
 
     stable = [message for message in messages if message["role"] == "system"], tools.get("tools")
     text = json.dumps(stable, sort_keys=True, default=str)

@@ -64,17 +64,17 @@ class ChunkReader:
         self.finish_reason: str | None = None
 
     def read(self, chunk: object) -> Iterator[ModelChunk]:
-        """Read the chunks within one provider's chunk, usually one or none. `usage_of` reads the usage.
+        """Convert one chunk of the provider, usually to one chunk or none. The usage is read by `usage_of`.
 
         Raises:
             NotUnderstoodError: A field is unreadable.
         """
         for choice in one_or_more(field(chunk, "choices")):
             if place(field(choice, "index")):
-                continue  # an alternative answer, which is never requested
+                continue  # the chunk belongs to an alternative answer, which is never requested
             delta = field(choice, "delta")
             if delta is None:
-                delta = field(choice, "message")  # some servers send the whole answer at once
+                delta = field(choice, "message")  # some servers send the complete answer in one chunk
             if delta is not None:
                 yield from self._delta(delta)
             elif text := as_text(field(choice, "text"), "text"):
@@ -101,7 +101,7 @@ class ChunkReader:
             raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__} instead of a list")
         for fragment in fragments:
             yield from self._call(fragment)
-        if (function := field(delta, "function_call")) is not None:  # the older form
+        if (function := field(delta, "function_call")) is not None:  # the older form of tool calls
             yield from self._call({"index": 0, "function": function})
         yield from self._extras(delta)
 
@@ -162,10 +162,12 @@ class ChunkReader:
         id = as_text(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own name
         name = as_text(field(function, "name"), "the name of a tool call")
         arguments = json_text(field(function, "arguments"))
-        if custom is not None:  # a tool with text input instead of JSON: such a call fails with an explanation
+        if (
+            custom is not None
+        ):  # a call with text instead of JSON as its input: it fails with an explanation for the model
             arguments += as_text(field(custom, "input"), "the input of a tool call")
         if not (id or name or arguments):
-            return  # Anthropic's empty chunks
+            return  # Anthropic sends empty chunks
         index = place(field(fragment, "index"))
         if index is None:
             begins = (id and id != self._last) or (name and not id)
@@ -216,7 +218,7 @@ def sound_in(chunks: Sequence[str]) -> DataBlock | None:
     if not data:
         return None
     if sniff(data) is None:
-        import wave  # needed by few programs
+        import wave  # imported here, because few programs need it
 
         whole = BytesIO()
         with wave.open(whole, "wb") as file:
@@ -227,7 +229,7 @@ def sound_in(chunks: Sequence[str]) -> DataBlock | None:
 
 
 def usage_of(chunk: object, cost: float | None = None) -> Usage | None:
-    """Return the usage in a chunk, if there is any.
+    """Return the usage that a chunk contains, or None.
 
     Example:
         >>> usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}).total_tokens

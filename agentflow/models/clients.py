@@ -25,16 +25,16 @@ class _LoopClients:
 
 
 _clients: dict[int, _LoopClients] = {}
-"""By the id of the loop, which cannot be reused while the entry refers to the loop."""
+"""The clients by the id of their loop. An id cannot be reused while its entry refers to the loop."""
 
 
 async def client_of_loop(kind: str, make: Callable[[], C], close: Callable[[C], Awaitable[object]]) -> C:
     """Return the running loop's client of a kind; create it if there is none yet.
 
     Args:
-        kind: Its name; each kind has one type of client.
+        kind: The name of the kind; all clients of a kind have the same type.
         make: Creates a client.
-        close: Closes it.
+        close: Closes a client.
     """
     loop = asyncio.get_running_loop()
     own = _clients.get(id(loop)) or await _begin(loop)
@@ -47,8 +47,8 @@ async def client_of_loop(kind: str, make: Callable[[], C], close: Callable[[C], 
 async def close_clients() -> None:
     """Close the connections that models keep open on this event loop.
 
-    They are closed when the loop ends (`asyncio.run`, `block()`); call this to close them earlier. Models remain usable and
-    open new ones; running requests on this loop fail.
+    The connections are closed when the loop ends (`asyncio.run`, `block()`); call this function to close them earlier.
+    Models remain usable and open new connections; running requests on this loop fail.
     """
     own = _clients.get(id(asyncio.get_running_loop()))
     if own is None:
@@ -61,7 +61,7 @@ async def close_clients() -> None:
 
 async def _begin(loop: AbstractEventLoop) -> _LoopClients:
     for mark, other in list(_clients.items()):
-        if other.loop.is_closed():  # it was closed without ending its generators
+        if other.loop.is_closed():  # the loop was closed without ending its generators
             _clients.pop(mark, None)
     own = _clients[id(loop)] = _LoopClients(loop)
     await anext(own.end)

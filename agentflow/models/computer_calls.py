@@ -6,11 +6,12 @@ https://developers.openai.com/api/docs/guides/tools-computer-use.
 
 Rules:
 
-1. Each action is a tool call, so that hooks and people can decide about it. Its id is the id of the `computer_call` with the
-   action's number; its input is the action in Anthropic's terms, with the original as `openai`.
+1. Each action is a tool call, so that hooks and people can decide about it. The id of the tool call is the id of the
+   `computer_call` with the action's number; the input is the action in Anthropic's terms, with the original action in
+   the field `openai`.
 2. An action without a counterpart gets a name that `computer_tool` refuses: the model reads the error.
-3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as why an
-   action was denied, follow as a message: the output has no field for them.
+3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as the
+   reason why an action was denied, follow in a message, since the output has no field for them.
 4. Safety checks are acknowledged if an action was performed. Otherwise OpenAI refuses the output ("Computer tool has
    unacknowledged safety check", openai/openai-agents-python#843).
 5. Calls that a `computer_call` cannot express are sent as function calls, as to all other models: if the last action has no
@@ -131,7 +132,7 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the tool calls of a `computer_call`: their ids, and their arguments as JSON text.
 
     Raises:
-        NotUnderstoodError: It has no action or no id, or its safety checks are not a list.
+        NotUnderstoodError: The `computer_call` has no action or no id, or its safety checks are not a list.
 
     Example:
         >>> split({"call_id": "call_1", "actions": [{"type": "screenshot"}]})
@@ -164,7 +165,7 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
     """Return a request's items, with the tool calls of each `computer_call` joined again.
 
     Args:
-        unjoined: The items, with function calls.
+        unjoined: The items, with a function call for each action.
         failed: The ids of the calls that did not succeed.
     """
     calls: dict[str, list[Item]] = {}
@@ -177,12 +178,12 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
             if part[1] not in calls:
                 calls[part[1]] = []
                 current.add(part[1])
-            if part[1] in current:  # otherwise the provider reused the id of an earlier reply's call
+            if part[1] in current:  # otherwise the provider has used the id of a call of an earlier reply again
                 calls[part[1]].append(item)
     if not calls:
         return [*unjoined]
     answers = {item["call_id"]: item for item in unjoined if item.get("type") == "function_call_output"}
-    wholes: dict[str, _Joined] = {}  # by the ids of the parts
+    wholes: dict[str, _Joined] = {}  # the joined calls, by the ids of their parts
     for ident, parts in calls.items():
         if (whole := _joined_call(ident, parts, answers, failed)) is not None:
             wholes |= dict.fromkeys([part["call_id"] for part in parts], whole)
@@ -206,7 +207,7 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
 def _joined_call(
     ident: str, parts: Iterable[Item], answers: Mapping[str, Item], failed: Collection[str]
 ) -> _Joined | None:
-    """Return the `computer_call` of these tool calls; None if it cannot express them."""
+    """Return the `computer_call` that these tool calls belong to; None if it cannot express them."""
     actions: list[Item] = []
     checks: list[Any] = []
     screenshot: str | None = None

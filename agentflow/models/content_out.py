@@ -35,7 +35,7 @@ _SOUNDS: Final = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav
 
 
 class ContentRule(NamedTuple):
-    """The content of one kind that a family accepts: `types` are the endings of media types, `*` is all."""
+    """The content of one kind that a family accepts. `types` are the last parts of media types (`png`); `*` means all."""
 
     family: str
     kind: str
@@ -60,7 +60,7 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
     Args:
         block: The block to send.
         family: The model's family.
-        listens: Whether the model accepts audio, for families in which not all do.
+        listens: Whether the model accepts audio, for families in which only some models do.
 
     Example:
         >>> refusal(DataBlock("audio/mpeg", data="AAAA"), "anthropic")
@@ -74,18 +74,18 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
     rule = rules.get(block.kind)
     if rule is None or (block.kind == "audio" and not listens):
         known = [_KINDS[kind] for kind in rules if kind != "audio" or listens]
-        return f"takes no {_KINDS[block.kind]}; it takes {', '.join(known)}"
+        return f"accepts no {_KINDS[block.kind]}; it accepts {', '.join(known)}"
     ending = block.media_type.partition("/")[2].partition(";")[0].lower()
     if rule.types == "*" or ending in (*rule.types.split(), "*") or ending == "jpg":
         return None
-    return f"takes no {block.media_type}; of {_KINDS[block.kind]} it takes {', '.join(rule.types.split())}"
+    return f"does not accept {block.media_type}; the {_KINDS[block.kind]} that it accepts are {', '.join(rule.types.split())}"
 
 
 def check_content(messages: Sequence[Msg], model: str, family: Family, *, listens: bool) -> None:
     """Refuse content of the user's newest message that the model does not accept.
 
     Raises:
-        UnsupportedContentError: There is such content.
+        UnsupportedContentError: The message contains such content.
     """
     for block in said_now(messages):
         why = refusal(block, family, listens=listens)

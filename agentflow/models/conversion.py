@@ -2,7 +2,7 @@
 
 Rules (for every provider; the order of messages is legal already):
 
-1. Each message is converted once; sending a long history again costs one look-up per message.
+1. Each message is converted once; sending a long history again costs one dictionary lookup per message.
 2. Blank text is left out; a message that would be empty gets a placeholder.
 3. Tool-use ids and tool names are made legal by a pure function, so that a call and its result match.
 4. Arguments are always the text of a JSON object.
@@ -45,9 +45,9 @@ class Conversation:
         model: The model's name; thoughts of other models are left out.
         profile: The provider's rules.
         memory: About how many converted messages are cached (at most twice as many).
-        listens: Whether it accepts audio, for families in which not all models do.
+        listens: Whether the model accepts audio, for families in which only some models do.
         tells_errors: Whether the wire has a field `is_error` for a tool's message.
-        server_tools: Whether the wire accepts the work of server tools in requests.
+        server_tools: Whether requests may contain earlier calls and results of server tools.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -105,7 +105,7 @@ class Conversation:
                     and not _thinks(out[-1])
                     and "tool_calls" not in out[-1]
                 ):
-                    # If joined, text would precede thoughts, which no provider with sealed thoughts accepts.
+                    # If the messages were joined, text would precede thoughts, which no provider with sealed thoughts accepts.
                     out[-1] = {"role": "user", "content": NOTE.format(source="assistant", text=out[-1]["content"])}
                 if bridge and role == "user" and previous == "tool":
                     out.append({"role": "assistant", "content": BRIDGE})
@@ -202,7 +202,7 @@ class Conversation:
                 elif cited:
                     message["content"] = self._in_order([b for b in msg.content if isinstance(b, TextBlock)])
                 if any(self._server_work(block, unfinished=unfinished) for block in msg.content):
-                    message.pop("thinking_blocks", None)  # their position among the blocks is fixed
+                    message.pop("thinking_blocks", None)  # the position of thoughts among the blocks must not change
                     message["content"] = self._in_order(msg.content, thoughts=bool(own), unfinished=unfinished)
             case "text":
                 if calls:
@@ -215,8 +215,9 @@ class Conversation:
         return message
 
     def _items(self, msg: Msg, calls: list[Json]) -> list[Json]:
-        """Return thoughts, texts and calls in order; a thought without a following item is left out, since it would be
-        refused."""
+        """Return thoughts, texts and calls in order; a thought at the end is left out, since the provider refuses a
+        thought without a following item.
+        """
         items: list[Json] = []
         remaining = iter(calls)
         for kind, run in groupby(msg.content, type):
@@ -248,7 +249,7 @@ class Conversation:
     def _in_order(
         self, content: Sequence[ContentBlock], *, thoughts: bool = True, unfinished: bool = False
     ) -> list[Json]:
-        """Return texts, thoughts and the work of server tools in their original order."""
+        """Return texts, thoughts, and the calls and results of server tools in their original order."""
         parts: list[Json] = []
         cites = any(map(self._cited, content))
         for block in content:
@@ -262,7 +263,9 @@ class Conversation:
         return parts
 
     def _text_item(self, block: TextBlock, *, whole: bool) -> Json:
-        """Return a text with this model's citations; keep the spaces of sentences that they split."""
+        """Return a text with this model's citations. The citations split sentences, so the spaces between the parts are
+        kept.
+        """
         part: dict[str, Json] = {"type": "text", "text": block.text if whole else block.text.rstrip()}
         return {**part, "citations": cited} if (cited := self._cited(block)) else part
 

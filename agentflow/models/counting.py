@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Nothing is sent or downloaded: the tokenizers are LiteLLM's own.
+1. Nothing is sent or downloaded: LiteLLM contains the tokenizers.
 2. A count is exact for OpenAI's models and requests with only text; otherwise it is marked as an estimate.
 """
 

@@ -199,7 +199,7 @@ class LiteLLMEmbedder(_Embedder):
             )
         except Exception as error:
             failure = model_error(error, self._name, secrets=self._secrets)
-        raise failure  # outside the `except` block, so that the provider's error is not its context
+        raise failure  # outside the `except` block, so that the provider's error does not become the context of this one
 
     async def _cost(self, answer: object, usage: Usage) -> float | None:
         return cost_of(await library(), answer, self._name)

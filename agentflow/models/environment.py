@@ -2,9 +2,10 @@
 
 Rules:
 
-1. `HTTP_PROXY` and `HTTPS_PROXY` by the URL's scheme, else `ALL_PROXY`; the lower-case names take precedence.
+1. The proxy is `HTTP_PROXY` or `HTTPS_PROXY`, depending on the URL's scheme, else `ALL_PROXY`; the lower-case names
+   take precedence.
 2. A host in `NO_PROXY` is reached directly, by the standard library's rules: a name with its subdomains, limited to a port if
-   the entry has one. A URL without a port has its scheme's.
+   the entry has one. A URL without a port has the default port of its scheme.
 3. `SSL_CERT_FILE`, else `SSL_CERT_DIR`, replaces the system's certificates.
 """
 
@@ -39,7 +40,7 @@ def proxy_for(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
-    except ValueError:  # aiohttp reports it as well
+    except ValueError:  # aiohttp reports this error too
         return None
     name, proxy = next(
         ((name, proxy) for name in (parts.scheme, "all") if (proxy := proxies.get(name))),
@@ -57,10 +58,10 @@ def proxy_for(url: str) -> str | None:
 
 
 def certificates() -> ssl.SSLContext | bool:
-    """Return the certificates of the environment; True: the system's.
+    """Return the certificates that the environment names; True means the system's certificates.
 
     Raises:
-        WrongSettingError: They are unreadable.
+        WrongSettingError: The certificates cannot be read.
     """
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         if place := os.environ.get(name):

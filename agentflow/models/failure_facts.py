@@ -2,10 +2,11 @@
 
 Rules:
 
-1. No client is imported: the classes of LiteLLM and its clients are recognised by name, and facts are read from the chain of
-   causes.
+1. No client is imported: the classes of LiteLLM and its clients are recognised by name, and the facts are read from the
+   whole chain of causes.
 2. `x-should-retry` takes precedence over the status, and a provider's permanent reasons over both.
-3. The text is all of the provider's (the reason is often in the last line), without JSON, HTML, rulers and class names.
+3. The text is the provider's complete text (the reason is often in the last line), without JSON, HTML, separator lines
+   and class names.
 """
 
 import re
@@ -80,8 +81,8 @@ _POLICY = ("content_policy_violation", "content management policy", "responsible
 _BUGS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
 
-# Each of these runs over external text of any length, so it must take linear time: no repetition may begin where another
-# attempt has just matched the same characters (tests/words/test_hostile_texts.py).
+# Each of these patterns is applied to external text of any length, so it must take linear time: no repetition may begin
+# at a position where another attempt has just matched the same characters (tests/words/test_hostile_texts.py).
 _CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
 _TRAILER = re.compile(
     r"(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
@@ -111,7 +112,7 @@ class Facts:
         text: The provider's text, on one line.
         raw: The unchanged texts of the chain.
         is_bug: Whether the program is at fault, not the connection.
-        keyless: Whether the request had no key.
+        keyless: Whether the request had no API key.
     """
 
     names: frozenset[str]
@@ -207,7 +208,7 @@ def headers_in(chain: list[BaseException]) -> dict[str, str]:
 def _said(link: BaseException, *causes: BaseException) -> str:
     message = field(link, "message")
     text = message if isinstance(message, str) and message else str(link)
-    if "{'error'" in text:  # a body printed by OpenAI's client, which is also in a field
+    if "{'error'" in text:  # OpenAI's client puts the answer's body into the text, but a field contains it too
         bodies = [field(cause, "body") for cause in (link, *causes)]
         found = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
         return next((one for one in found if isinstance(one, str)), text)

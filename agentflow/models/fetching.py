@@ -47,12 +47,12 @@ async def fetch(
         url: `http://` or `https://`.
         media_type: The MIME type; by default detected from the first bytes, then from the server's header, then from
             the name.
-        name: A file name to show; by default the one in the address.
+        name: A file name to show; by default the name in the address.
         types: Patterns of accepted types, such as `["image/*", "application/pdf"]`; None accepts any.
         max_bytes: The maximum size, unpacked.
         timeout: The limit for the whole download, in seconds.
         redirects: The maximum number of redirects.
-        private: Whether non-public addresses are allowed: loopback, private, link-local (where clouds serve
+        private: Whether non-public addresses are allowed: loopback, private, link-local (at which clouds serve
             credentials), and so on. It should stay off for addresses that a model or a user chose.
         headers: HTTP headers to send, to the host of `url` only.
 
@@ -96,7 +96,7 @@ async def _follow(
     *,
     private: bool,
 ) -> DataBlock | None:
-    """Read the first answer that is not a redirect; None if there are too many of those."""
+    """Read the first answer that is not a redirect; return None if there are too many redirects."""
     resolver = None if private else CheckedResolver()
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
@@ -120,10 +120,13 @@ def _check_url(url: str) -> URL:
     try:
         place = URL(url)
     except ValueError as error:
-        raise UsageError(f"fetch({url!r}): this is not an address: {error}.") from error
+        raise UsageError(
+            f"fetch({url!r}): this is not a valid address ({error}). Pass a URL such as "
+            "'https://example.com/image.png'."
+        ) from error
     if place.scheme not in ("http", "https") or not place.host:
         raise UsageError(
-            f"fetch({url!r}): an address begins with https:// or http://. For a file: DataBlock.from_path."
+            f"fetch({url!r}): an address must begin with https:// or http://. For a file, use DataBlock.from_path."
         )
     if place.user or place.password:
         raise UsageError("fetch: the address contains a user or a password; pass it in headers={'authorization': ...}.")

@@ -3,10 +3,12 @@
 Rules:
 
 1. A connection is reused only if its reply was read to the end; otherwise it is closed at once.
-2. Proxy and certificates come from the environment (`environment.py`). Redirects are not followed: the key would be sent along.
-3. No cookies, no `.netrc`, no body that is read without a limit.
-4. A kept connection that proves to be closed does not count as an attempt: the request is sent again on another one. Servers
-   close at any time, even just after a reply that promised to keep the connection (llama.cpp).
+2. Proxy and certificates come from the environment (`environment.py`). Redirects are not followed, since the key would
+   be sent to the new address.
+3. Cookies and `.netrc` are not used, and no body is read without a limit.
+4. If a reused connection turns out to be closed, this does not count as an attempt: the request is sent again on
+   another connection. Servers close connections at any time, even directly after a reply that promised to keep the
+   connection open (llama.cpp).
 5. aiohttp is imported with the first request, in a thread: it takes longer than the rest of a wire.
 """
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 TLS: TypeAlias = "ssl.SSLContext | bool"
-"""A context of certificates; True: the environment's or the system's; False: no check."""
+"""A context with certificates; True means the certificates of the environment or the system, False means no check."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """msgspec's exceptions for bytes that are not JSON, have half a character in a text, or are nested too deeply."""
 
@@ -75,13 +77,14 @@ async def send(
 
     Args:
         url: The URL.
-        body: JSON.
+        body: The body, as JSON.
         headers: Additional headers, including the key's.
         timeout: The longest silence, in seconds, before the head and between chunks of the answer.
         connect_timeout: The longest time to connect, TLS handshake included.
         tls: How the server's certificate is checked.
         method: The HTTP method.
-        repeatable: Whether it may be sent again if a kept connection was closed, although the server may have received it.
+        repeatable: Whether the request may be sent again if a reused connection was closed, although the server may
+            have received it.
     """
     import aiohttp
 
@@ -138,7 +141,8 @@ def _session() -> aiohttp.ClientSession:
     import aiohttp
 
     known = aiohttp.ClientSession.__init__.__kwdefaults__ or {}
-    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}  # a newer argument of aiohttp
+    # an argument that older versions of aiohttp lack
+    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
@@ -162,7 +166,7 @@ async def finish(response: aiohttp.ClientResponse) -> None:
         async with asyncio.timeout(_PATIENCE):
             while await response.content.readany():
                 pass
-    except failures():  # including the timeout
+    except failures():  # including a timeout
         response.close()
     else:
         response.release()
@@ -180,13 +184,13 @@ async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> Provi
         while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
             data += part
     except failures():
-        pass  # the part that was received is enough
+        pass  # the received part is enough for the error
     text = data.decode(errors="replace").strip()
     fields = error_fields(data)
     if response.status < 300 and not ("message" in fields or "error" in fields):
         text = f"it answered without a stream of events: {text[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
-        text = f"it redirects to {response.headers.get('location')}, which is not followed: the key would be sent along"
+        text = f"it redirects to {response.headers.get('location')}, which is not followed, since the key would be sent there"
     headers = {name.lower(): value for name, value in response.headers.items()}
     return ProviderError(text or response.reason or "", response.status, headers, fields)
 

@@ -4,7 +4,8 @@ Rules:
 
 1. The list is the file that LiteLLM ships; without it, no model is known.
 2. It is decoded when a model is first looked up (some milliseconds), and only the requested rows are kept.
-3. Prices are the row's: tokens read from and written to the cache have prices of their own, and long prompts may.
+3. Prices come from the row. Tokens that are read from or written to the cache have separate prices; in some rows, long
+   prompts do too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def listed(provider: str, model: str) -> Row:
         >>> listed("openai", "gpt-4o")["supports_function_calling"], len(listed("openai", "my-own"))
         (True, 0)
     """
-    litellm = find_spec("litellm")  # does not load it
+    litellm = find_spec("litellm")  # finds the package without loading it
     file = Path(litellm.origin).with_name(_FILE) if litellm is not None and litellm.origin else None
     if file is None or not file.is_file():
         return EMPTY
@@ -58,7 +59,7 @@ def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> floa
 
     Args:
         row: The model's row.
-        usage: The usage.
+        usage: The usage of the reply.
         kept_long: The number of tokens written to the cache for an hour.
         searches: The number of web searches that the provider ran.
 
@@ -84,9 +85,10 @@ def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> floa
 
 
 def batch_prices(row: Row) -> Row:
-    """Return a model's row with the prices of batches: the list's own, else half.
+    """Return a model's row with the prices of batches: those in the list, or half of the normal prices.
 
-    Tokens read from the cache cost as much as others if they have no price of their own: the discounts may exclude each other.
+    Tokens read from the cache cost as much as others if the row has no separate price for them, since the discounts may
+    exclude each other.
 
     Example:
         >>> price(batch_prices(listed("openai", "gpt-4o")), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. It is cheap to create: `litellm` is loaded (in a thread) for the first reply.
+1. Creating a model is cheap: `litellm` is loaded (in a thread) for the first reply.
 2. LiteLLM only translates. Retries, message order and cost are agentflow's: LiteLLM's own retries and rewriting are off.
 3. LiteLLM's stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
 """
@@ -47,8 +47,8 @@ class LiteLLMModel(Adapter):
         timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
         headers: Additional HTTP headers.
         params: Further arguments for LiteLLM, passed on unchanged.
-        family: The model's family, if the name does not show it: for a proxy or a gateway, or for a deployment with a name of
-            its own. By default it is derived from the name.
+        family: The model's family, if the name does not show it: for a proxy or a gateway, or for a deployment with
+            another name. By default it is derived from the name.
         sleep: The function that waits between attempts.
 
     Example:
@@ -79,7 +79,7 @@ class LiteLLMModel(Adapter):
         try:
             stream = await litellm.acompletion(**self._arguments(litellm, request, conversation))
             async for raw in stream:
-                if origin is not None:  # LiteLLM does not expose the server
+                if origin is not None:  # LiteLLM does not tell to which server it connects
                     origin.note(getattr(raw, "id", None), getattr(raw, "model", None))
                 for chunk in self._chunks(litellm, stream, reader, raw):
                     yield chunk
@@ -87,8 +87,10 @@ class LiteLLMModel(Adapter):
                 raise broken_stream(self._name)
         except (ModelError, UsageError):
             raise
-        except Exception as error:  # providers' clients may raise anything: each is a failure of the model
-            # An error after the finish reason costs the usage, not the reply.
+        except (
+            Exception
+        ) as error:  # providers' clients may raise any exception; each is treated as a failure of the model
+            # After the finish reason, an error only loses the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
                     error, self._name, secrets=self._secrets(request.options.extra), place=self._api_base
@@ -97,13 +99,13 @@ class LiteLLMModel(Adapter):
             if stream is not None:
                 await stream.aclose()
         if failure is not None:
-            raise failure  # outside the `except` block, so that the provider's error is not its context
+            raise failure  # outside the `except` block, so that the provider's error does not become the context of this one
 
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
         yield from reader.read(raw)
         if reader.finish_reason is not None and finished is None:
-            # LiteLLM ends an interrupted stream with a "stop" of its own; its wrapper knows the provider's reason.
+            # LiteLLM adds "stop" to the end of an interrupted stream; its wrapper knows the provider's reason.
             if not received_finish_reason(stream):
                 raise broken_stream(self._name)
             yield ModelChunk(finish_reason=reader.finish_reason)
@@ -112,7 +114,7 @@ class LiteLLMModel(Adapter):
 
     @property
     def context_limit(self) -> int | None:
-        """The size of its context window in tokens, from LiteLLM's list; LiteLLM is not loaded for it."""
+        """The size of the model's context window in tokens, from LiteLLM's list; LiteLLM is not loaded for it."""
         provider, _, model = self._name.partition("/")
         return limit_of(row_of(provider, model))
 

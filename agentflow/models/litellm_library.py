@@ -36,7 +36,7 @@ class WireStream(Protocol):
 
 
 class ClientCache(Protocol):
-    """LiteLLM's store of HTTP clients; a key ends in a mark of the loop that created the client."""
+    """LiteLLM's cache of HTTP clients; a key ends with a mark of the event loop that created the client."""
 
     cache_dict: MutableMapping[str, object]
 
@@ -50,7 +50,7 @@ class ClientCache(Protocol):
 
 
 class LiteLLM(Protocol):
-    """The part of the package that is used."""
+    """The part of the package `litellm` that is used here."""
 
     suppress_debug_info: bool
     modify_params: bool
@@ -97,7 +97,8 @@ def _load() -> LiteLLM:
     litellm.modify_params = False
     litellm.drop_params = False
     litellm.telemetry = False
-    litellm.disable_hf_tokenizer_download = True  # otherwise a name with "llama-3" causes a download on the event loop
+    # otherwise LiteLLM downloads a tokenizer on the event loop if a model's name contains "llama-3"
+    litellm.disable_hf_tokenizer_download = True
     handlers = import_module("litellm.llms.custom_httpx.http_handler")
     litellm.module_level_aclient = _LoopsClient(handlers.get_async_httpx_client)
     if "LITELLM_LOG" not in os.environ:
@@ -184,13 +185,13 @@ def cost_of(litellm: LiteLLM, chunk: object, model: str) -> float | None:
     try:
         # The price list has no names with "responses/".
         parts = litellm.cost_per_token(model=model.replace("responses/", "", 1), usage_object=usage)
-    except Exception:  # LiteLLM raises a bare Exception without a price, and anything for odd usage
+    except Exception:  # LiteLLM raises a plain Exception if there is no price, and various exceptions for unusual usage
         return None
     return sum(parts)
 
 
 def count_tokens(model: str, text: str) -> int:
-    """Count tokens with LiteLLM, without the network; it blocks while LiteLLM is loaded."""
+    """Count tokens with LiteLLM, without network access. Blocks while LiteLLM is loaded."""
     return _load().token_counter(model, text=text)
 
 

@@ -58,11 +58,11 @@ def as_text(value: object, where: str) -> str:
     """Read text from a string, a number, an object with a `text`, or a list of such parts.
 
     Args:
-        value: The value.
+        value: The field's value.
         where: The field, for the error.
 
     Raises:
-        NotUnderstoodError: It is something else.
+        NotUnderstoodError: The value is something else.
 
     Example:
         >>> as_text([{"type": "text", "text": "Hel"}, "lo"], "content")

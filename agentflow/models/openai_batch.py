@@ -3,7 +3,7 @@
 Rules:
 
 1. A batch is an uploaded file of requests for one endpoint. Its replies and its failures are in two files, in any order.
-2. Each batch has a name of ours in its metadata, by which a restarted process finds it.
+2. The metadata of each batch contains a name that agentflow chose, by which a restarted process finds the batch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _FINAL = frozenset({"completed", "expired", "cancelled"})
 class OpenAIBatch(OpenAIWire, BatchWire):
     """A model of OpenAI's chat completions or `/responses` through its batches: half the price, replies within 24 hours.
 
-    Requests that runs make at the same time are submitted together; each run gets its reply as from `OpenAIWire`. The arguments
-    are those of `OpenAIWire`, and:
+    Requests that runs make at the same time are submitted together; each run gets its reply as if it came from
+    `OpenAIWire`. It takes the arguments of `OpenAIWire`, and these:
 
     Args:
         name: The model's name.
@@ -120,7 +120,7 @@ class _FileLine(msgspec.Struct, gc=False):
 
 
 def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
-    """Return a whole reply as the events of a stream."""
+    """Convert a complete reply to the events of a stream."""
     if "output" in body:
         for index, item in enumerate(body["output"]):
             yield encode({"type": "response.output_item.done", "output_index": index, "item": item})
@@ -132,7 +132,9 @@ def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
 
 
 def _invalid(found: Mapping[str, object]) -> ProviderError:
-    """Return the error of a batch that the provider did not accept; it is temporary only if the provider's queue is full."""
+    """Return the error of a batch that the provider did not accept; the error is temporary only if the provider's queue
+    is full.
+    """
     errors = items(field(found.get("errors"), "data"))
     first = errors[0] if errors else None
     code = str(field(first, "code") or "invalid_batch")

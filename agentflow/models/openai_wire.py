@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Chat completions, unless the name contains `responses/` or the model requires `/responses`: models that are available only
-   there, and at OpenAI those that combine tools with reasoning only there.
-2. Most events are a little text: they have a fast path. All others are read by `ChunkReader`, like LiteLLM's.
+1. Requests use chat completions, unless the model's name contains `responses/` or the model requires `/responses`. Some
+   models are available only there; some models at OpenAI can combine tools with reasoning only there.
+2. Most events are short texts, which have a fast path. All others are read by `ChunkReader`, like LiteLLM's.
 3. Fields of unexpected types are read by `loose.py`.
 """
 
@@ -190,7 +190,7 @@ class OpenAIWire(DirectWire):
         return {spec.name: {"type": entry["type"]} for spec, entry in entries if entry and entry["name"] == spec.name}
 
     def _reasons(self) -> bool:
-        """Return whether it is a reasoning model of OpenAI's, which have another name for the token limit."""
+        """Return whether the model is a reasoning model of OpenAI; for these, the token limit has another name."""
         return self._row.get("supports_reasoning") is True or _REASONING.match(self._model) is not None
 
     def _reader(self, conversation: Conversation) -> Reader:
@@ -251,7 +251,7 @@ class _ChatReply:
             self.finish_reason = self._reader.finish_reason
             found.append(ModelChunk(finish_reason=self.finish_reason))
         choice = next(iter(one_or_more(field(chunk, "choices"))), None)
-        places = (chunk, field(chunk, "x_groq"), choice)  # OpenAI's, Groq's, Moonshot's
+        places = (chunk, field(chunk, "x_groq"), choice)  # the fields of OpenAI, Groq and Moonshot
         if (usage := next(filter(None, map(usage_of, places)), None)) is not None:
             found.append(self._priced(usage))
         return found
@@ -280,8 +280,8 @@ def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> 
 
     Args:
         model: Its name.
-        row: Its row in LiteLLM's list.
-        at_home: Whether OpenAI serves it.
+        row: The model's row in LiteLLM's list.
+        at_home: Whether OpenAI itself serves the model.
 
     Example:
         >>> wants_responses("gpt-5.4", {}, at_home=True), wants_responses("gpt-5.4", {}, at_home=False)

@@ -2,12 +2,13 @@
 
 Rules:
 
-1. Unset options are not sent, nor options that a provider does not have (a seed at Anthropic).
+1. Options that are unset, or that a provider does not have (Anthropic has no seed), are not sent.
 2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
    thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
-3. LiteLLM sends an allowed argument in addition to its own translation. So an argument is allowed only if LiteLLM does not
-   translate it and the name is the wire's own.
-4. If the provider insists, tools stay defined as long as the history contains calls; "no tools now" is a tool choice.
+3. LiteLLM sends an allowed argument in addition to its own translation. So an argument is allowed only if LiteLLM does
+   not translate it and the wire has a field of that name.
+4. If the provider requires it, tools stay defined while the history contains calls; to forbid calls in such a request,
+   a tool choice is sent.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -43,7 +44,7 @@ class Thinking:
 
     Attributes:
         arguments: The arguments that request it; empty for the default.
-        barred: Whether it is certainly off, so that the thoughts of an open tool loop must be left out too.
+        barred: Whether thinking is certainly switched off, so that the thoughts of an open tool loop must be left out too.
     """
 
     arguments: Mapping[str, Json]
@@ -58,7 +59,7 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
     """Return the arguments for the requested thinking, or `BARRED` if it must be off.
 
     Args:
-        request: The request.
+        request: The request to the model.
         profile: The provider's rules.
         model: The model's name.
         supported: The arguments that LiteLLM itself translates for the model.
@@ -84,7 +85,7 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
     if profile.asks == "switch":
         return Thinking({"thinking": {"type": "disabled" if wanted is False else "enabled"}})
     if wanted is False:
-        # The others do not think by default, or cannot switch it off.
+        # The other families do not think by default, or cannot switch thinking off.
         return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else BARRED
     if profile.thinking_binds:
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
@@ -130,7 +131,7 @@ def _with_effort(effort: str, profile: WireProfile, supported: Container[str]) -
     wanted: dict[str, Json] = {"reasoning_effort": effort}
     if "reasoning_effort" in supported or profile.family not in _WITH_EFFORT:
         return wanted
-    return {**wanted, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides
+    return {**wanted, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides how much to think
 
 
 def effort_of(wanted: bool | int | str) -> str:
@@ -164,7 +165,7 @@ def _forces_a_tool(request: ModelRequest) -> bool:
 def _began_without_thought(messages: Sequence[Msg], model: str) -> bool:
     """Return whether a tool loop is open and its first reply has no thought that can be sent back.
 
-    A loop begins after the last separate user message; one after tool results belongs to the loop.
+    A loop begins after the last separate user message; a user message directly after tool results belongs to the loop.
     """
     head: Msg | None = None
     results = False

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The stored conversation is the same for all vendors; their peculiarities apply to the copy for the wire.
+1. The stored conversation is the same for all vendors; their special rules apply to the copy that is sent.
 2. A profile is chosen once per model, by LiteLLM's provider name and the model's name.
 """
 
@@ -65,7 +65,8 @@ class WireProfile:
 
 
 OPENAI = WireProfile(family="openai", efforts=("minimal", "low", "medium", "high", "xhigh"))
-# A server with OpenAI's wire may use Mistral's chat template, or another that requires user and assistant to alternate.
+# A server with OpenAI's wire may use the chat template of Mistral, or another template that requires user and assistant
+# to alternate.
 COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True, efforts=EFFORTS)
 ANTHROPIC = WireProfile(
     family="anthropic",
@@ -128,8 +129,8 @@ class Claude(NamedTuple):
     """The abilities of a generation of Claude.
 
     Attributes:
-        adaptive: It chooses its amount of thinking, by an effort (since 4.6).
-        budgets: It accepts a token budget for thinking (before 4.7).
+        adaptive: The model chooses its amount of thinking, given an effort (since 4.6).
+        budgets: The model accepts a token budget for thinking (before 4.7).
         ceiling: The maximum number of tokens of a reply.
     """
 
@@ -145,8 +146,8 @@ def claude(model: str, row: Mapping[str, object]) -> Claude:
     """Return the generation of a Claude model; an unrecognised name counts as new.
 
     Args:
-        model: Its name.
-        row: Its row in LiteLLM's list; if it is empty, the name decides.
+        model: The model's name.
+        row: The model's row in LiteLLM's list; if it is empty, the name decides.
 
     Example:
         >>> claude("claude-opus-4-20250514", {}), claude("claude-opus-4-6", {}).budgets, claude("claude-fable-5", {}).budgets

@@ -3,8 +3,8 @@
 Rules:
 
 1. `failure_facts.py` reads a failure; `ProviderError` is the failure of a direct wire.
-2. No error shows a credential: neither the message nor a cause, since every traceback and error reporter prints a cause's text,
-   arguments and fields.
+2. No error shows a credential: neither in the message nor in a cause, since tracebacks and error reporters print the
+   text, arguments and fields of a cause.
 """
 
 import os
@@ -39,7 +39,7 @@ class ProviderError(Exception):
     """An error that a provider sent instead of a reply, or within one.
 
     Args:
-        message: Its text.
+        message: The provider's text.
         status_code: The HTTP status; None for an error in the stream.
         headers: The answer's headers, names in lower case.
         body: The error's own fields (`type`, `code`).
@@ -259,11 +259,11 @@ _CURES: dict[int | str, str] = {
     403: "Check that the key's account may use this model, or use another key or model.",
     404: f"Check the model's name, and {_ROOT}",
     405: f"Check {_ROOT}",
-    409: "Another request is in its way: try again, or raise retries=.",
+    409: "It conflicts with another request: try again, or raise retries=.",
     _REFUSED: _CHANGE,
     _LATE: "Check that the server is up, or raise timeout=.",
     _BROKEN: "Check api_base=, that a server listens there, and the proxy variables (HTTPS_PROXY, NO_PROXY).",
-    _UNKNOWN_FORM: "Check that api_base= is a server with this wire.",
+    _UNKNOWN_FORM: "Check that api_base= is a server with this API.",
     _NOT_CALLED: "See its cause for the reason: error.__cause__.",
 }
 """The advice for a status, or for a problem."""

@@ -4,9 +4,9 @@ Rules:
 
 1. Events and items have a `type`; an unknown one is skipped. An item that requests an action that agents do not support (a
    shell command) is an error: the reply would look complete.
-2. A call is identified by its index in the output: gateways write another `item_id` on each event.
-3. A text, call or item that a server sends only in an event that should repeat it is read from that event.
-4. The last event has the outcome: there is no other end mark.
+2. A call is identified by its index in the output: some gateways give each event a different `item_id`.
+3. Later events repeat texts, calls and items. If a server has not sent them before, they are read from the later event.
+4. The last event contains the outcome: no other event marks the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentflow.vocabulary.messages import Citation, ServerToolBlock
 from agentflow.vocabulary.specs import Usage
 
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
-# Errors within a reply that the same request would cause again; all others are temporary.
+# Errors within a reply that would occur again with the same request; all others are temporary.
 _LASTING = re.compile(r"invalid_|image_|unsupported_|empty_|context_length|bio_policy|cyber_policy|data_residency")
 
 
@@ -112,7 +112,8 @@ class ItemsReader:
 
     Args:
         model: The model's name, for its thoughts.
-        priced: Creates the chunk for the usage, the tokens cached for an hour, and the number of web searches.
+        priced: Creates a chunk with usage and price, given the usage, the number of tokens cached for an hour, and the
+            number of web searches.
 
     Example:
         >>> reader = ItemsReader("openai/gpt-5.4", lambda usage, *_: ModelChunk(usage=usage))
@@ -134,7 +135,7 @@ class ItemsReader:
 
     def read(self, data: bytes) -> Sequence[ModelChunk]:
         """Return the chunks of one event."""
-        if data == b"[DONE]":  # an end mark of some servers
+        if data == b"[DONE]":  # some servers mark the end in this way
             self.ended = True
             return ()
         try:
@@ -171,7 +172,7 @@ class ItemsReader:
         return (text_chunk(text),)
 
     def _repeated(self, event: _ResponsesEvent) -> Sequence[ModelChunk]:
-        """Read an event that repeats earlier fragments, if there were none; or the end."""
+        """Read the last event, or an event that repeats fragments if these were not sent before."""
         match event.type:
             case "response.output_text.done" | "response.refusal.done":
                 found = () if self._in_part else self._text(event.text or event.refusal)
@@ -235,7 +236,7 @@ class ItemsReader:
                 return ()
 
     def _server_work(self, raw: object) -> Sequence[ModelChunk]:
-        """Return the work of a tool that the vendor ran."""
+        """Return the block with the call and result of a tool that the vendor ran."""
         item = cast("dict[str, Any]", raw)
         name = _SERVER_TOOLS[item["type"]]
         if name == "web_search" and field(item.get("action"), "type") in (None, "search"):
@@ -246,7 +247,9 @@ class ItemsReader:
         return (ModelChunk(blocks=(block,), model=self._model),)
 
     def _computer_call(self, raw: object) -> Sequence[ModelChunk]:
-        """Return the tool calls of a `computer_call`; an unfinished one has none, since its last action may be incomplete."""
+        """Return the tool calls of a `computer_call`; an unfinished `computer_call` yields none, since its last action
+        may be incomplete.
+        """
         item = cast("dict[str, Any]", raw)
         if item.get("status") == "incomplete" or (known := call_id(item)) in self._known:
             return ()
@@ -262,15 +265,15 @@ class ItemsReader:
         found: list[ModelChunk] = []
         if len(self._calls) > known:
             found.append(self._begin(event, item))
-        elif index not in self._named:  # its fragments preceded its start
+        elif index not in self._named:  # the fragments of the item arrived before its start
             found.append(self._begin(event, item))
             self._silent.pop(index, None)
         if index in self._silent and (arguments := item.arguments or item.input or self._silent[index]):
-            found.append(self._call(event, arguments))  # some servers send it whole, without fragments
+            found.append(self._call(event, arguments))  # some servers send the complete item, without fragments
         return found
 
     def _content(self, item: _Item) -> list[ModelChunk]:
-        """Read a message that was sent whole."""
+        """Read a message that was sent completely, without fragments."""
         found: list[ModelChunk] = []
         for part in item.content or ():
             if text := _part_text(part):

@@ -7,8 +7,8 @@ Rules:
    them.
 3. Only thoughts are sent back with the vendor's ids: an id makes the vendor expect the adjacent items, which a hook may have
    removed.
-4. A tool that the vendor's search has loaded is called in a namespace of its own name, as recorded replies of OpenAI show. A
-   search is sent back only while all tools that it found are still hidden.
+4. If the vendor's search has loaded a tool, the tool's calls have a namespace with the tool's name, as recorded replies
+   of OpenAI show. A search is sent back only while all tools that it found are still hidden.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEALED_THOUGHTS = "reasoning.encrypted_content"
 
 
 def over_responses(profile: WireProfile) -> WireProfile:
-    """Return the same family's profile for this endpoint.
+    """Return a family's profile, changed for this endpoint.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -71,7 +71,7 @@ def responses_body(
         prepared: The request in the format of chat completions.
         options: The options in that format.
         params: Further fields of each request, in the format of this endpoint.
-        reasons: Whether it is a reasoning model with sealed thoughts.
+        reasons: Whether the model is a reasoning model with sealed thoughts.
         server_tools: The tools that OpenAI runs.
         searches: Whether the model searches hidden tools; if not, it sees all tools.
         typed: OpenAI's own entries for some of the tools, by name.
@@ -123,7 +123,7 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
                 items[-1]["output"] = _content(content, model)
             case "assistant":
                 for item in (_said(cast("Item", part)) for part in cast("list[Json]", content)):
-                    if item.get("encrypted_content") == "":  # the seal is another wire's
+                    if item.get("encrypted_content") == "":  # the thought was sealed for another wire
                         continue
                     if item.get("id") not in thought:  # the vendor refuses duplicates, which a hook can cause
                         items.append(item)
@@ -131,13 +131,15 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
                         thought.add(item["id"])
             case _:
                 items.append({"role": role, "content": _content(content, model)})
-    if not items:  # some input is required
+    if not items:  # the endpoint requires at least one input item
         return "", [{"role": "system", "content": "\n\n".join(instructions)}]
     return "\n\n".join(instructions), items
 
 
 def _hide(body: Item, names: frozenset[str]) -> None:
-    """Mark the tools that the vendor should hide, and put the calls of found ones into their namespaces, in place."""
+    """Mark the tools that the vendor should hide, and put the calls of tools that a search has found into their
+    namespaces. This changes the request in place.
+    """
     tools: list[Item] = body.get("tools", [])
     hidden = names.intersection(tool.get("name") for tool in tools)
     if hidden:
@@ -174,7 +176,7 @@ def _said(part: Item) -> Item:
             return {"type": "reasoning", "id": mark, "summary": summary, "encrypted_content": encrypted}
         case "text":
             return {"role": "assistant", "content": part["text"]}
-        case _:  # the work of a server tool
+        case _:  # the call and result of a server tool
             return part
 
 
@@ -196,14 +198,15 @@ def _part(part: Item, model: str) -> Json:
             return {"type": "input_file", "file_url" if place.startswith("http") else "file_id": place}
         case "input_audio":
             raise UsageError(
-                f"The model {model!r} was sent audio over /responses, which does not support it. Leave the block out."
+                f"The model {model!r} was sent audio over /responses, which does not support it. Leave the audio out "
+                "of the messages."
             )
         case _:
             return {"type": "input_text", "text": part["text"]}
 
 
 def _tool_fields(prepared: Mapping[str, Json], typed: Mapping[str, Mapping[str, Any]]) -> Item:
-    """Return `tools` and `tool_choice`; a function is strict here by default."""
+    """Return `tools` and `tool_choice`; on this endpoint a function is strict by default."""
     if "tools" not in prepared:
         return {}
     functions = [tool["function"] for tool in cast("list[Item]", prepared["tools"])]

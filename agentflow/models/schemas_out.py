@@ -29,9 +29,10 @@ class Answers(NamedTuple):
     """A family's mode for answers by a schema.
 
     Attributes:
-        flag: The mode's name in LiteLLM's list of models; None: the family has no mode that takes a schema.
-        beside_tools: A pattern of the models that combine it with tools; `""` is all of them, None is none.
-        rules: The family of the rows in `schema_rules.tsv` that apply.
+        flag: The mode's name in LiteLLM's list of models; None if the family has no mode that accepts a schema.
+        beside_tools: A pattern for the names of models that can combine the mode with tools; `""` matches all models,
+            None matches no model.
+        rules: The family whose rows in `schema_rules.tsv` apply.
         source: The source of this information.
         loose: Whether a schema with open objects is accepted too.
     """
@@ -69,12 +70,12 @@ class SchemaRule(NamedTuple):
     """The treatment of a keyword.
 
     Attributes:
-        family: The family.
+        family: The family to which the row applies.
         keyword: The keyword of JSON schema.
         action: `note`: it becomes text. `drop`: it is left out. `close`: objects are closed. `all`: every property is
             required. `only:a,b`: other values become text. `refuse`: the schema cannot be sent.
         mark: The kind of source.
-        source: The source.
+        source: The document or issue that states it.
     """
 
     family: str
@@ -100,8 +101,8 @@ def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple
 
     Args:
         family: The model's family.
-        model: Its name.
-        known: Its row in LiteLLM's list.
+        model: The model's name.
+        known: The model's row in LiteLLM's list.
 
     Example:
         >>> answers_of("gemini", "gemini/gemini-2.5-pro", {"supports_response_schema": True})
@@ -204,7 +205,7 @@ def response_format(schema: Mapping[str, Any], family: Family) -> Json:
 
 
 def in_words(schema: Mapping[str, Any]) -> str:
-    """Describe a schema for a model without a mode for it.
+    """Describe a schema in text, for a model without a mode that accepts schemas.
 
     Example:
         >>> in_words({"type": "object"})

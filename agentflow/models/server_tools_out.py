@@ -43,7 +43,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     """
     entries: list[Entry] = []
     for tool in tools:
-        if tool.name == "tool_search":  # see `deferring`
+        if tool.name == "tool_search":  # handled in `deferring`
             continue
         kind = _ANTHROPIC.get(tool.name)
         if kind is None:
@@ -86,7 +86,7 @@ def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Ent
     for entry in entries:
         if entry["name"] in hidden:
             entry = {**entry, "defer_loading": True}
-            if (mark := entry.pop("cache_control", None)) is not None:  # refused on a hidden tool
+            if (mark := entry.pop("cache_control", None)) is not None:  # Anthropic refuses this field on a hidden tool
                 search["cache_control"] = mark
         marked.append(entry)
     return [*marked, search]
@@ -119,7 +119,8 @@ def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
             raise _refused(model, tool, "OpenAI's /responses", *_RESPONSES)
         if missing := [name for name in ("max_uses", "blocked_domains") if name in tool.settings]:
             raise UsageError(
-                f"The model {model!r} has no {missing[0]}= for its {tool.name}: only Anthropic has. Leave it out."
+                f"The model {model!r} has no {missing[0]}= for its {tool.name}; only Anthropic supports this setting. "
+                "Leave it out."
             )
         entries.append(build(cast("Entry", thawed(tool.settings))))
     return entries
@@ -179,7 +180,7 @@ def shown(tools: Sequence[ServerTool]) -> list[ServerTool]:
 def _refused(model: str, tool: ServerTool, place: str, *known: str) -> UsageError:
     return UsageError(
         f"The model {model!r} has no server tool {tool.name!r}: {place} has {', '.join(known)}. Leave it out of "
-        "options.server_tools, or use another model; docs/server-tools.md lists which has what."
+        "options.server_tools, or use another model; docs/server-tools.md lists the tools of each provider."
     )
 
 

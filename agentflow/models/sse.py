@@ -42,7 +42,7 @@ class EventReader:
         """Return the data of the events that this chunk completes.
 
         Raises:
-            EventTooLargeError: The current event is larger than the limit.
+            EventTooLargeError: An event is larger than the limit.
         """
         if not self._begun:
             part = self._without_mark(part)
@@ -66,7 +66,7 @@ class EventReader:
         return _data(whole) if found else ()
 
     def rest(self) -> Sequence[bytes]:
-        """Return the data of a last event without a blank line after it."""
+        """Return the data of the last event, if no blank line follows it."""
         whole = bytes(self._buffer)
         self._buffer.clear()
         return _data(whole)
@@ -82,7 +82,7 @@ class EventReader:
         return part.removeprefix(_MARK)
 
     def _with_line_feeds(self, part: bytes) -> bytes:
-        """Replace each line ending by LF; after a CR at the end of a chunk, an LF in the next one belongs to it."""
+        """Replace each line ending by LF; an LF at the beginning of a chunk belongs to a CR at the end of the previous one."""
         if self._ends_in_cr and part.startswith(b"\n"):
             part = part[1:]
             self._ends_in_cr = False
@@ -101,7 +101,9 @@ def _data(whole: bytes) -> list[bytes]:
         found = []
     for event in whole.split(b"\n\n"):
         name, _, data = event.partition(b"\ndata: ")
-        if data and name.startswith(b"event: ") and event.count(b"\n") == 1:  # Anthropic's
+        if (
+            data and name.startswith(b"event: ") and event.count(b"\n") == 1
+        ):  # Anthropic's wire: an event has several lines
             found.append(data)
             continue
         lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]

@@ -73,7 +73,7 @@ def _moment(text: str, now: Callable[[], float]) -> float | None:
         return max(0.0, number)
     if (duration := _duration(text)) is not None:
         return duration
-    from email.utils import parsedate_to_datetime  # takes 4 ms, and is rarely needed
+    from email.utils import parsedate_to_datetime  # importing it takes 4 ms, and it is rarely needed
 
     for parse in (parsedate_to_datetime, _rfc3339):
         try:

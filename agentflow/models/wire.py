@@ -5,7 +5,7 @@ Rules:
 1. A wire builds its request and reads one event; everything else is shared.
 2. A key is sent only to its host: the vendor's own, or the one in the vendor's variable for the URL.
 3. The connection is closed at once on every path, except after a reply that was read to its end: the next request reuses it.
-4. A failure after the finish reason costs the usage, not the reply.
+4. A failure after the finish reason only loses the usage, not the reply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def encode(body: object) -> bytes:
     """Encode a body as JSON."""
     try:
         return _json.encode(body)
-    except UnicodeEncodeError:  # half of a surrogate pair, in a text of a user or a hook
+    except UnicodeEncodeError:  # a text of a user or a hook contains half of a surrogate pair
         return dumps(body).encode()
 
 
@@ -61,10 +61,10 @@ class Vendor(NamedTuple):
 
     Attributes:
         provider: LiteLLM's name of the vendor, the first part of a model's name.
-        base: The URL of its API.
+        base: The URL of the vendor's API.
         bases: Environment variables for another URL.
         keys: Environment variables for the key; the first one that is set is used.
-        other_keys: The same for other servers.
+        other_keys: Environment variables for the key of other servers.
     """
 
     provider: str
@@ -110,8 +110,8 @@ class Reader(Protocol):
 
         Raises:
             ProviderError: The event is an error.
-            NotUnderstoodError: It has meaningful data in an unknown form.
-            msgspec.DecodeError: It is not JSON.
+            NotUnderstoodError: The event has meaningful data in an unknown form.
+            msgspec.DecodeError: The event is not JSON.
         """
         ...
 
@@ -126,7 +126,8 @@ class DirectWire(Adapter):
         retries: Extra attempts if a call fails temporarily.
         max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
         timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
-        connect_timeout: The longest time to connect, in seconds, TLS handshake included; `timeout`, if that is shorter.
+        connect_timeout: The longest time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
+            it applies.
         headers: Additional HTTP headers.
         params: Further fields of each request.
         family: The model's family, if the name does not show it: for a proxy or a gateway.
@@ -189,7 +190,7 @@ class DirectWire(Adapter):
 
     @property
     def context_limit(self) -> int | None:
-        """The size of its context window in tokens, from LiteLLM's list."""
+        """The size of the model's context window in tokens, from LiteLLM's list."""
         self._converter()
         return limit_of(self._row)
 
@@ -250,7 +251,7 @@ class DirectWire(Adapter):
             if response is not None:
                 response.close()
         if failure is not None:
-            raise failure  # outside the `except` block, so that the original error is not its context
+            raise failure  # outside the `except` block, so that the original error does not become the context of this one
 
     def _post(
         self, url: str, body: Mapping[str, object], headers: Mapping[str, str] = EMPTY
@@ -283,7 +284,7 @@ class DirectWire(Adapter):
         """Send a request to another URL of the vendor, and return its answer, an object.
 
         Raises:
-            ModelError: It refused, was unreachable, or sent another kind of answer.
+            ModelError: The vendor refused the request, was unreachable, or sent something other than an object.
         """
         return await self._json_of(self._post(url, body), url, longest)
 
@@ -329,7 +330,7 @@ class DirectWire(Adapter):
         """Build the body of a request."""
 
     def _extra_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return further fields of a request, except arguments that are not fields."""
+        """Return the request's extra fields, without arguments that are not fields of the request."""
         return {name: value for name, value in fields.items() if name != "extra_headers"}
 
     @abstractmethod

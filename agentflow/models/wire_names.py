@@ -1,4 +1,4 @@
-"""Tool-use ids and tool names that are legal for a provider: a pure function of the stored one."""
+"""Tool-use ids and tool names that are legal for a provider: pure functions of the stored names."""
 
 import re
 
@@ -26,7 +26,7 @@ def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's o
         return id if _NINE.match(id) else _digest_nine(id)
     if _LEGAL_ID.match(id) or (profile.ids == "gemini" and SIGNATURE_MARK in id):
         return id
-    import hashlib  # takes 6 ms, and is rarely needed
+    import hashlib  # importing it takes 6 ms, and it is rarely needed
 
     return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 

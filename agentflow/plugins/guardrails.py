@@ -202,7 +202,7 @@ class _InputCheck:
             try:
                 self._refusal = await _finding(check, self.text or "", context)
             except Exception as error:
-                self._refusal = f"InputGuardrail failed ({type(error).__name__}), so this is refused"
+                self._refusal = f"InputGuardrail failed ({type(error).__name__}), so the input was denied"
             self._passed = self._refusal is None
         if self._refusal is not None:
             raise Veto(self._refusal)
@@ -280,7 +280,7 @@ class OutputGuardrail(Hook):
         try:
             reason = await _finding(self.check, event.reasoning_result.text, context)
         except Exception as error:
-            return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so this is refused")
+            return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so the input was denied")
         if reason is None:
             return event
         refusals = context.state[_Refusals]

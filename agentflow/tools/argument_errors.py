@@ -53,7 +53,7 @@ def explain(
         raw: The arguments as the model wrote them.
         error: The error of pydantic (or of encoding `raw`).
         arguments: The tool's arguments, each with whether it is required.
-        start: How to begin the sentences, if no tool was about to run.
+        start: The beginning of each sentence, if it is not about a tool.
     """
     it = "arguments" if start is None else "answer"
     start = start or f"Tool {tool!r} was not run: its arguments"
@@ -75,7 +75,7 @@ def explain(
         came: object = details[0]["input"]
         return f"{start} are a JSON {_JSON_NAMES.get(type(came), 'value')}. {expected}"
     if kind == "string_unicode" and not details[0]["loc"]:
-        return f"{start} hold half of a surrogate pair, which no encoding can carry. {expected}"
+        return f"{start} contain half of a surrogate pair, which cannot be encoded. {expected}"
     about_keys = any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details)
     return _message(start, _problems(from_json(raw), details), expected if about_keys else None)
 

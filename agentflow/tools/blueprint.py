@@ -63,7 +63,7 @@ class Blueprint:
             self._plan = plan
             if self.contract is not None:
                 self._judge(self.contract)
-            self.names = {}  # release the frame's values
+            self.names = {}  # the frames' values are no longer needed
         return self._plan
 
     def _read(self) -> ArgumentPlan:

@@ -44,14 +44,14 @@ def named_function(what: str, function: object) -> None:
     if plain.__closure__:
         closed = ", ".join(plain.__code__.co_freevars)
         raise UsageError(
-            f"{what} cannot be saved: it closes over {closed}, which would be lost. Define it at the top level "
+            f"{what} cannot be saved: it is a closure over {closed}, whose values would be lost. Define it at the top level "
             "of a module, and pass the values as fixed arguments, metadata or deps."
         )
 
 
 @runtime_checkable
 class NoData(Protocol):
-    """A hook with which an agent cannot be saved."""
+    """A hook that prevents its agent from being saved."""
 
     @property
     def no_data(self) -> str:

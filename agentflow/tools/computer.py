@@ -5,7 +5,8 @@ Rules:
 1. Each action is an ordinary tool call: hooks can change, approve and deny it, and its result may contain a screenshot.
 2. The arguments are checked before the function runs: a known action, and coordinates on the display.
 3. A model that is not trained on the tool is refused, since it would guess coordinates. Gemini is refused too: it
-   requires the page's address with each result, which the function does not return, and LiteLLM supports only a browser.
+   requires the address of the current web page with each result, which the function does not return; and LiteLLM
+   supports this tool only for a browser.
 4. The function receives Anthropic's actions from all models; OpenAI's actions are translated (`models/computer_calls.py`).
 5. An action with OpenAI's safety checks waits for a person, even without `requires_approval`.
 """
@@ -74,7 +75,7 @@ def computer_tool(
         height: Its height.
         requires_approval: Whether each action waits for a person. Actions with OpenAI's safety checks always wait.
         timeout: Seconds for one action.
-        tags: Labels of your choice.
+        tags: Labels, for example for filters in hooks.
 
     Raises:
         UsageError: The display has no area.
@@ -86,13 +87,19 @@ def computer_tool(
         'computer'
     """
     if min(width, height) < 1:
-        raise UsageError(f"computer_tool(width={width}, height={height}): both are at least 1 pixel.")
+        raise UsageError(
+            f"computer_tool(width={width}, height={height}): the display must have an area. Use a width and a "
+            "height of at least 1 pixel."
+        )
 
     async def act(action: dict[str, Any], context: ToolContext) -> object:
         points = [(name, action[name]) for name in ("coordinate", "start_coordinate") if name in action]
         for name, (x, y) in [*points, *(("path", point) for point in action.get("path", ()))]:
             if not (0 <= x < width and 0 <= y < height):
-                raise ToolArgumentError(f"{name} [{x}, {y}] is outside the display of {width} x {height} pixels.")
+                raise ToolArgumentError(
+                    f"{name} [{x}, {y}] is outside the display of {width} x {height} pixels. Use coordinates on the "
+                    "display."
+                )
         return await run({name: value for name, value in action.items() if name not in _WIRE_FIELDS}, context)
 
     made = schema_tool(
@@ -108,5 +115,7 @@ def computer_tool(
     entry = {"type": "computer", "name": "computer", "display_width_px": width, "display_height_px": height}
     made.spec.native = {"anthropic": entry, "openai": {"type": "computer", "name": "computer"}}
     made.spec.native_only = True
-    made.hook(on(guard=True, priority=1000)(safety_checks))  # after other guards, which deny or ask at once
+    made.hook(
+        on(guard=True, priority=1000)(safety_checks)
+    )  # runs after other guards, which may deny the call or ask a person
     return made

@@ -46,7 +46,7 @@ MISSING: Final = _Missing()
 
 
 class Contract:
-    """The contract of one tool's type; shared by the tool's copies.
+    """The contract of one tool's type; shared by all copies of the tool.
 
     Args:
         tool: The tool's name, for errors before it runs.
@@ -121,7 +121,7 @@ class Contract:
         """Check the number of parameters that the model fills.
 
         Raises:
-            ToolContractError: There are none, and the type requires one.
+            ToolContractError: There is no such parameter, and the type requires one.
         """
         if not count and not self.runs:
             raise self.refusal(self._tool, "has none")

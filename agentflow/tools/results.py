@@ -123,7 +123,7 @@ def failure_text(error: BaseException) -> str:
 
 def _failure(error: BaseException, indent: str = "") -> str:
     message = _text_of(error)
-    # These messages are written for the model, so the class name would only be noise.
+    # These messages are written for the model, so the class name would not help.
     text = message if type(error) is ToolError or isinstance(error, ToolArgumentError) else ""
     text = text or type(error).__name__
     if message and text is not message:

@@ -89,7 +89,7 @@ class SchemaArguments:
             self.schema = self._of_class(given)
         else:
             raise UsageError(
-                f"Tool {tool!r}: parameters= is a JSON schema (a mapping) or a pydantic model's class, not "
+                f"Tool {tool!r}: parameters= takes a JSON schema (a mapping) or a pydantic model's class, not "
                 f"{type(given).__name__}."
             )
         if self.schema.setdefault("type", "object") != "object":
@@ -115,11 +115,11 @@ class SchemaArguments:
                 f"({error.message.splitlines()[0]}). Pass a pydantic model's class, or a JSON schema."
             ) from error
         self._class = cast("SchemaValidator", adapter.validator)
-        schema.pop("description", None)  # the class's description; the tool has a description of its own
+        schema.pop("description", None)  # the class's description is not needed, since the tool has one
         return schema
 
     def plan(self) -> ArgumentPlan:
-        """Return a plan in which the model fills everything."""
+        """Return the result of reading the signature: the model fills all parameters."""
         return ArgumentPlan(core=_ANY, schema=None, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
@@ -153,7 +153,7 @@ class WithSchema:
         self.arguments = SchemaArguments(tool, parameters)
 
     def plan(self) -> ArgumentPlan:
-        """Return how the tool's arguments are validated and filled in."""
+        """Return the plan for validating the tool's arguments and filling them in."""
         return self.arguments.plan()
 
 
@@ -174,7 +174,10 @@ def _json_copy(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return cast("dict[str, Any]", from_json(text))
     except (ValueError, RecursionError) as error:
         why = str(error).rpartition("ValueError: ")[2]
-        raise UsageError(f"Tool {tool!r}: parameters= holds a value that is not JSON ({why}).") from error
+        raise UsageError(
+            f"Tool {tool!r}: parameters= contains a value that is not JSON ({why}). Use only values that "
+            "json.dumps accepts."
+        ) from error
 
 
 def _plain(value: object) -> object:

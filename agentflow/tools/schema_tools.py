@@ -79,7 +79,7 @@ def external_tool(
     tags: Iterable[str] = (),
     idempotent: bool = False,
 ) -> Tool[[], Coroutine[Any, Any, NoReturn]]:
-    """Make a tool without a function: a call of the tool is suspended, and answered from outside.
+    """Make a tool without a function: a call of the tool is suspended until code outside the agent answers it.
 
     The arguments are validated before the call is suspended; problems are reported to the model, which can try again.
     `@tool(external=True)` makes such a tool from the signature of a function.
@@ -117,7 +117,7 @@ def external_tool(
 
 
 class SchemaFunction(WithSchema):
-    """Replaces the function of a tool, and runs with a mapping that a schema describes.
+    """Replaces the function of a tool: calls `run` with all arguments as one mapping, which a schema describes.
 
     Args:
         tool: The tool's name, for messages.
@@ -135,7 +135,9 @@ class SchemaFunction(WithSchema):
         self.run = run
 
     def plan(self) -> ArgumentPlan:
-        """Return a plan with the whole mapping as one argument, so that its keys cannot collide with other parameters."""
+        """Return the plan for filling in arguments: the whole mapping is one argument, so its keys cannot collide with
+        other parameters.
+        """
         return replace(super().plan(), validator=_Whole(self.arguments), fills=_FILLS)
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> object:

@@ -196,7 +196,7 @@ def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> 
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise UsageError(
-                f"Tool {tool!r} takes {parameter}: a model fills named arguments only. Name each one, or take a "
+                f"Tool {tool!r} takes {parameter}: a model can only pass named arguments. Name each parameter, or take a "
                 f"list or dict parameter ({parameter.name}: list[str])."
             )
     return {parameter.name: parameter for parameter in parameters}
@@ -325,7 +325,7 @@ def _dep(name: str, kind: type[object], default: object, context: ToolContext) -
 
 def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSchema:
     stub = _stub({name: hints[name] for name in shown if name in hints})
-    # All arguments are keyword-only: they come back as one dict, to which injected arguments can be added.
+    # All arguments are keyword-only: pydantic returns them as one dict, to which injected arguments can be added.
     by_name = [
         inspect.Parameter(p.name, p.KEYWORD_ONLY, default=p.default, annotation=hints.get(p.name, p.empty))
         for p in shown.values()

@@ -133,7 +133,7 @@ class Tool(HookedTool, Generic[P, R_co]):
     ) -> None:
         if isinstance(function, Tool):
             raise UsageError(
-                f"{function!r} is a tool already; make another of its function: tool({function.name}.function)."
+                f"{function!r} is a tool already. To make another tool, use its function: tool({function.name}.function)."
             )
         plain = plain_function(function)
         name = checked_name(name, function)
@@ -145,7 +145,8 @@ class Tool(HookedTool, Generic[P, R_co]):
         check_limits(name, timeout, retries)
         external = external or isinstance(function, Outside)
         if external:
-            limited = timeout is not None and timeout is not DEFAULT_TIMEOUT  # `is`, so that an explicit 60.0 counts
+            # `is`, so that an explicit 60.0 is recognised as set
+            limited = timeout is not None and timeout is not DEFAULT_TIMEOUT
             check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, fixed)
             timeout = None
         kind = checked_type(name, type)
@@ -312,9 +313,9 @@ class Tool(HookedTool, Generic[P, R_co]):
         if name == "hooks":
             fixes = f"register them: {self.name}.hook(h)"
         elif name not in _OPTIONS:
-            fixes = f"no attribute can; create another tool with {', '.join(_OPTIONS)}: tool({self.name}.function, ...)"
+            fixes = f"create another tool with {', '.join(_OPTIONS)}: tool({self.name}.function, ...)"
         raise AttributeError(
-            f"Tool {self.name!r} is shared by its agents, so {name} cannot be set; {fixes}.",
+            f"Tool {self.name!r} is shared by its agents, so {name} cannot be set. Instead, {fixes}.",
             name=name,
             obj=self,
         )
@@ -416,7 +417,7 @@ def arguments_text(tool_use: ToolUseBlock) -> str:
 
 def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
     """Return the tool, with the members that the loop uses."""
-    assert isinstance(tool, FullTool)  # every tool is one
+    assert isinstance(tool, FullTool)  # every `Tool` is a `FullTool`
     return tool
 
 
@@ -432,13 +433,13 @@ async def _in_thread(name: str, function: Callable[Q, T], /, *args: Q.args, **kw
 
 def _never_runs(name: str, /, *_args: object, **_kwargs: object) -> NoReturn:
     raise UsageError(
-        f"Tool {name!r} is external: it has nothing to run, its calls are answered from outside. Check arguments with "
+        f"Tool {name!r} is external: it cannot run, since its calls are answered from outside. Check arguments with "
         "validate(tool_use); for a function that runs, leave out external=True."
     )
 
 
 def _current(value: object) -> object:
-    """Return a fixed value, or the result of a plain function or partial that is fixed."""
+    """Return a fixed value; if it is a plain function or a partial, call it and return its result."""
     make = cast("Callable[[], object]", value)
     return make() if isinstance(value, (FunctionType, partial)) else value
 

@@ -1,4 +1,4 @@
-"""The checks of `@tool` at decoration. Most only test a flag, so that imports stay fast."""
+"""The checks of `@tool` at decoration. Most of them only test a flag, so that imports stay fast."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def checked_name(name: str | None, function: object) -> str:
         raise UsageError(f"@tool takes a function, not {kind} ({function!r:.60}).")
     found = name if name is not None else getattr(function, "__name__", None)
     if found is None:
-        raise UsageError(f'@tool got a {kind}, which has no name; name it: tool(..., name="...").')
+        raise UsageError(f'@tool got a {kind}, which has no name. Pass a name: tool(..., name="...").')
     if not re.fullmatch(_NAME, found):
         raise UsageError(
             f"A tool cannot be named {found!r}: providers require a letter or _ first, then letters, digits, _ or -, 64 "
@@ -66,7 +66,7 @@ def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: 
         function
     )
     if is_async and in_thread:
-        raise UsageError(f"Tool {name!r} is an async def, which runs in the event loop; leave out in_thread=True.")
+        raise UsageError(f"Tool {name!r} is an async def, which runs in the event loop. Remove in_thread=True.")
     if flags & inspect.CO_GENERATOR:
         raise UsageError(f"Tool {name!r} is a plain generator; make it an async generator: `async def` with `yield`.")
     if not is_async and not in_thread:

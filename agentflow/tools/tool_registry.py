@@ -23,7 +23,7 @@ F = TypeVar("F")
 if TYPE_CHECKING:
 
     class _Like(Generic[F]):
-        """Has a function's signature for type checkers, so that its overloads need not be repeated."""
+        """Gives a method the signature of a function for type checkers, so that its overloads need not be repeated."""
 
         def __init__(self, function: F) -> None: ...
         def __get__(self, instance: object, owner: type) -> F: ...
@@ -48,7 +48,7 @@ class ToolRegistry(NamedRegistry[SomeTool]):
     """
 
     _kind = "tool"
-    _fix = "Give one another name: @tool(name=...), or register(..., name=...)."
+    _fix = "Give one of them another name: @tool(name=...), or register(..., name=...)."
 
     @overload
     def register(self, item: S, /, *, name: str | None = None) -> S: ...

@@ -114,7 +114,10 @@ class Toolset(Iterable[SomeTool]):
                 used.update(here)
                 made = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **given)
             if made.name in self._tools:
-                raise UsageError(f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}.")
+                raise UsageError(
+                    f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}. Rename one with "
+                    "@tool(name=...), or exclude it."
+                )
             self._tools[made.name] = made
         unused = [key for key in fixed if key not in used]
         if unused:
@@ -135,7 +138,7 @@ class Toolset(Iterable[SomeTool]):
         if not chosen:
             why = f"include and exclude leave none of {', '.join(found)}" if found else "it has none"
             raise UsageError(
-                f"Toolset takes the annotated public methods of an object, and finds nothing on {self._of}: {why}. A "
+                f"Toolset takes the annotated public methods of an object, but {self._of} has no such methods: {why}. A "
                 "method counts if it has a return annotation: async def read(self, name: str) -> str."
             )
         return chosen

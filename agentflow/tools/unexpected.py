@@ -39,7 +39,7 @@ def warn_unexpected(tool: str, error: BaseException, where: object = None) -> No
     Args:
         tool: The tool's name.
         error: The exception.
-        where: The run that it belongs to, as for `ids_of`.
+        where: The run in which it was raised, in a form that `ids_of` accepts.
     """
     if is_unexpected(error):
         warn_once(

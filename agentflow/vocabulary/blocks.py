@@ -142,9 +142,9 @@ class DataBlock:
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.url is None):
-            raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
+            raise UsageError("DataBlock takes either data= (base64 text) or url=. Pass exactly one of them.")
         if self.data is not None and not is_a(self.data, str):
-            raise UsageError("DataBlock(data=...) is base64 text; for bytes write DataBlock.from_bytes(data).")
+            raise UsageError("DataBlock(data=...) takes base64 text. For bytes, write DataBlock.from_bytes(data).")
 
     @classmethod
     def from_bytes(
@@ -169,7 +169,10 @@ class DataBlock:
             )
         data = bytes(data)
         if not data:
-            raise UsageError(f"DataBlock.from_bytes: {name or 'the content'} is empty; no provider takes that.")
+            raise UsageError(
+                f"DataBlock.from_bytes: {name or 'the content'} is empty, and providers refuse empty content. Leave "
+                "the block out."
+            )
         check_size(len(data), max_bytes, name or "The content")
         return cls(media_type or type_of_bytes(data, name), data=b64encode(data).decode(), name=name)
 
@@ -251,7 +254,7 @@ class DataBlock:
         """
         if self.data is None:
             raise UsageError(
-                f"{self} holds an address, no content. To fetch it: await agentflow.models.fetch({self.url!r})."
+                f"{self} contains an address instead of content. To fetch it: await agentflow.models.fetch({self.url!r})."
             )
         try:
             return b64decode(self.data, validate=True)

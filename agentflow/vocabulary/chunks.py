@@ -105,7 +105,7 @@ class _Folding:
     def __init__(self) -> None:
         self.blocks: list[
             ContentBlock | list[str]
-        ] = []  # a list is an unfinished call: its id, its name, fragments of its arguments
+        ] = []  # a list represents an unfinished call: its id, its name, fragments of its arguments
         self.calls: dict[int, list[str]] = {}
         self.parts: list[str] = []
         self.cited: tuple[Citation, ...] = ()
@@ -115,7 +115,7 @@ class _Folding:
         self.model: str | None = None
 
     def switch(self, kind: str, signature: str | None = None) -> None:
-        """End the current block and begin one of `kind`."""
+        """End the current block and begin a new one of this kind."""
         if self.current == "text" and self.parts:
             text = encodable("".join(self.parts))
             self.blocks.append(TextBlock(text, citations=self.cited) if self.cited else text_block(text))

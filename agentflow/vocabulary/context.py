@@ -136,7 +136,7 @@ class CallPort(Protocol):
         ...
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """Return a reply that a hook assigned with tool-use ids that are unique in the conversation."""
+        """Return a copy of a reply that a hook assigned, with tool-use ids that are unique in the conversation."""
         ...
 
 
@@ -210,7 +210,7 @@ class Trace:
 
     Attributes:
         turns: The finished tool calls: name, arguments, status, result, duration in milliseconds.
-        model_calls: The finished model calls: iteration, usage, duration in milliseconds, the model that answered.
+        model_calls: The finished model calls: iteration, usage, duration in milliseconds, and the model that answered.
     """
 
     __slots__ = ("_facts",)
@@ -230,16 +230,16 @@ class Trace:
 
 
 _NO_OBJECTS: Final[dict[tuple[int, object], Any]] = {}
-"""The objects of a call that has none, shared by all such calls; never changed."""
+"""An empty mapping, shared by all calls whose plugins store no objects; never changed."""
 
 
 class RunContext:
     """The call that a hook or a tool runs in.
 
     Attributes:
-        run_id: The run (a call and its resumes).
-        call_id: The call.
-        session_id: The session.
+        run_id: The run's id (a run is a call and its resumes).
+        call_id: The call's id.
+        session_id: The session's id.
         source: The path of sub-agent names; empty for the top-level agent.
         agent: A read-only view of the agent.
         clock: The run's clock; virtual in tests.
@@ -320,7 +320,7 @@ class RunContext:
             name: The name of the object, if several of one type were passed by name.
 
         Raises:
-            UsageError: No object of that type was passed, or several were and none has that name.
+            UsageError: No object of that type was passed; or several were passed, and none of them has that name.
         """
         return find_dep(self._deps, kind, name)
 
@@ -461,7 +461,7 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
 
     Args:
         context: The call's context.
-        hook: The hook.
+        hook: The hook to which the object belongs.
         make: The object's class.
         args: The arguments of the class.
         kwargs: The keyword arguments of the class.

@@ -26,7 +26,7 @@ def find_dep(deps: object, kind: type[T], name: str = "") -> T:
         return found
     given_type = "nothing" if deps is None else type(deps).__name__
     raise UsageError(
-        f"A dependency of type {kind.__name__} is needed, but deps= holds {given_type}. Pass it with the call, "
+        f"A dependency of type {kind.__name__} is needed, but deps= contains {given_type}. Pass it with the call, "
         f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
         f"deps=my_{kind.__name__.lower()}) "
         "(an object, a list of objects, or a mapping by type or by parameter name)."

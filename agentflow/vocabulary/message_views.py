@@ -14,12 +14,12 @@ from agentflow.vocabulary.messages import Msg, TextBlock, ToolResultBlock, ToolU
 
 _READ_ONLY = "Messages of an event are read-only"
 _CHANGED_BY = {
-    "append": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, msg]",
-    "extend": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, *more]",
-    "insert": f"{_READ_ONLY}; assign others: event.input_messages = [msg, *event.input_messages]",
+    "append": f"{_READ_ONLY}; assign a new list: event.input_messages = [*event.input_messages, msg]",
+    "extend": f"{_READ_ONLY}; assign a new list: event.input_messages = [*event.input_messages, *more]",
+    "insert": f"{_READ_ONLY}; assign a new list: event.input_messages = [msg, *event.input_messages]",
     **dict.fromkeys(
         ("pop", "remove", "clear", "sort", "reverse", "__setitem__"),
-        f"{_READ_ONLY}; assign others: event.input_messages = [msg for msg in event.input_messages if ...]",
+        f"{_READ_ONLY}; assign a new list: event.input_messages = [msg for msg in event.input_messages if ...]",
     ),
 }
 """The error text for each list method that changes a list."""
@@ -212,7 +212,7 @@ class MessageView(Sequence[Msg]):
             return self._part(first, last) if step == 1 else tuple(self)[index]
         head, start = self._head, self._start
         at = index - len(head)
-        if 0 <= at < self._stop - start:  # nearly always
+        if 0 <= at < self._stop - start:  # nearly always the case
             return self._messages[start + at] if self._replaced is None else self._stored(start + at)
         if index < 0:
             index += len(self)

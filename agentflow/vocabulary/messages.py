@@ -104,8 +104,8 @@ class Msg:
         content: The blocks, in order.
         name: The author's name, if several share a role.
         id: A unique id.
-        metadata: JSON-like notes. `synthetic` marks a message that neither the user nor the model wrote, and names its
-            origin.
+        metadata: JSON-like data about the message. `synthetic` marks a message that neither the user nor the model
+            wrote, and names its origin.
         usage: The usage of the model call that produced the message.
         finish_reason: Why the reply ended, as the provider reports it (`stop`, `tool_calls`, `length`, ...).
 
@@ -290,9 +290,9 @@ class Reply(Msg, Generic[T_co]):
 
     Attributes:
         outcome: How the call ended.
-        run_id: The run (a call and its resumes).
+        run_id: The run's id (a run is a call and its resumes).
         pending: The decisions that a suspended call waits for.
-        session_id: The session, for `agent.resume`.
+        session_id: The session's id, for `agent.resume`.
         usage: The usage of the whole call, including sub-agents and side calls.
         value: The value of `output`.
         typed: Whether the call has a typed output.
@@ -312,7 +312,8 @@ class Reply(Msg, Generic[T_co]):
         """The typed output that was requested with `output=` of the agent or the call.
 
         Raises:
-            MissingOutputError: No output was requested, the call ended before it, or a hook replaced the answer.
+            MissingOutputError: No output was requested, the call ended before the model gave one, or a hook replaced
+                the answer.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']))
@@ -321,9 +322,9 @@ class Reply(Msg, Generic[T_co]):
         """
         if not self.typed:
             raise MissingOutputError(
-                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text. "
-                "Ask for one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its "
-                "limit has none."
+                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) has no typed output. Read reply.text, or "
+                "request an output with agent.call(..., output=Invoice); a call that is denied, stopped, suspended "
+                "or limited has none."
             )
         return cast("T_co", self.value)
 

@@ -39,7 +39,7 @@ class ServerTool:
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:
-            raise UsageError(f"ServerTool({self.name!r}): there are {', '.join(_NAMES)}.")
+            raise UsageError(f"ServerTool({self.name!r})is unknown. Use one of {', '.join(_NAMES)}.")
         object.__setattr__(self, "settings", deep_freeze(self.settings))
 
     def __repr__(self) -> str:
@@ -166,9 +166,11 @@ def _web(uses: int | None, allowed: Iterable[str], blocked: Iterable[str]) -> di
 
 def _domains(name: str, value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise UsageError(f"ServerTool({name}={value!r}) is one text. Write {name}=[{value!r}].")
+        raise UsageError(f"ServerTool({name}={value!r}) is a single text instead of a list. Write {name}=[{value!r}].")
     domains = tuple(value)
     for domain in domains:
         if "://" in domain or not domain.strip():
-            raise UsageError(f"ServerTool({name}=[{domain!r}]): write the domain alone, such as 'python.org'.")
+            raise UsageError(
+                f"ServerTool({name}=[{domain!r}])is not a domain. Write only the domain, such as 'python.org'."
+            )
     return domains

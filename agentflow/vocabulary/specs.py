@@ -94,7 +94,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """The number of input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -151,7 +151,7 @@ class ToolSpec:
         parameters: The JSON schema of an object, or a function that returns it, called on first access (building a schema
             takes 50 µs).
         type: The kind of work, which determines when a round runs the tool.
-        tags: Labels of your choice.
+        tags: Labels, for example for filters in hooks.
         requires_approval: Whether a call waits for a person.
         streaming: Whether the tool yields values while it works.
         native: The request's entry for each family of models that is trained on this tool; it replaces description and
@@ -222,7 +222,7 @@ class ToolSpec:
 
 
 class AnyTool(Protocol):
-    """The part of a tool's interface that this layer uses."""
+    """The part of a tool's interface that the vocabulary uses."""
 
     @property
     def name(self) -> str:

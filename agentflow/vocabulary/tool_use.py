@@ -52,7 +52,9 @@ class ToolUseBlock:
             self.id = id
             self.name = name
         if not is_a(name, str):
-            raise UsageError(f"ToolUseBlock(id, name, input): name is a {type(name).__name__}; was the id left out?")
+            raise UsageError(
+                f"ToolUseBlock(id, name, input): name must be a text, not {type(name).__name__}. Was the id left out?"
+            )
         _set(self, "id", id)
         _set(self, "name", name)
         finite = all_finite(input)
@@ -73,7 +75,7 @@ class ToolUseBlock:
         return block
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"ToolUseBlock.{name} is read-only; build a new one: block.replace({name}=...)")
+        raise AttributeError(f"ToolUseBlock.{name} is read-only. Build a new block: block.replace({name}=...)")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"ToolUseBlock.{name} is read-only")

@@ -82,7 +82,9 @@ class Transcript:
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
         """Return a view of the messages stored so far, with `head` in front and without the first `start` messages."""
-        view: Any = _new(MessageView)  # a call from C into `__init__` costs as much as all of this
+        view: Any = _new(
+            MessageView
+        )  # calling the class would double the cost, because C code would then call `__init__`
         view._messages = messages = self.stored
         view._stop = len(messages)
         view._head = head
@@ -334,9 +336,9 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
 
 
 def _is_legal(messages: tuple[Msg, ...]) -> bool:
-    """Whether no change is needed. This is so for most requests, and costs a quarter of rebuilding them."""
+    """Whether no change is needed. This is the case for most requests, and checking it costs a quarter of rebuilding them."""
     used: set[str] = set()
-    calls: list[str] = []  # of the previous message, which the next one must answer
+    calls: list[str] = []  # the calls of the previous message, which the next one must answer
     before = "system"
     for msg in messages:
         role, content = msg.role, msg.content

@@ -13,7 +13,7 @@ from agentflow.errors import StoreError, UsageError
 
 T = TypeVar("T")
 _NOTHING: Final[dict[type, Any]] = {}
-"""The objects of each state that has none yet; always empty."""
+"""The mapping of every state without objects; always empty."""
 
 
 class StateMap:

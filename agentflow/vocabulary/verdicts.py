@@ -143,7 +143,7 @@ class Approve:
 
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
 """A value that a hook may return to steer the run. Class attributes: `label`, a readable name; `by_guards`, whether guards may
-return it; `strength`, by which one is selected (the strongest) if several are returned on a Post event.
+return it; `strength`: if several verdicts are returned on a Post event, the strongest one is selected.
 """
 
 AnyVerdict: TypeAlias = Verdict | Approve

@@ -33,7 +33,9 @@ async def test_two_empty_answers_are_an_error(empty: Any) -> None:
     agent = Agent("a", ScriptedModel([empty, empty]))
     with pytest.raises(ModelError) as caught:
         await agent.call("go")
-    assert str(caught.value).startswith("The model's answer was empty 2 times: no text and no tool call (finish_reason")
+    assert str(caught.value).startswith(
+        "The model's answer was empty 2 times: neither text nor a tool call (finish_reason"
+    )
 
 
 async def test_a_truncated_answer_is_asked_for_twice() -> None:

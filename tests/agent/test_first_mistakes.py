@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelt limit": (lambda: UsageLimits(cots=5), "did you mean cost= or count=?"),
     "a method of a class as a tool": (
         lambda: Agent("a", MODEL, tools=[Shop.sell]),
-        "Tool 'sell' is a method of Shop, and the model cannot give it its self. Take it from an object: tools=[Sho",
+        "Tool 'sell' is a method of Shop, and the model cannot provide `self`. Take the tool from an object: tools=[Sho",
     ),
     "a verdict's class": (
         lambda: agent_of(after_user_input(lambda event: Deny)).call("Hi").block(),

@@ -213,7 +213,7 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
         with pytest.raises(UsageError, match=r"missing: \['t1'\]"):
             await later.decide("bill", {})
         await later.decide("bill", {"t1": Approve()})
-        await later.decide("bill", {"t1": Approve()})  # delivered twice
+        await later.decide("bill", {"t1": Approve()})  # the same facts were delivered twice
         with pytest.raises(UsageError, match="was decided otherwise before"):
             await later.decide("bill", {"t1": Deny("no")})
         second = workers.ready(workers.start())

@@ -147,14 +147,14 @@ PLAIN = {
 SKIPS = {**PLAIN, **dict.fromkeys(("nonsense", "an error", "a cancellation of its own"), "success '3'")}
 DENIES = {
     **PLAIN,
-    "nonsense": "denied 'Denied: Form failed (HookContractError), so this is refused'",
-    "an error": "denied 'Denied: Form failed (ValueError), so this is refused'",
-    "a cancellation of its own": "denied 'Denied: Form failed (HookError), so this is refused'",
+    "nonsense": "denied 'Denied: Form failed (HookContractError), so the request was denied'",
+    "an error": "denied 'Denied: Form failed (ValueError), so the request was denied'",
+    "a cancellation of its own": "denied 'Denied: Form failed (HookError), so the request was denied'",
 }
 NOTHING = dict.fromkeys(PLAIN, "success '3'")
 ILLEGAL = "raised HookContractError"
 GUARDS = {**PLAIN, "a changed event": ILLEGAL, "an assignment": "raised AttributeError", "an answer": ILLEGAL}
-REFUSED = "denied 'Denied: Form failed ({}), so this is refused'"
+REFUSED = "denied 'Denied: Form failed ({}), so the request was denied'"
 GUARDS_DENY = {
     **DENIES,
     "a changed event": REFUSED.format("HookContractError"),
@@ -265,7 +265,7 @@ async def test_a_refusal_by_policy_is_told_with_its_cause() -> None:
     listener = Listener()
     await _result([_made("coroutine", "an error", {"on_failure": "deny"}), listener])
     assert _told(listener.calls[0])[1:] == (
-        "Deny(reason='Form failed (ValueError), so this is refused')",
+        "Deny(reason='Form failed (ValueError), so the request was denied')",
         "ValueError",
     )
 
@@ -328,7 +328,7 @@ async def test_again_on_the_summary_follows_the_policy() -> None:
         return Agent("a", model, tools=[add], hooks=[Summaries(PostReasoning, again, **options)], max_iterations=1)
 
     assert (await agent(on_failure="skip").call("go")).text == "the summary"
-    with pytest.raises(HookContractError, match=r"Legal here: .* Stop, Suspend \(this is the summary\)"):
+    with pytest.raises(HookContractError, match=r"Allowed answers: .* Stop, Suspend \(this is the summary\)"):
         await agent().call("go")
 
 
@@ -364,7 +364,7 @@ async def test_a_verdict_of_an_observer_is_an_error(kind: type, answer: Any, got
     assert await _result([hook, Hears()]) == "success '3'"
     errors = [str(error) for error in told if isinstance(error, HookContractError)]
     name = kind.__name__
-    expected = f"Hook 'Says (priority 100)' answered {name} with {got}. Legal here: the event, None."
+    expected = f"Hook 'Says (priority 100)' answered {name} with {got}. Allowed answers: the event, None."
     assert set(errors) == {expected}
 
 

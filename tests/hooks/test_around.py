@@ -512,7 +512,7 @@ async def test_what_around_may_not_return() -> None:
     with pytest.raises(HookContractError) as caught:
         await agent_of(["x"], Around(PreReasoning, lambda _, source: "text")).call("go")
     assert str(caught.value) == (
-        "Hook 'Around.around' answered PreReasoning with str. Legal here: the source, or any Mono, Flux or Observable."
+        "Hook 'Around.around' answered PreReasoning with str. Allowed answers: the source, or any Mono, Flux or Observable."
     )
 
 

@@ -421,7 +421,7 @@ async def test_a_forgotten_return_in_around_is_an_error() -> None:
             await Agent("a", ScriptedModel(["x"]), hooks=hooks).call("go")
         assert str(caught.value) == (
             "Hook 'Patience.around' answered PreReasoning with None (is a `return` missing? to change nothing, "
-            "`return source`). Legal here: the source, or any Mono, Flux or Observable."
+            "`return source`). Allowed answers: the source, or any Mono, Flux or Observable."
         )
 
 

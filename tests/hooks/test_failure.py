@@ -317,7 +317,7 @@ def test_a_hook_that_takes_too_long() -> None:
     recorder = Recorder()
     with pytest.raises(HookTimeoutError) as caught:
         run_virtual(agent_of(Slow(), recorder).call("go"))
-    assert str(caught.value) == "Hook 'Slow' did not answer PreActing within its timeout of 2 s."
+    assert str(caught.value) == "Hook 'Slow' did not finish handling PreActing within its timeout of 2 s."
     assert recorder.log[-1].startswith("CallEnded failed HookTimeoutError")
 
 
@@ -335,7 +335,7 @@ def test_a_slow_guard_denies() -> None:
             return event
 
     lines = run_virtual(streamed(agent_of(Slow())))
-    assert "PostActing t1 denied 'Denied: Slow failed (HookTimeoutError), so this is refused'" in lines
+    assert "PostActing t1 denied 'Denied: Slow failed (HookTimeoutError), so the request was denied'" in lines
 
 
 async def test_a_hooks_own_timeouterror_stays_itself() -> None:
@@ -549,7 +549,7 @@ async def test_an_illegal_answer_is_a_failure_like_any_other() -> None:
     refused = await Agent("b", ScriptedModel([]), hooks=[Nonsense("deny")]).call("go")
     assert (refused.outcome, refused.text) == (
         "denied",
-        "Nonsense failed (HookContractError), so this is refused",
+        "Nonsense failed (HookContractError), so the request was denied",
     )
 
 

@@ -164,7 +164,7 @@ async def test_anything_else_is_a_contract_error(form: Callable[[PreActing], Any
     with pytest.raises(HookContractError) as caught:
         await _round(form)
     assert str(caught.value) == (
-        f"Hook 'Form (priority 100)' answered PreActing with {got}. Legal here: the event, a changed PreActing, None, or "
+        f"Hook 'Form (priority 100)' answered PreActing with {got}. Allowed answers: the event, a changed PreActing, None, or "
         "a verdict: Deny, Answer, Suspend."
     )
 

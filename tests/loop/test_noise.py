@@ -52,7 +52,7 @@ async def test_a_hook_that_returns_true(shown: Any) -> None:
     assert (
         "hook Yes failed while a failure was reported: HookContractError: Hook 'Yes (priority 100)' answered" in said[0]
     )
-    assert "Legal here: the event, None" in said[0]
+    assert "Allowed answers: the event, None" in said[0]
     assert "hook Yes (priority 100) failed on CallEnded and was skipped: HookContractError" in said[1]
 
 

@@ -563,7 +563,7 @@ async def test_again_on_the_summary_is_illegal() -> None:
     with pytest.raises(HookContractError) as caught:
         await agent.call("go")
     assert str(caught.value) == (
-        "Hook 'Nag (priority 100)' answered PostReasoning with Again (Again(messages='more')). Legal here: the event, "
+        "Hook 'Nag (priority 100)' answered PostReasoning with Again (Again(messages='more')). Allowed answers: the event, "
         "a changed PostReasoning, None, or a verdict: Stop, Suspend (this is the summary)."
     )
     assert history(agent.session())[:3] == ["user: go", "assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
@@ -646,7 +646,7 @@ async def test_an_illegal_verdict_is_a_contract_error(kind: type, verdict: Any) 
         only = " (only while event.fatal)" if kind is Error else ""
         legal += f", or a verdict: {', '.join(v.__name__ for v in LEGAL[kind])}{only}"
     got = f"{type(verdict).__name__} ({verdict!r})"
-    text = f"Hook 'Says (priority 100)' answered {kind.__name__} with {got}. Legal here: {legal}."
+    text = f"Hook 'Says (priority 100)' answered {kind.__name__} with {got}. Allowed answers: {legal}."
     if kind is Error:
         assert str(caught.value) == "down"
         assert any(text in note for note in caught.value.__notes__)

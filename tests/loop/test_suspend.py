@@ -249,7 +249,7 @@ async def _suspended() -> Agent:
 @pytest.mark.parametrize(
     ("decisions", "text"),
     [
-        ({}, "Session 's': decisions are missing for ['t1']; give one for each pending call."),
+        ({}, "Session 's': decisions are missing for ['t1']. Pass one for each pending call."),
         (
             {"t1": Approve(), "t9": Approve()},
             "Session 's': no call ['t9'] waits for a decision; waiting: ['t1'].",
@@ -274,7 +274,9 @@ async def test_resume_on_a_session_that_is_not_suspended() -> None:
     _, agent = lab_agent(["x"])
     with pytest.raises(UsageError) as caught:
         await agent.resume("s")
-    assert str(caught.value) == "Session 's' is not suspended: there is nothing to resume. Call the agent."
+    assert (
+        str(caught.value) == "Session 's' is not suspended, so there is nothing to resume. Use agent.call(...) instead."
+    )
     assert (await agent.call("go", session="s")).text == "x"
 
 

@@ -90,7 +90,7 @@ async def test_a_writer_that_knows_another_version_writes_nothing(store: Session
         await append(store, "s", call(3), expected=3)
     assert str(caught.value) == (
         "Session 's' was changed by another writer: 3 facts were known here, it has 6 facts now. Nothing was "
-        "written. Call again: the agent reloads the session. To let calls wait for each other instead: "
+        "written. Make the call again: the agent then reloads the session. To let calls wait for each other instead: "
         "SqlStore(url, on_conflict='wait')."
     )
     assert await load(store, "s") == [*call(1), *call(2)]

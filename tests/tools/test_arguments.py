@@ -128,7 +128,7 @@ def test_a_schema_that_is_not_json() -> None:
     """A schema goes to the provider as it is, so it must be JSON."""
     with pytest.raises(
         UsageError,
-        match=r"parameters= holds a value that is not JSON \(Infinity at line 1 column 31 is not a JSON number",
+        match=r"parameters= contains a value that is not JSON \(Infinity at line 1 column 31 is not a JSON number",
     ):
         external_tool("x", "", parameters={"properties": {"a": {"default": float("inf")}}})
 
@@ -245,7 +245,7 @@ def test_values_that_json_cannot_hold_are_refused_as_arguments() -> None:
 def test_half_a_surrogate_pair_is_refused_in_words() -> None:
     """Text that no encoding holds is an argument error, not a crash."""
     assert refusal(order, '{"item": "\ud800"}') == (
-        "Tool 'order' was not run: its arguments hold half of a surrogate pair, which no encoding can carry. " + KEYS
+        "Tool 'order' was not run: its arguments contain half of a surrogate pair, which cannot be encoded. " + KEYS
     )
     assert refusal(order, r'{"item": "\ud800"}').startswith(
         "Tool 'order' was not run: its arguments are not valid JSON ("

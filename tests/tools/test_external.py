@@ -67,7 +67,7 @@ def test_an_external_function_is_read_and_never_run() -> None:
         "description": "What stands above the colors.",
     }
     told = (
-        "Tool 'pick_color' is external: it has nothing to run, its calls are answered from outside. Check arguments with "
+        "Tool 'pick_color' is external: it cannot run, since its calls are answered from outside. Check arguments with "
         "validate(tool_use); for a function that runs, leave out external=True."
     )
     use = ToolUseBlock("t1", "pick_color", {"title": "One", "colors": ["red"]})
@@ -92,7 +92,7 @@ def test_external_methods_are_bound() -> None:
 
     made = Screen().confirm.prepare()
     assert (list(made.spec.parameters["properties"]), made.external) == (["text"], True)
-    assert refused(lambda: made("sure?")).startswith("Tool 'confirm' is external: it has nothing to run")
+    assert refused(lambda: made("sure?")).startswith("Tool 'confirm' is external: it cannot run")
 
 
 async def ask(question: str) -> str: ...  # type: ignore[empty-body]
@@ -337,11 +337,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: external_tool("x", "", [1]),  # type: ignore[arg-type]
-        "Tool 'x': parameters= is a JSON schema (a mapping) or a pydantic model's class, not list.",
+        "Tool 'x': parameters= takes a JSON schema (a mapping) or a pydantic model's class, not list.",
     ),
     (
         lambda: external_tool("x", "", {"properties": {"a": object}}),
-        "Tool 'x': parameters= holds a value that is not JSON (type <class 'object'>).",
+        (
+            "Tool 'x': parameters= contains a value that is not JSON (type <class 'object'>). Use only values "
+            "that json.dumps accepts."
+        ),
     ),
     (
         lambda: external_tool("x", "", {"properties": {"a": {"type": "strin"}}}),

@@ -105,7 +105,7 @@ def test_a_name_that_is_taken_is_refused_with_both_places(registry: ToolRegistry
     assert str(error) == (
         f"Two tools are registered as 'look': Tool('look', type='read') (written at {__file__}:{written} and registered at "
         f"{__file__}:{here}), and Tool('look', type='action') (written at {__file__}:{again} and registered at "
-        f"{__file__}:{again}). Give one another name: @tool(name=...), or register(..., name=...)."
+        f"{__file__}:{again}). Give one of them another name: @tool(name=...), or register(..., name=...)."
     )
     assert (error.kind, error.name, list(registry)) == ("tool", "look", [look])
 

@@ -165,7 +165,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tool(in_thread=True)(one),
-        "Tool 'one' is an async def, which runs in the event loop; leave out in_thread=True.",
+        "Tool 'one' is an async def, which runs in the event loop. Remove in_thread=True.",
     ),
     (
         lambda: tool(in_thread=True)(numbers),
@@ -194,7 +194,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tool(functools.partial(one, 1)),
-        '@tool got a partial, which has no name; name it: tool(..., name="...").',
+        '@tool got a partial, which has no name. Pass a name: tool(..., name="...").',
     ),
     (
         lambda: tool(timout=3)(one),
@@ -216,7 +216,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tool(add),  # type: ignore[type-var]
-        "Tool('add', type='action') is a tool already; make another of its function: tool(add.function).",
+        "Tool('add', type='action') is a tool already. To make another tool, use its function: tool(add.function).",
     ),
     (
         lambda: tool(staticmethod(one)),
@@ -252,18 +252,18 @@ def test_a_tool_cannot_be_changed() -> None:
     with pytest.raises(AttributeError) as caught:
         add.timeout = 3
     assert str(caught.value) == (
-        "Tool 'add' is shared by its agents, so timeout cannot be set; create another tool: "
+        "Tool 'add' is shared by its agents, so timeout cannot be set. Instead, create another tool: "
         "tool(add.function, timeout=...)."
     )
     with pytest.raises(AttributeError) as caught:
         setattr(add, "hooks", [])  # noqa: B010 - a name that no checker would let pass
     assert str(caught.value) == (
-        "Tool 'add' is shared by its agents, so hooks cannot be set; register them: add.hook(h)."
+        "Tool 'add' is shared by its agents, so hooks cannot be set. Instead, register them: add.hook(h)."
     )
     with pytest.raises(AttributeError) as caught:
         setattr(add, "timout", 3)  # noqa: B010
     assert str(caught.value) == (
-        "Tool 'add' is shared by its agents, so timout cannot be set; no attribute can; create another tool with "
+        "Tool 'add' is shared by its agents, so timout cannot be set. Instead, create another tool with "
         "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external, fixed: "
         "tool(add.function, ...)."
     )

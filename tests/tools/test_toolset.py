@@ -216,14 +216,14 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Toolset(Empty()),
         (
-            "Toolset takes the annotated public methods of an object, and finds nothing on Empty: it has none. A method "
+            "Toolset takes the annotated public methods of an object, but Empty has no such methods: it has none. A method "
             "counts if it has a return annotation: async def read(self, name: str) -> str."
         ),
     ),
     (
         lambda: Toolset(Mixed(), include="w*", exclude="wait"),
         (
-            "Toolset takes the annotated public methods of an object, and finds nothing on Mixed: include and exclude leave "
+            "Toolset takes the annotated public methods of an object, but Mixed has no such methods: include and exclude leave "
             "none of block, wait. A method counts if it has a return annotation: async def read(self, name: str) -> str."
         ),
     ),
@@ -234,7 +234,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Toolset(Table), "Toolset got the class Table; its methods need an object: Table(...)."),
     (
         lambda: Toolset(Twice()),
-        "Toolset of Twice: two of its methods become a tool named 'same'.",
+        "Toolset of Twice: two of its methods become a tool named 'same'. Rename one with @tool(name=...), or exclude it.",
     ),
     (
         lambda: Toolset(Table(), description="d"),

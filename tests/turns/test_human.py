@@ -222,15 +222,15 @@ def pair_agent() -> tuple[list[str], Agent]:
 @pytest.mark.parametrize(
     ("decisions", "says"),
     [
-        ({}, "Session 's': decisions are missing for ['t1', 't2']; give one for each pending call."),
-        ({"t1": Answer(1)}, "Session 's': decisions are missing for ['t2']; give one for each pending call."),
+        ({}, "Session 's': decisions are missing for ['t1', 't2']. Pass one for each pending call."),
+        ({"t1": Answer(1)}, "Session 's': decisions are missing for ['t2']. Pass one for each pending call."),
         (
             {"t1": Answer(1), "t2": Approve(), "t9": Deny(), "t8": Deny()},
             "Session 's': no call ['t9', 't8'] waits for a decision; waiting: ['t1', 't2'].",
         ),
         (
             [("t1", Answer(1)), ("t2", Approve()), ("t2", Deny())],
-            "Session 's': two decisions are given for 't2'; give one.",
+            "Session 's': there are two decisions for 't2'. Pass only one.",
         ),
         (
             {"t1": Answer(1), "t2": "yes"},

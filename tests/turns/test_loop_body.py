@@ -226,8 +226,9 @@ async def test_the_task_that_runs_a_queue_does_not_wait_for_a_place_in_it() -> N
             said.append(str(caught.value))
     assert got == ["1", "2", "3"]
     refusal = (
-        "The queue of agent 'worker' is full: 2 turns wait, and the task that puts it there is the one that runs the queue: it "
-        "would deadlock. Let it run (agent.run()), put the turn later, or give the agent a larger queue_limit."
+        "The queue of agent 'worker' is full: 2 turns wait, and the task that puts it in the queue also runs "
+        "the queue: waiting would deadlock. Let it run (agent.run()), put the turn later, or give the agent "
+        "a larger queue_limit."
     )
     assert said == [refusal, refusal]
 
@@ -244,8 +245,9 @@ async def test_a_put_that_waits_for_nobody_warns_once(warnings: list[str]) -> No
     await asyncio.gather(*puts)
     [line] = warnings
     assert line == (
-        "put() waits for a place in the queue of agent worker, which is full (1 turns), and it has no runner: it waits "
-        "until agent.run() is iterated. With wait=False it raises; queue_limit=None takes any number"
+        "put() waits for a free slot in the queue of agent worker, which is full (1 turns), and the queue is not "
+        "running: put() waits until agent.run() is iterated. With wait=False, put() raises an error instead; with "
+        "queue_limit=None the queue has no limit"
     )
 
 
@@ -264,7 +266,8 @@ async def test_a_put_that_the_body_has_begun_warns_once(warnings: list[str]) -> 
     await asyncio.gather(*puts)
     assert [*got, *[value async for _, value in agent.run()]] == ["a", "b", "c"]
     [line] = warnings
-    assert "this was started in the body of the loop over agent.run(): if the body awaits it, they deadlock" in line
+    reason = "was started in the body of the loop over agent.run(): if the body awaits that code, they deadlock"
+    assert f"the code that calls put() {reason}" in line
 
 
 async def test_the_loop_does_not_wait_for_a_receipt_of_its_own_queue() -> None:

@@ -98,7 +98,7 @@ async def test_a_turn_is_in_one_queue_at_a_time() -> None:
     ("turn", "says"),
     [
         (Turn(broken), "has no tool 'broken'"),
-        (Turn(tool(say.function, name="say"), {"word": "a"}), "has another tool named 'say'"),
+        (Turn(tool(say.function, name="say"), {"word": "a"}), "different tool of that name"),
         ("say", "A queue takes turns"),
     ],
 )
@@ -151,7 +151,7 @@ async def test_a_higher_limit_lets_those_in_who_wait() -> None:
     agent.queue.limit = 3
     await asyncio.gather(*puts)
     assert (await values(agent), agent.queue.limit) == (["0", "1", "2"], 3)
-    with pytest.raises(UsageError, match="a queue holds at least one turn"):
+    with pytest.raises(UsageError, match="use the maximum number of waiting turns"):
         agent.queue.limit = 0
 
 
@@ -231,7 +231,7 @@ async def test_what_a_running_turn_puts_into_its_own_full_queue_is_refused() -> 
     await agent.put(Turn(more, {"word": "b"}, hooks=[fill]))
     assert await values(agent) == ["b", "filler"]
     assert outcomes[0] == "put"
-    assert "it would deadlock" in outcomes[1]
+    assert "waiting would deadlock" in outcomes[1]
 
 
 # ---- running
@@ -527,7 +527,7 @@ async def test_a_turn_that_is_taken_out() -> None:
     await agent.put(saying("b"))
     assert agent.queue.remove(turn)
     assert not agent.queue.remove(turn)
-    with pytest.raises(TurnDeniedError, match="taken out"):
+    with pytest.raises(TurnDeniedError, match="removed from the queue"):
         await receipt
     await agent.put(saying("c"), wait=False)
     assert (await values(agent), turn.queued, turn.stop_reason) == (["b", "c"], "", None)
@@ -720,7 +720,7 @@ async def test_a_paused_queue_ends_where_nothing_is_left_to_run() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
 def test_a_queue_without_a_place_is_refused_when_the_agent_is_built(wrong: Any) -> None:
     """It is refused when it is created, not at its first use."""
-    with pytest.raises(UsageError, match=r"Agent 'worker': queue_limit=.*at least one turn"):
+    with pytest.raises(UsageError, match=r"Agent 'worker': queue_limit=.*at least 1"):
         worker(add, queue_limit=wrong)
 
 

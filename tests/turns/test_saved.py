@@ -327,7 +327,7 @@ def closing_over(value: int) -> Any:
 
 def test_a_tool_that_is_a_closure_is_refused() -> None:
     """Its name would not include the closure's values; the error names the variable."""
-    with pytest.raises(UsageError, match=r"Tool 'closure' of turn .* closes over value"):
+    with pytest.raises(UsageError, match=r"Tool 'closure' of turn .* closure over value"):
         Turn(closing_over(3)).to_dict()
     with pytest.raises(UsageError, match="Tool 'closure' of agent 'worker' cannot be saved"):
         worker(closing_over(3)).to_dict()
@@ -342,7 +342,7 @@ def test_hooks_that_a_name_does_not_carry_are_refused() -> None:
         seen.append(event)
 
     nameless = on(PreTurn)(lambda event: None)
-    for hook, says in ((closure, "closes over seen"), (nameless, "is a lambda")):
+    for hook, says in ((closure, "closure over seen"), (nameless, "is a lambda")):
         with pytest.raises(UsageError, match=says):
             Turn(say, {}, hooks=[hook]).to_dict()
         with pytest.raises(UsageError, match=says):
@@ -517,5 +517,6 @@ def test_what_saved_data_says_cannot_be_given_besides_it() -> None:
         Agent.from_json(text, max_iterations=2)
     assert str(caught.value) == (
         "Agent.from_dict(data, ...) got max_iterations. Only arguments that the data does not hold can be passed: tools, "
-        "hooks, model, system, store, agents, process_hooks, clock, new_id, output. The rest is in the data: change it there."
+        "hooks, model, system, store, agents, process_hooks, clock, new_id, output. All other arguments are "
+        "in the data: change them there."
     )

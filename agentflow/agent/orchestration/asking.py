@@ -48,7 +48,7 @@ class Race:
         """Refuse to continue if the race has a winner.
 
         Raises:
-            ToolError: It has one.
+            ToolError: Another agent has won.
         """
         if self.winner:
             raise ToolError(f"{self.winner} was first.")
@@ -84,7 +84,7 @@ class Live:
         )
 
     def race(self, run: RunBase) -> Race | None:
-        """Return the race of the round, if it is one. Each call that continues the round has its own."""
+        """Return the race, if the round is one. Each call that continues the round has a separate race object."""
         if self.races and (self._race is None or self._call_id != run.call_id):
             first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
             self._race, self._call_id = Race(first), run.call_id
@@ -136,7 +136,8 @@ async def _raced(race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]
         answer = await asked()
         await before_deciding()
     except Exception:
-        await before_deciding()  # whether it still waits for a person depends on who was first
+        # another agent may have answered first, and then this one must not wait for a person any longer
+        await before_deciding()
         race.refuse()
         raise
     race.refuse()

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Each input is a call of its own, in a fresh session. One that fails is a result, and the others continue.
-2. All calls belong to the block that awaits the batch: if that is cancelled, the calls are cancelled and have ended.
+1. Each input is a separate call, in a fresh session. If a call fails, its error is its result, and the other calls continue.
+2. All calls belong to the block that awaits the batch: if that block is cancelled, all calls are cancelled, and have
+   ended before the block ends.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def batch(
         agent: The agent.
         inputs: The inputs.
         concurrency: The maximum number of calls at the same time.
-        progress: Called at the beginning and after each call; `agentflow.terminal.progress_bar()` makes one.
+        progress: Called at the beginning and after each call; `agentflow.terminal.progress_bar()` returns such a function.
         output: The type of `reply.output`, as in `agent.call`.
         options: The options of each call: `options`, `timeout`, `deps`, `hooks`.
 
@@ -91,9 +92,13 @@ def batch(
         ['A', 'B']
     """
     if isinstance(inputs, str | Msg):
-        raise UsageError("batch(agent, inputs): inputs is one input; pass a list of them, or await agent.call(...).")
+        raise UsageError(
+            "batch(agent, inputs): inputs is a single input. Pass a list of inputs, or await agent.call(...)."
+        )
     if type(concurrency) is not int or concurrency < 1:
-        raise UsageError(f"batch(concurrency={concurrency!r}): it is the number of calls at the same time, 1 or more.")
+        raise UsageError(
+            f"batch(concurrency={concurrency!r}) is invalid; use the number of calls at the same time, 1 or more."
+        )
     unknown = sorted(options.keys() - ResumeOptions.__annotations__.keys())
     if unknown:
         raise UsageError(
@@ -113,7 +118,7 @@ async def _run(
     concurrency: int,
     progress: Callable[[BatchProgress], object] | None,
 ) -> tuple[Reply[Any] | Exception, ...]:
-    """Make all calls, in `concurrency` tasks."""
+    """Run all calls, in `concurrency` tasks."""
     results: list[Reply[Any] | Exception | None] = [None] * len(inputs)
     done = failed = 0
     todo = iter(list(enumerate(inputs)))

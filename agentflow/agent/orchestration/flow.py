@@ -1,6 +1,6 @@
 """`flow_of`: the steps of a workflow with its branches and loops, read from the source of its function.
 
-A step is drawn where it is written. Conditions are shown as text; nothing of the function is run.
+A step is drawn at the place where it is written. Conditions are shown as text; the function does not run.
 """
 
 from __future__ import annotations

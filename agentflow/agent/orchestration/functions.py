@@ -41,12 +41,12 @@ def step(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Step
 def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> Step[Any]:
     """Call a function as a step of a workflow: it runs once, and its result is recorded.
 
-    So a workflow can wait, read a file, or ask the time without a tool of its own. A plain function runs in a thread.
+    So a workflow can wait, read a file, or get the current time without a separate tool. A plain function runs in a thread.
 
     Args:
         function: A function, or anything that returns an awaitable. It need not be a participant.
         args: Its arguments: data, because they identify the step. Clients and connections belong in its closure.
-        kwargs: The same, by name.
+        kwargs: Its keyword arguments, with the same requirements.
 
     Returns:
         When awaited, its return value, read from its JSON by the return annotation (plain data without one).
@@ -83,7 +83,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
 
 
 def _named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the arguments by name, where the signature is known."""
+    """Return the arguments by name, if the signature is known."""
     try:
         return signature_of(function).bind(*args, **kwargs).arguments
     except ValueError:  # a builtin
@@ -130,9 +130,12 @@ def step_tool(pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
         assert place is not None
         found = pending(context).steps.get(place.use.id)
         if found is None or found.work is None or found.input != dict(place.use.input):
-            raise ToolError("Not run: a hook has changed the arguments of this step, and a workflow's code sets them.")
+            raise ToolError(
+                "The step was not run: a hook has changed its arguments, but only the workflow's code can set them. "
+                "Change the arguments in the code, or deny the step in the hook."
+            )
         return str(await found.work())
 
-    # Of the lowest type, so that it does not count in the type of the workflow as a tool.
+    # Of the least strict type, so that it does not affect the type of the workflow when that is used as a tool.
     made = tool(name=WORKFLOW_STEP, description="Run a function.", type="research", timeout=None, idempotent=True)
     return made(found_by_name(run))

@@ -71,8 +71,8 @@ def handoffs(
         agents: The agents. The first one begins the conversation.
         name: The name of the resulting agent.
         description: The purpose of the resulting agent.
-        to: The possible handoffs, by names. An agent that is missing cannot hand over. By default each agent may hand
-            over to each other one.
+        to: The possible handoffs, by names. An agent without an entry cannot hand over. By default each agent may hand
+            over to every other one.
         history: The messages to pass on with a handoff; the user's last message and the reason are always included. If
             it is an agent, that agent writes a summary.
         max_handoffs: The maximum number of handoffs for one message of the user; then the current agent must answer.
@@ -208,7 +208,7 @@ class _Conversation:
                 self.take(part.name, _read(part))
 
     def take(self, name: str, word: _TurnResult) -> None:
-        """Add an agent's contribution, and update the holder."""
+        """Add an agent's contribution, and update which agent holds the conversation."""
         if word.said:
             self.words.append(Msg.assistant(word.said, name=name))
         self.seen[name] = len(self.words)
@@ -310,7 +310,7 @@ def _result_of(
 
 
 class OfferHandoffs(NarrowHook):
-    """Offers handoffs to an agent for one call. A handoff ends that call.
+    """Offers tools for handoffs to an agent, during one call. A handoff ends that call.
 
     Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
 
@@ -383,7 +383,7 @@ class OfferHandoffs(NarrowHook):
         finally:
             if not ready:
                 self._taken = ""
-        return ToolResultBlock(use.id, use.name, f"The conversation goes on with {to}.")
+        return ToolResultBlock(use.id, use.name, f"The conversation continues with {to}.")
 
 
 def _spec(tool: str, agent: Agent[Any], form: Form[Any] | None) -> ToolSpec:

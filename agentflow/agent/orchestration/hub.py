@@ -33,7 +33,7 @@ class Hub:
     r"""A conversation of several agents inside a workflow: each contribution is shown to the others, attributed by name.
 
     Each agent keeps its own conversation, with its tool calls, in the workflow's session. When asked, it receives the
-    contributions it has not seen yet: one user message each, which begins with the speaker's name.
+    contributions it has not seen yet, each as a user message that begins with the speaker's name.
 
     Args:
         agents: The participants; each must be a participant of the workflow.

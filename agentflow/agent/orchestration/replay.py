@@ -54,8 +54,8 @@ def _same(step: Step[Any], use: ToolUseBlock) -> bool:
 class Replayed(NamedTuple):
     """The progress of a workflow.
 
-    `group`: the next steps, or None if the function has returned `value`. `open`: the ids of calls that exist for these
-    steps already.
+    `group`: the next steps, or None if the function has returned `value`. `open`: the ids of the calls that were
+    already created for these steps.
     """
 
     group: Group[Any] | None
@@ -132,10 +132,10 @@ def _driven(
 
 
 def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) -> None:
-    """Refuse steps that differ from the recorded ones.
+    """Raise if steps differ from the recorded ones.
 
     Raises:
-        UsageError: They differ.
+        UsageError: A step differs.
     """
     if len(steps) != len(uses) or not all(map(_same, steps, uses)):
         now = ", ".join(f"{step.name} {one_line(repr(step.input))[:80]}" for step in steps)

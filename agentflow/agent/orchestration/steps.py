@@ -144,7 +144,7 @@ class Step(Group[T_co]):
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
-        """The step itself. It is not stored, which would create a reference cycle."""
+        """Return the step itself. It is not stored in an attribute, which would create a reference cycle."""
         return (self,)
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class Step(Group[T_co]):
 
 
 def _refuse_outside() -> NoReturn:
-    """Refuse to await a step outside a workflow.
+    """Raise, because a step cannot be awaited outside a workflow.
 
     Raises:
         UsageError: Always.

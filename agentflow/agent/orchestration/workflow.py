@@ -4,8 +4,8 @@ Rules:
 
 1. A workflow is an `Agent`. Its function runs in `PreReasoning` and answers instead of the model: with the tool calls
    of the next steps, or with its return value.
-2. The journal is the session's. After each step the function runs again from its start, with the results from the
-   facts. So it continues in the same way after a crash or a suspension. It awaits only steps.
+2. The session's journal contains the results. After each step the function runs again from its start, with these
+   results. So it continues in the same way after a crash or a suspension. It awaits only steps.
 3. Steps that are awaited together are the calls of one round.
 """
 
@@ -92,7 +92,7 @@ def workflow(
         workflow.
 
     Raises:
-        UsageError: It is not a coroutine function, or two participants have the same name.
+        UsageError: The function is not a coroutine function, or two participants have the same name.
 
     Example:
         >>> from agentflow.agent.orchestration import ask, workflow
@@ -108,7 +108,7 @@ def workflow(
     if wrong is not None:
         raise UsageError(
             f"@workflow(...) takes agents and tools, not {wrong!r:.60}. Write @workflow(writer, my_tool), with "
-            "parentheses even if there are none."
+            "parentheses even without participants."
         )
 
     def made(function: Callable[..., Coroutine[Any, Any, R]]) -> Agent[R]:
@@ -128,7 +128,7 @@ def make_workflow(
     hooks: HookSource,
     options: WorkflowOptions,
 ) -> Agent[R]:
-    """Implement `workflow`; `passes` lists the possible handoffs between participants."""
+    """Create the workflow's agent; `passes` lists the possible handoffs between participants."""
     code = _Code(function)
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(one, flow.pending) if isinstance(one, Agent) else one for one in participants]
@@ -155,7 +155,7 @@ class _Code(Generic[R]):
         function: The function.
 
     Raises:
-        UsageError: It cannot be used for a workflow.
+        UsageError: The function cannot be used for a workflow.
     """
 
     def __init__(self, function: Callable[..., Coroutine[Any, Any, R]]) -> None:
@@ -212,7 +212,7 @@ class _Code(Generic[R]):
 class RunWorkflow(NarrowHook):
     """Runs a workflow's function instead of a model.
 
-    Priority 0: its answer comes before any hook that would call the model.
+    Priority 0: it answers before any hook that would call the model.
 
     Args:
         code: The function.
@@ -292,6 +292,7 @@ class _NoModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         """See `Model.stream`."""
         raise UsageError(
-            "A workflow has no model: its function answers in PreReasoning (priority 0), but an earlier hook prevented that."
+            "A workflow has no model: its function answers in PreReasoning (priority 0), but an earlier hook "
+            "prevented that. Give that hook a priority above 0, or remove it."
         )
         yield ModelChunk()  # makes this a generator

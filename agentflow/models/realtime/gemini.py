@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The server answers a spoken turn by itself; the answer is played once the call's hooks have passed. If hooks deny the answer,
-   it is not played; nor if they edit the transcript: the edited one is sent as a typed turn.
+1. The server answers a spoken turn by itself; the answer is played after the call's hooks have accepted it. If hooks
+   deny the call or edit the transcript, this answer is not played; an edited transcript is sent as a typed turn.
 2. System prompt and tools are fixed when the session opens, and the history is sent then. A call that changes them is refused.
 3. The protocol has no items: a reply ends with `turnComplete`, or with its tool calls; their results begin the next one.
 """
@@ -121,10 +121,10 @@ class _GeminiConnection(LiveConnection):
         self._system = ""
         self._tools: tuple[str, ...] = ()
         self._incoming: LiveReply | None = None  # the reply that the server's content belongs to
-        self._expected: deque[LiveReply] = deque()  # replies that were requested while it had not ended
-        self._spoken: deque[tuple[object, LiveReply]] = deque()  # replies to spoken turns, until their calls
+        self._expected: deque[LiveReply] = deque()  # replies that were requested before the current one had ended
+        self._spoken: deque[tuple[object, LiveReply]] = deque()  # replies to spoken turns, until their calls begin
         self._continued: LiveReply | None = None  # the last reply to results of tools
-        self._unheard: LiveReply | None = None  # a reply to a spoken turn that has no transcript yet
+        self._unheard: LiveReply | None = None  # the reply to a spoken turn that has no transcript yet
         self._transcript = ""
         self._interrupted = self._active = False
         self._calls: list[_LiveCall] = []

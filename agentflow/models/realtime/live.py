@@ -33,7 +33,7 @@ from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 PlayAudio: TypeAlias = Callable[[AsyncIterator[bytes]], Awaitable[None]]
-"""Plays the audio of one reply. It takes the next chunk when it has played the last one, and is cancelled by an interrupt."""
+"""Plays the audio of one reply. It requests the next chunk after it has played the last one. An interrupt cancels it."""
 
 NO_TRANSCRIPT = "(speech without a transcript)"
 """The user's input if the provider could not transcribe it; the model still has the audio."""
@@ -79,7 +79,7 @@ class RealtimeModel(ABC):
     _keys: ClassVar[tuple[str, ...]]
     """The environment variables of the key."""
     _other_keys: ClassVar[tuple[str, ...]] = ()
-    """Those for other servers."""
+    """The environment variables of the key for other servers."""
     input_rate: ClassVar[int] = 24_000
     """The sample rate of the user's audio: 16-bit PCM, mono, little-endian."""
     output_rate: ClassVar[int] = 24_000
@@ -145,7 +145,7 @@ class RealtimeModel(ABC):
         """Return the key; a key of the environment goes only to its own host.
 
         Raises:
-            ModelError: There is none for the vendor's server.
+            ModelError: There is no key for the vendor's server.
         """
         names = self._keys if self._url is None else self._other_keys
         key = self._api_key or next((key for name in names if (key := os.environ.get(name))), None)
@@ -170,7 +170,7 @@ class ReplyPart(NamedTuple):
 
     Attributes:
         item: The provider's id of its message.
-        audio: The audio.
+        audio: The audio data of this part.
         chunk: The chunk; one with a finish reason is the last part.
         start: The position of its text in the message.
     """
@@ -187,10 +187,10 @@ class LiveReply:
     Attributes:
         said: The text that was passed on, by message.
         played: The number of played bytes of audio, by message.
-        audio: The number of received ones.
+        audio: The number of received bytes of audio, by message.
         length: The number of received characters of text, by message.
-        begun: Whether a part has arrived.
-        ended: Whether the provider has finished it.
+        begun: Whether a part of the reply has arrived.
+        ended: Whether the provider has finished the reply.
     """
 
     def __init__(self, limit: int) -> None:
@@ -278,7 +278,7 @@ class _Speech:
             self._task = asyncio.ensure_future(self._player(self))
             self._task.add_done_callback(self._player_ended)
         elif self._task.done():
-            return self._task.result()  # it failed or has returned
+            return self._task.result()  # the player failed or has returned
         self._next = chunk
         self._played.clear()
         self._ready.set()
@@ -317,7 +317,7 @@ class LiveConnection(ABC):
 
     Attributes:
         model: The model.
-        expected: Whether the session's call requests a reply, or is about to.
+        expected: Whether the session's call requests a reply, or is about to do so.
         speaking: Whether a reply is being generated or played.
         turn: The turn of the current call: the argument of `on_turn`, or the typed text.
         on_turn: Called with the transcript of the user's speech.
@@ -341,7 +341,7 @@ class LiveConnection(ABC):
 
     @abstractmethod
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
-        """Connect and configure.
+        """Connect, and configure the session.
 
         The system prompt, tools and history are for providers that accept them only now.
         """
@@ -387,7 +387,7 @@ class LiveConnection(ABC):
             ) from None
 
     async def listen(self) -> None:
-        """Handle events until the connection ends, which fails the reply in progress."""
+        """Handle events until the connection ends; then the reply in progress fails."""
         try:
             while True:
                 event = await self.socket.receive()
@@ -440,7 +440,7 @@ class LiveConnection(ABC):
             if reply is not None and self.failure is None:
                 try:
                     await self.settle(reply, complete)
-                except ModelError as error:  # the next call raises it
+                except ModelError as error:  # the next call raises the error
                     logger.debug("A reply of a voice session could not be finished: {}", error)
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
@@ -480,7 +480,7 @@ class LiveConnection(ABC):
         """Refuse options that realtime models do not have.
 
         Raises:
-            UsageError: There is one.
+            UsageError: The request has such an option.
         """
         for name in _UNSUPPORTED:
             if getattr(options, name) is not None:

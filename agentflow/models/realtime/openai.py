@@ -3,8 +3,8 @@
 Rules:
 
 1. The server detects turns, but never answers or interrupts by itself: the session requests each reply, after its hooks.
-2. Before each reply the server's conversation is made equal to the request, so that the edits of hooks apply. Equal items keep
-   their audio; from the first difference on, items are deleted, and created again as text.
+2. Before each reply the server's conversation is made equal to the request, so that edits by hooks take effect. Equal
+   items keep their audio; from the first difference on, items are deleted and created again as text.
 3. A reply that is interrupted is cancelled, and its audio is truncated to what was played.
 """
 
@@ -43,7 +43,7 @@ Item = dict[str, Any]
 
 _VAD: Final = {"type": "server_vad"}
 _LOST: Final[Item] = {}
-"""The form of an item that no request has: it is deleted before the next reply."""
+"""The form of an item that matches no request, so that it is deleted before the next reply."""
 
 
 class _RealtimeItem(msgspec.Struct):
@@ -155,7 +155,7 @@ class _OpenAILive(LiveConnection):
     def __init__(self, model: OpenAIRealtime, player: PlayAudio | None) -> None:
         super().__init__(model, player)
         self._transcription = model.transcription
-        self._items: dict[str, Item | None] = {}  # the server's conversation; None: not known yet
+        self._items: dict[str, Item | None] = {}  # the server's conversation; None if it is not known yet
         self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are turns
         self._transcripts: dict[str, str] = {}
         self._number = self._counter = 0
@@ -207,7 +207,7 @@ class _OpenAILive(LiveConnection):
     async def request(self, request: ModelRequest) -> LiveReply:
         """Make the server's conversation equal to the request, and request a reply, once the user is silent."""
         body = self._body(request)
-        with suppress(TimeoutError):  # a muted microphone leaves the server waiting for the end of speech
+        with suppress(TimeoutError):  # if the microphone was muted, the server still waits for the end of speech
             async with asyncio.timeout(self.model.timeout):
                 await self._quiet.wait()
         try:
@@ -224,7 +224,7 @@ class _OpenAILive(LiveConnection):
         group = f"r{self._number}"
         self._response = ""
         self._idle.clear()
-        self.reply = reply  # errors may arrive during the next sends
+        self.reply = reply  # errors may arrive while the next events are sent
         for event in self._changes(_wanted(request.messages, self.model.name)):
             await self._send(event, group)
         body["metadata"] = {"request": str(self._number)}
@@ -326,7 +326,7 @@ class _OpenAILive(LiveConnection):
         self._items = {one: self._items.get(one) for one in ids}
 
     def _transcribed(self, id_: str, text: str) -> None:
-        """Pass on the turns with a transcript, in the order of speech; silence is skipped."""
+        """Pass on the turns that have a transcript, in the order in which they were spoken; silent turns are skipped."""
         if id_ in self._items:
             self._items[id_] = _text("user", text) if text else _LOST
         self._transcripts[id_] = text

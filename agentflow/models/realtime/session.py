@@ -4,7 +4,8 @@ Rules:
 
 1. The session owns one connection and two tasks: one reads the connection, one runs the calls, one after another.
 2. The agent's model is the connection (`live.py`), so calls have events, hooks, approvals and history as usual.
-3. If the user begins to speak while the agent speaks, the call is interrupted. While tools run it is not: the turn follows.
+3. If the user begins to speak while the agent speaks, the call is interrupted. While tools run, the call is not
+   interrupted; the user's turn follows it.
 4. Leaving the block interrupts the running call, ends both tasks and closes the connection.
 """
 
@@ -33,11 +34,11 @@ class RealtimeSession:
     """A spoken conversation with an agent that has a `RealtimeModel`. Use it with `async with`.
 
     Args:
-        agent: The agent.
+        agent: The agent to speak with.
         play: Plays the agent's audio (16-bit PCM, mono, at `model.output_rate`). It is called for each reply, with an iterator:
             it requests the next chunk when it has played the last one, and returns when all is played. An interrupt cancels it.
             Without it the agent answers in text.
-        options: As for `agent.call`: the session, its dependencies and further hooks.
+        options: As for `agent.call`: the session, dependencies and further hooks.
 
     Example:
         >>> from agentflow.models.realtime import OpenAIRealtime
@@ -119,7 +120,7 @@ class RealtimeSession:
         """Interrupt the running call and its speech.
 
         Returns:
-            Whether there was one.
+            Whether a call was running.
         """
         return self._agent.interrupt(self._session, reason)
 
@@ -177,14 +178,18 @@ class RealtimeSession:
                 self._busy = live.expected = False
                 self._changed.set()
             if live.failure is None and (reply is None or reply.outcome != "suspended"):
-                with suppress(ModelError):  # the next call raises it
+                with suppress(ModelError):  # the next call raises the error
                     await live.turn_over()
 
     def _turn(self, turn: str | Msg | _Decided) -> None:
         try:
             self._work.put_nowait(turn)
         except asyncio.QueueFull:
-            raise ModelError(f"{_MOST} turns of a voice session wait for their calls.", model=self.model.name) from None
+            raise ModelError(
+                f"{_MOST} turns of a voice session wait for their calls. Interrupt the running call, or send audio "
+                "more slowly.",
+                model=self.model.name,
+            ) from None
 
     def _speech(self) -> None:
         if self._live is not None and self._live.speaking:
@@ -212,7 +217,7 @@ class _Expecting(Hook):
         self._live = live
 
     def on_event(self, event: HookEvent) -> None:
-        """Expect a request, if this is not a sub-agent's."""
+        """Expect a request from this call, unless it is a sub-agent's call."""
         if isinstance(event, PreReasoning) and not event.source and event.decision is None:
             self._live.expected = True
 

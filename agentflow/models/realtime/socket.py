@@ -49,7 +49,7 @@ class JsonSocket:
             max_frame: The largest frame to receive, in bytes.
 
         Raises:
-            ModelError: The server is unreachable, or refuses.
+            ModelError: The server is unreachable, or refuses the connection.
         """
         await loaded()
         import aiohttp
@@ -111,7 +111,7 @@ class JsonSocket:
                 raise self._unreadable(f"a frame with a {type(value).__name__} instead of an object")
             return cast("dict[str, Any]", value)
         if frame.type is WSMsgType.ERROR:
-            raise self._lost(frame.data)  # the error itself, such as a frame that is too large
+            raise self._lost(frame.data)  # the message contains an error, such as a frame that is too large
         code = self._socket.close_code
         reason = frame.extra if frame.type is WSMsgType.CLOSE else ""
         raise self._lost(
@@ -119,7 +119,7 @@ class JsonSocket:
         )
 
     async def close(self) -> None:
-        """Close it. Closing twice is allowed."""
+        """Close the websocket. Closing it twice is allowed."""
         socket, client, self._socket, self._client = self._socket, self._client, None, None
         try:
             if socket is not None:

@@ -138,8 +138,8 @@ class PreReasoning(ReasoningEvent, Decision):
         tools: The tools that the model may call (writable, for this call only).
         model: The model's name (writable).
         options: The effective options (an assignment is merged over them).
-        purpose: `"reason"`, or `"summary"` for the single call at the iteration limit, for which `options.tool_choice`
-            is always "none".
+        purpose: `"reason"`, or `"summary"` for the final call without tools at the iteration limit; for this call
+            `options.tool_choice` is always "none".
     """
 
     input_messages: Sequence[Msg] = ()
@@ -195,7 +195,7 @@ class PostReasoning(ReasoningEvent, Decision):
     """The model's reply is complete but not yet stored.
 
     Attributes:
-        reasoning_result: The reply (writable: it determines the history and the tools to run).
+        reasoning_result: The reply (writable: it is stored in the history, and its tool calls run).
         usage: The usage of this model call.
         duration_ms: Time from the request (after the hooks of `PreReasoning`) to the last chunk. It includes hooks that
             wrap the model call, such as a rate limit, and the reader of its chunks.
@@ -273,10 +273,10 @@ class PostActing(ActingEvent, Decision):
     """A tool call has finished, whatever its result.
 
     Attributes:
-        tool_use: The call as it was run.
+        tool_use: The call as it ran, after the hooks.
         original_tool_use: The call as the model made it.
         tool_result: The result (writable; used by history, model and stream).
-        duration_ms: How long the tool worked, including retries and the hooks that wrap it, but not the waits.
+        duration_ms: How long the tool worked, including retries and the hooks that wrap it, but without the waits.
         waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
             breakpoint), for the tool's lock, and for the hooks and the reader of its chunks; and the time during which
             all agent calls that it made, such as those of a sub-agent, waited for any of these or for a breakpoint.

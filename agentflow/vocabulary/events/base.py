@@ -2,7 +2,7 @@
 
 An event has three classes with the same layout: the *draft* that the loop fills, the *open* form for editing hooks, and
 the event class, which is the sealed form. `match` and `isinstance` treat all three alike, since draft and open form are
-subclasses. Switching the class costs 0.03 µs; a frozen copy would cost 1 µs per event.
+subclasses. Changing an event's class takes 0.03 µs; making a frozen copy would take 1 µs.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ class Event:
 
     @property
     def sealed(self) -> bool:
-        """Whether its fields are read-only."""
+        """Whether the event's fields are read-only."""
         return type(self) is not self.open_form
 
     def within(self, context: RunContext) -> Self:
         """Return a copy that belongs to the call of a context, for events that are built by hand.
 
-        `agentflow.testing.run_context` makes a context.
+        `agentflow.testing.run_context` returns such a context.
 
         Example:
             >>> PreActing(tool_use=ToolUseBlock("1", "add", {})).within(run_context(deps=["db"])).context.deps(list)
@@ -236,7 +236,7 @@ def _init_by_hand(self: Event, **values: object) -> None:
             raise TypeError(f"{made.__name__}() needs {f.name}=.")
     if unknown := values.keys() - set(_field_names(made)):
         raise TypeError(
-            f"{made.__name__}() has no field {', '.join(sorted(unknown))}. Fields: {', '.join(_field_names(made)[5:])}."
+            f"{made.__name__}() has no field {', '.join(sorted(unknown))}. Its fields are {', '.join(_field_names(made)[5:])}."
         )
     _put(self, "__class__", made.open_form)
     for name in values.keys() & made.writable.keys():

@@ -1,6 +1,6 @@
 """The origin of a model's answer: data that adapters report in addition to the chunks, for tracing of model calls.
 
-An adapter passes its event reader through `noting_origin`, which returns it unchanged if no tracing is active.
+An adapter passes its event reader through `noting_origin`, which returns the reader unchanged if no tracing is active.
 """
 
 from __future__ import annotations

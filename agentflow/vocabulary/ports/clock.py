@@ -11,7 +11,7 @@ class SystemClock:
 
     __slots__ = ()
 
-    # The C functions themselves: a method around them would take three times as long as their 0.04 µs.
+    # The C functions themselves, which take 0.04 µs: methods that call them would take three times as long.
     now = staticmethod(time.time)
     monotonic = staticmethod(time.perf_counter)
 

@@ -21,7 +21,7 @@ from agentflow.vocabulary.context import CallPort, RunContext, port_of
 from agentflow.vocabulary.specs import Usage
 
 _LONGEST = 8_000
-"""The maximum number of characters sent of a text: models refuse longer texts or ignore the rest."""
+"""The maximum length of a text that is sent, in characters: models refuse longer texts, or ignore the rest."""
 
 
 @frozen
@@ -29,7 +29,7 @@ class Embedded:
     """The vectors of texts.
 
     Attributes:
-        vectors: One for each text, in order.
+        vectors: One vector for each text, in order.
         usage: The usage, if the model reports it.
     """
 
@@ -81,7 +81,7 @@ async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[f
     """Return the vectors of texts, normalised to length 1.
 
     Raises:
-        ModelError: The provider failed, or its vectors are not usable.
+        ModelError: The provider failed, or its vectors are invalid.
     """
     made = await embedder.embed([text[:_LONGEST] if text.strip() else "-" for text in texts])
     payer = _payer.get()
@@ -89,7 +89,7 @@ async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[f
         payer.add_usage(made.usage)
     sizes = {len(vector) for vector in made.vectors}
     if len(made.vectors) != len(texts) or len(sizes) > 1:
-        raise _unusable(embedder, f"{len(made.vectors)} vectors of {sorted(sizes)} numbers for {len(texts)} texts")
+        raise _unusable(embedder, f"{len(made.vectors)} vectors with lengths {sorted(sizes)} for {len(texts)} texts")
     return [_unit(embedder, vector) for vector in made.vectors]
 
 

@@ -15,7 +15,7 @@ class Passage:
     Attributes:
         source: The document: its path, URL or title.
         line: The line at which it begins, from 1; 0 if the source has no lines.
-        text: The text.
+        text: The text of the passage.
     """
 
     source: str

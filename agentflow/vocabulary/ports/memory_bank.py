@@ -15,7 +15,7 @@ class Remembered:
     Attributes:
         id: The id, unique in the bank.
         user: The user to whom it belongs.
-        text: The text.
+        text: The text to remember.
         by: The agent that stored it.
         at: The time when it was stored, in seconds since the epoch.
     """

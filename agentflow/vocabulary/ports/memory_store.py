@@ -32,7 +32,7 @@ class _Journal:
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
-        self.keys: dict[str, Fact] | None = None  # built for the first writer without a version
+        self.keys: dict[str, Fact] | None = None  # built when a writer first appends without a version
         self.status: SessionStatus = "idle"
         self.updated = 0.0
 
@@ -82,7 +82,7 @@ class MemoryStore(SessionStore):
             journal = self._journal(session_id)
         elif len(journal.facts) != expected:
             if journal.facts[expected : expected + len(facts)] == list(facts):
-                return None  # delivered twice
+                return None  # the same facts were delivered twice
             raise conflict(session_id, expected, len(journal.facts))
         if facts:
             journal.add(facts)

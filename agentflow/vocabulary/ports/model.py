@@ -4,8 +4,8 @@ A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a 
 (`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`); any other name is a LiteLLM name, with or without `litellm/`.
 Adapters are imported when the first model of their scheme is built; the table below is the only permitted dynamic
 import. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
-"my.module:MyModel"`). These are only reached by `myscheme://`, so that an installed package cannot take over the name of
-an adapter or a provider.
+"my.module:MyModel"`). These schemes are only reached by `myscheme://`, so that an installed package cannot take over
+the name of an adapter or a provider.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def resolve_model(model: str | Model) -> Model:
     if not isinstance(model, str):
         return model
     if not model.strip():
-        raise UsageError("A model name is empty; name one like 'openai/gpt-5' or pass a Model.")
+        raise UsageError("The model name is empty. Pass a name such as 'openai/gpt-5', or a Model.")
     scheme, separator, rest = model.partition("://")
     target = _schemes().get(scheme) if separator else None
     if not separator:
@@ -203,7 +203,8 @@ def resolve_model(model: str | Model) -> Model:
         factory = cast("Callable[[str], Model]", getattr(import_module(module), attribute))
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"Model {model!r} needs the adapter {target!r} (scheme {scheme!r}), which cannot be loaded: {error}."
+            f"Model {model!r} needs the adapter {target!r} (scheme {scheme!r}), which cannot be loaded: {error}. "
+            "Install the package or extra that contains it."
         ) from error
     return factory(rest)
 
@@ -212,7 +213,9 @@ _MADE_BY = {"gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "cl
 
 
 def _without_provider(model: str) -> str:
-    """Return the error text for a name without a provider. LiteLLM is not asked: it takes seconds to load."""
+    """Return the error text for a name without a provider. LiteLLM is not used to find the provider, since it takes
+    seconds to load.
+    """
     provider, colon, rest = model.partition(":")
     if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # the notation of other libraries
         meant = f"{provider}/{rest}"
@@ -220,6 +223,6 @@ def _without_provider(model: str) -> str:
         maker = next((made for start, made in _MADE_BY.items() if model.startswith(start)), "provider")
         meant = f"{maker}/{model}"
     return (
-        f"Model {model!r} names no provider. Write 'provider/model', such as {meant!r}; 'litellm/{model}' leaves it to LiteLLM "
-        "to guess."
+        f"The model name {model!r} contains no provider. Write 'provider/model', such as {meant!r}; with "
+        f"'litellm/{model}' LiteLLM guesses the provider."
     )

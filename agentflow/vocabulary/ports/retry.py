@@ -1,4 +1,4 @@
-"""When failed work is retried, and after how long: the same rules for models, tools, hooks, stores and durable runs.
+"""When and after how long failed work is retried: the same rules for models, tools, hooks, stores and durable runs.
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
    hooks are never retried.
 2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is longer than `max_wait`, there is no retry.
 3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
-4. Giving up adds a note to the last error, which is raised unchanged.
+4. After the last attempt its error is raised, with a note added.
 
 Tenacity counts and times the attempts. It is only imported when a failure is retried.
 """

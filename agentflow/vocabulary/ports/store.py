@@ -91,9 +91,9 @@ class Claim(Protocol):
     and later writes with this claim are refused.
 
     Attributes:
-        session_id: The session.
-        owner: The unique name of this claim.
-        epoch: How often the right had passed to another owner when this claim was granted.
+        session_id: The session's id.
+        owner: A unique name of this claim.
+        epoch: How many times the right had passed to another owner before this claim was granted.
         version: The session's version at that time.
         lost: Whether the right is known to have passed to another owner.
     """
@@ -140,8 +140,8 @@ class SessionStore(Store, Protocol):
         """Append facts, all or none.
 
         Args:
-            session_id: The session; the first fact creates it.
-            facts: The facts.
+            session_id: The session's id; the first fact creates the session.
+            facts: The facts to append.
             expected: The version that the writer knows; None appends at the end, and skips facts that are stored
                 already.
             claim: The claim for this write, of this session or an outer one; checked in the transaction that writes.
@@ -157,7 +157,7 @@ class SessionStore(Store, Protocol):
         """Wait for the right to write; None if this store detects conflicts only when a writer appends.
 
         Args:
-            session_id: The session, which need not exist yet.
+            session_id: The id of the session, which need not exist yet.
             lease: The seconds for which the claim outlives a dead or frozen process. If set, a store for several
                 processes always returns a claim.
         """
@@ -175,7 +175,7 @@ class SessionStore(Store, Protocol):
         """Copy a session up to a point.
 
         Args:
-            session_id: The session to copy.
+            session_id: The id of the session to copy.
             new_id: The copy's id.
             at: The number of facts to copy, or the `run_id` after which to stop; None copies all. Any point is legal:
                 a copy that ends within a call is `unfinished`, and `agent.resume` continues from there. The sessions of
@@ -198,7 +198,7 @@ class SessionStore(Store, Protocol):
         """Delete a session.
 
         Returns:
-            Whether it existed.
+            Whether the session existed.
         """
         ...
 
@@ -261,7 +261,7 @@ def conflict(session_id: str, expected: int, found: int) -> SessionConflictError
     state = f"it has {found} facts now" if found else "it no longer exists"
     return SessionConflictError(
         f"Session {session_id!r} was changed by another writer: {expected} facts were known here, {state}. Nothing was "
-        "written. Call again: the agent reloads the session. To let calls wait for each other instead: "
+        "written. Make the call again: the agent then reloads the session. To let calls wait for each other instead: "
         "SqlStore(url, on_conflict='wait')."
     )
 
@@ -305,7 +305,7 @@ def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> 
     seconds = length_of(older_than)
     known = get_args(SessionStatus)
     if isinstance(statuses, str) or not set(statuses) <= set(known):
-        raise UsageError(f"prune(statuses={statuses!r}): it must be a tuple of {', '.join(map(repr, known))}.")
+        raise UsageError(f"prune(statuses={statuses!r}) is invalid; pass a tuple of {', '.join(map(repr, known))}.")
     return time.time() - seconds
 
 
@@ -316,7 +316,7 @@ def length_of(older_than: timedelta) -> float:
         UsageError: `older_than` is not a timedelta.
     """
     if not isinstance(cast("object", older_than), timedelta) or older_than < timedelta(0):
-        raise UsageError(f"prune(older_than={older_than!r}): it must be a timedelta, such as timedelta(days=30).")
+        raise UsageError(f"prune(older_than={older_than!r}) is invalid; pass a timedelta, such as timedelta(days=30).")
     return older_than.total_seconds()
 
 
@@ -390,7 +390,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
                 return index  # a later question, in a continued conversation
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(one.id for one in fact.pending):
             closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))
-            return next(closed, index) + 1  # the decisions on it were made later
+            return next(closed, index) + 1  # the decisions on the call were made later
     return len(inner)
 
 
@@ -433,6 +433,6 @@ def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
 def fact_conflict(session_id: str, key: str) -> SessionConflictError:
     """Return the error for a fact that is already stored with other content."""
     return SessionConflictError(
-        f"Session {session_id!r} holds another fact under the natural key {key!r}: two writers work on the same call. "
+        f"Session {session_id!r} has a different fact with the natural key {key!r}: two writers work on the same call. "
         "Nothing was written; load the session to see its current state."
     )

@@ -141,7 +141,8 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # left out if they have the default
+    # fields that are left out if they have their default values
+    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):
         if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
             del found[name]
     for name, value in found.items():
@@ -170,7 +171,7 @@ def verdict_to_dict(verdict: AnyVerdict, label: str = "A verdict") -> dict[str, 
     """Return a verdict or a decision as JSON-compatible data, as used in facts, saved turns and requests to workers.
 
     Args:
-        verdict: The verdict.
+        verdict: The verdict to convert.
         label: The name of the value in errors.
 
     Raises:
@@ -312,7 +313,7 @@ def _fact_in(data: object) -> Fact:
             "upgrade this one; otherwise restore it from a backup."
         )
     if not isinstance(found, dict):
-        raise _damaged(f"the {name} has no fields")
+        raise _damaged(f"the data of the {name} is not an object with fields")
     values = cast("dict[str, Any]", found)
     try:
         if kind is ToolDecided:
