@@ -32,8 +32,8 @@ class DurableAgent(Generic[T_co]):
     Args:
         agent: The agent; its name is the name of the queue.
         database_url: `"sqlite:///agentflow.db"` (workers on one machine) or `"postgresql+psycopg://user:password@host/db"`.
-        store: A `SqlStore` for its sessions; the agent's own store by default.
-        deps: Dependencies of its tools and hooks, by type, in each worker. (A caller's objects are not sent.)
+        store: A `SqlStore` for the agent's sessions; the agent's own store by default.
+        deps: Dependencies of the agent's tools and hooks, by type, in each worker. (A caller's objects are not sent.)
         poll: Seconds between two polls of the database.
         state: Classes of the session's state; their values are stored with the events when they change, as `SessionState`.
 

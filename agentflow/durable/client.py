@@ -64,7 +64,9 @@ WORKFLOW: Final = "agentflow.call"
 """The name of the one workflow, for DBOS."""
 
 VERSION: Final = "agentflow"
-"""The program's version, for DBOS. It never changes, so no deploy strands a run; stored data has versions of its own."""
+"""The program's version, for DBOS. It never changes, so that runs continue after a deployment; stored data has separate
+versions.
+"""
 
 APPLICATION: Final = "agentflow"
 """The application, for DBOS."""
@@ -186,7 +188,7 @@ class DurableClient:
         """Decide the pending calls of a suspended run; a worker resumes it, and `result` waits for its next reply.
 
         Args:
-            run_id: The run.
+            run_id: The run's id.
             decisions: `Approve()`, `Deny(reason)` or `Answer(value)`, by the keys of `reply.pending`.
             timeout: Seconds from now, as in `submit`.
 
@@ -254,8 +256,8 @@ class DurableClient:
 
         Raises:
             UsageError: There is no such run.
-            CallTimeoutError: It reached its time limit.
-            RunFailedError: It failed in its worker.
+            CallTimeoutError: The run reached its time limit.
+            RunFailedError: The run failed in its worker.
         """
 
         async def work() -> Reply:
@@ -271,7 +273,7 @@ class DurableClient:
         """Stream the events of a run, past events included, until the run has ended or is suspended.
 
         Args:
-            run_id: The run.
+            run_id: The run's id.
             since: Skip the events up to this `seq`.
 
         Raises:
@@ -285,7 +287,7 @@ class DurableClient:
         while True:
             ended = (
                 await self._newest(run_id)
-            ).status not in QUEUED_OR_RUNNING  # read before the events, so none is missed
+            ).status not in QUEUED_OR_RUNNING  # the status is read before the events, so that no event is missed
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
                     for event in events_in(run_id, batch.first, batch.last, batch.body):

@@ -1,10 +1,11 @@
-"""`ClientSide`: the sender's additions to the agent of a call. It is data in a request, and a hook where the call runs.
+"""`ClientSide`: the instructions, tools and options that a client adds to a call. It is sent as data in a request, and
+is a hook in the worker that runs the call.
 
 Rules:
 
-1. A client's tools are offered to the model in addition to the agent's own. A call of one suspends the run until the client has
-   run the tool and sends the result.
-2. It is sent with each request, because a suspended call keeps neither hooks nor options.
+1. A client's tools are offered to the model in addition to the agent's own. If the model calls a client's tool, the run
+   is suspended until the client has run the tool and sends the result.
+2. The additions are sent with each request, because a suspended call keeps neither hooks nor options.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ClientSide(Hook):
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-compatible data.
+        """Return the additions as JSON-compatible data.
 
         Example:
             >>> side = ClientSide("Be brief.", options=ModelOptions(temperature=0.5))
@@ -85,7 +86,7 @@ class ClientSide(Hook):
 
     @staticmethod
     def from_dict(data: StoredClientSide) -> ClientSide:
-        """Read the data of `to_dict`.
+        """Rebuild a `ClientSide` from the data of `to_dict`.
 
         Raises:
             ValueError: The options are not valid.

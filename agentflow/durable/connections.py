@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A row's own format field is not trusted: through these connections, every row of DBOS is read as portable JSON. DBOS
+1. The format field of a row is not trusted: these connections read every row of DBOS as portable JSON. DBOS
    would unpickle a row marked as pickled, so anyone who can write to the database could run code in its readers.
 2. A damaged row does not hide the others: invalid text is decoded with replacement characters.
 3. On PostgreSQL, a process that hangs in a transaction loses its locks after some seconds.
@@ -90,7 +90,8 @@ def dbos_engine(url: str, size: int) -> Engine:
         size: The maximum number of connections (PostgreSQL).
     """
     if url.startswith("sqlite"):
-        engine = create_engine(url, poolclass=NullPool)  # no pool: a late thread of DBOS leaves no connection open
+        # without a pool, a thread of DBOS that ends late leaves no connection open
+        engine = create_engine(url, poolclass=NullPool)
         event.listen(engine, "connect", _set_up_dbos_sqlite)
         return engine
     engine = create_engine(

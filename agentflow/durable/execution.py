@@ -4,9 +4,9 @@ Rules:
 
 1. The session's facts are read before anything runs, and determine the next step: open the call, resume it, or return the reply
    that the facts already contain. The request fixes the ids of run and call, so a fact shows its request.
-2. Only facts survive between two attempts. A step that has its fact is not repeated; a committed decision is final.
-3. Everything is written under the session's lease, which passes to the worker that takes over the call. A worker that lost the
-   lease neither writes nor reports a result: the facts determine it.
+2. Only facts survive between two attempts. A step that has its fact is not repeated; a committed decision is not made again.
+3. Everything is written under the session's lease, which passes to the worker that takes over the call. A worker that
+   lost the lease neither writes nor reports a result, since the facts determine the result.
 4. A call that must end (cancelled, past its deadline) is ended through the agent, so its history stays legal.
 """
 
@@ -125,15 +125,15 @@ class Host:
     """Runs an agent's requests.
 
     Args:
-        agent: The agent.
-        store: The store of its sessions.
-        deps: Dependencies of its tools and hooks.
+        agent: The agent to run.
+        store: The store of the agent's sessions.
+        deps: Dependencies of the agent's tools and hooks.
         state: Classes of the session's state to publish.
 
     Attributes:
-        store: The store of its sessions.
+        store: The store of the agent's sessions.
         steering: The messages for running calls.
-        closed: If true, nothing more is written.
+        closed: Whether writing has ended.
     """
 
     def __init__(self, agent: Agent, store: SessionStore, deps: object, state: Sequence[type] = ()) -> None:
@@ -171,7 +171,9 @@ class Host:
             claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Cancel a running run, from any thread. Repeat this until it has ended: its call may not have begun yet."""
+        """Cancel a running run, from any thread. Call this repeatedly until the run has ended, since its call may not
+        have begun yet.
+        """
         running = self._running.get(run_id)
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
@@ -230,12 +232,12 @@ class Host:
 
         Args:
             workflow_id: The id of the run's call.
-            request: The request.
+            request: The request to run.
             now: The time, by the database's clock.
-            cancelled: The reason, if it was cancelled before it began here.
+            cancelled: The reason, if the run was cancelled before it began in this worker.
             progress: Receives the events.
-            claim: The claim on its session.
-            sent: The messages to its session, including delivered ones.
+            claim: The claim on the run's session.
+            sent: The messages to the run's session, including delivered ones.
 
         Returns:
             The reply or the failure, as data.
@@ -299,7 +301,7 @@ class _RunAttempt:
         try:
             return reply_to_dict(await self._reply(now))
         except StoreError:
-            raise  # the call can be retried from its last fact
+            raise  # the call can be retried, starting from its last fact
         except CallTimeoutError as error:
             return error_out(error)
         except (Exception, ScriptError) as error:
@@ -379,7 +381,9 @@ class _RunAttempt:
     ) -> Reply:
         """End a call that was cancelled or has no time remaining, without running it."""
         request = self._request
-        if call_facts is not None or request.decisions is not None:  # it is open: close it, for a legal history
+        if (
+            call_facts is not None or request.decisions is not None
+        ):  # the call is open: close it, so that the history is legal
             waits = _pending(facts) if call_facts is None or end is not None else ()
             denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:

@@ -46,7 +46,7 @@ class ListedRun(NamedTuple):
     """A run in a list.
 
     Attributes:
-        run_id: The run.
+        run_id: The run's id.
         session: The session's id.
     """
 
@@ -58,11 +58,11 @@ class Watch:
     """Notifies one reader of changes of one run.
 
     Args:
-        run_id: The run.
+        run_id: The run's id.
 
     Attributes:
-        call_id: The call that the reader waits for.
-        ended: Whether it has ended.
+        call_id: The id of the call that the reader waits for.
+        ended: Whether the call has ended.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -237,6 +237,6 @@ def _record(run_id: str, status: WorkflowStatus) -> CallRecord:
             result = error
     try:
         key = request_of(status).key
-    except StoreError:  # damaged; `result` reports it
+    except StoreError:  # the stored data is damaged, which `result` reports
         key = None
     return CallRecord(agent_of(status), session_of(status), key, result)

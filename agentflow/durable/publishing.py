@@ -41,15 +41,15 @@ class EventPublisher:
 
     Args:
         tables: The tables to write to.
-        run_id: The run.
-        call_id: Its call.
+        run_id: The run's id.
+        call_id: The id of the run's call.
         worker: The id of the worker that makes the attempt.
         state: Classes of the session's state to write when they change, after the event that changed them.
     """
 
     def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str, state: Sequence[type] = ()) -> None:
         self._state = [state_name(kind) for kind in state]
-        self._values: Mapping[str, Any] | None = None  # as last written
+        self._values: Mapping[str, Any] | None = None  # the values that were written last
         self._tables = tables
         self._run_id = run_id
         self._call_id = call_id
@@ -119,11 +119,11 @@ class EventPublisher:
                 since = batch.last
                 try:
                     events = events_in(self._run_id, *batch)
-                except StoreError:  # damaged: readers skip them too
+                except StoreError:  # the events are damaged; readers skip them too
                     continue
                 for event in events:
                     if event.type == "RunTaken" and event.data.get("call") != self._call_id:
-                        found.clear()  # they were of another call of the run
+                        found.clear()  # these events belong to another call of the run
                     found.add(_key_of(event.data))
         return found
 
@@ -134,7 +134,7 @@ class EventPublisher:
     async def _write_on(self) -> None:
         try:
             await self._write_all()
-        finally:  # on any failure: the run must not wait for this task
+        finally:  # also after a failure, because the run must not wait for this task
             self._stopped = True
             self._room.set()
 

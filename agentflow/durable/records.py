@@ -36,13 +36,15 @@ class RunFailedError(AgentFlowError):
     """A run failed in its worker.
 
     Args:
-        run_id: The run.
+        run_id: The run's id.
         kind: The class of the original error.
-        said: Its text.
+        said: The text of the original error.
     """
 
     def __init__(self, run_id: str, kind: str, said: str) -> None:
-        super().__init__(f"Run {run_id!r} failed with {kind}: {said} (Its work before that is kept in its session.)")
+        super().__init__(
+            f"Run {run_id!r} failed with {kind}: {said} (Work that was finished before is kept in the run's session.)"
+        )
         self.run_id = run_id
         self.kind = kind
 
@@ -63,7 +65,7 @@ class RunInfo(NamedTuple):
     """One run, as `runs` lists it.
 
     Attributes:
-        run_id: The run.
+        run_id: The run's id.
         agent: The agent's name.
         session: The session's id.
         status: The run's status.
@@ -72,7 +74,7 @@ class RunInfo(NamedTuple):
         updated: When its status last changed.
         worker: The current or last worker.
         attempts: How many times a worker has started its last call; 2 or more if a worker died during it.
-        damage: The problem, if its status is `damaged`.
+        damage: A description of the damage, if the status is `damaged`.
     """
 
     run_id: str
@@ -94,12 +96,12 @@ class RunEvent:
     Data in the session is omitted (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
 
     Attributes:
-        run_id: The run.
+        run_id: The run's id.
         seq: The event's number in the run, from 1, without gaps; `stream(run_id, since=seq)` continues after it.
         type: The event's name, such as `"ReasoningChunk"`. `"RunTaken"`: a worker has started an attempt at the run
             (`data["attempt"]` counts them); unfinished text of an earlier attempt should be discarded. `"SessionState"`: the
             values of `DurableAgent(state=...)` have changed (`data["values"]`).
-        data: Its fields.
+        data: The event's fields.
     """
 
     run_id: str
@@ -124,7 +126,7 @@ class Request(NamedTuple):
     """A request to a worker: open a call, or resume a suspended one.
 
     Attributes:
-        run_id: The run.
+        run_id: The run's id.
         agent: The agent's name.
         session: The session's id.
         messages: The user's messages; empty if it resumes a call.
@@ -252,7 +254,7 @@ def segment_id(run_id: str, number: int) -> str:
 def run_of(workflow_id: str) -> str:
     """Return the run that a workflow belongs to."""
     run_id, slash, number = workflow_id.partition("/")
-    return workflow_id if slash and not number.isdecimal() else run_id  # a foreign id is a separate run
+    return workflow_id if slash and not number.isdecimal() else run_id  # an id in another form counts as a separate run
 
 
 def segment_number(workflow_id: str) -> int:
@@ -268,7 +270,7 @@ def decisions_out(run_id: str, decisions: Mapping[str, object], pending: Sequenc
     """Return decisions as data.
 
     Raises:
-        UsageError: They do not match the pending calls of the run.
+        UsageError: The decisions do not match the pending calls of the run.
     """
     keys = [waits.id for waits in pending]
     unknown = [key for key in decisions if key not in keys]
@@ -301,7 +303,7 @@ def message_in(body: str) -> Msg:
     """Read a message.
 
     Raises:
-        StoreError: It is damaged.
+        StoreError: The message is damaged.
     """
     what = "A stored message to a session"
     try:
@@ -349,7 +351,7 @@ def events_in(run_id: str, first: int, last: int, body: str) -> list[RunEvent]:
     """Read the events of a batch.
 
     Raises:
-        StoreError: They are damaged.
+        StoreError: The events are damaged.
     """
     try:
         found = adapter_of(list[dict[str, Any]]).validate_json(body)

@@ -39,7 +39,7 @@ from agentflow.state.explain import explain
 T = TypeVar("T")
 
 _SCHEMA_VERSION = 1
-_LOCK = 0x61666C6F78  # next to the store's
+_LOCK = 0x61666C6F78  # stored next to the tables of the store
 
 _metadata = MetaData()
 
@@ -104,7 +104,7 @@ class StoredMessage(NamedTuple):
     """A message to a session.
 
     Attributes:
-        session_id: The session.
+        session_id: The session's id.
         message_id: The message's id.
         body: The message, as JSON.
     """
@@ -134,7 +134,7 @@ class Tables:
         self.dbos_url = self._database.url.render_as_string(hide_password=False)
         self.shown = self._database.shown
         with UndoOnFailure(self._database.dispose):
-            self._write(lambda _: None)  # creates the tables
+            self._write(lambda _: None)  # opening the database creates the tables
 
     def _make(self, connection: Connection) -> None:
         if connection.dialect.name == "postgresql":
@@ -211,7 +211,7 @@ class Tables:
         while True:
             try:
                 return self._write(work)
-            except IntegrityError:  # two first ones at the same time
+            except IntegrityError:  # two workers have inserted the first row at the same time
                 continue
 
     # ---- cancelling
@@ -227,7 +227,7 @@ class Tables:
         self._write(work)
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Return the reasons of the cancelled ones of these runs."""
+        """Return the reasons for those of these runs that were cancelled."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
@@ -247,7 +247,7 @@ class Tables:
 
         try:
             return self._write(work)
-        except IntegrityError:  # a repeated request has just added it
+        except IntegrityError:  # another attempt at the same request has just added it
             return False
 
     def sent(self, session_ids: Iterable[str]) -> list[StoredMessage]:
@@ -269,7 +269,7 @@ class Tables:
         """Begin an attempt to write a run's events; earlier attempts can no longer write.
 
         Args:
-            run_id: The run.
+            run_id: The run's id.
             body: Creates the first batch, of one event, from its number and the attempt.
 
         Returns:

@@ -3,8 +3,8 @@
 The design in short: the session's **facts** are the truth. A fact is committed before it is acted on, so any process can resume
 a call at the first missing fact. A DBOS **workflow** is the scheduler around it, one workflow for each call of a run. It has no
 DBOS steps: it reads the facts and does the missing work (`agentflow.durable.execution`), so it can be repeated. The facts are
-its steps, with natural keys that neither parallel tools nor edited code can mix up. A second journal of steps could only
-disagree with them.
+its steps, with natural keys that neither parallel tools nor edited code can mix up. A second journal of steps would be
+redundant, and could contradict them.
 
 Rules:
 
@@ -12,9 +12,10 @@ Rules:
    dead worker's call keeps its position until another worker takes it over, so no later call overtakes it.
 2. A worker reports that it is alive (`lease_seconds`, by the database's clock). Each worker returns the calls of workers that
    stopped reporting to their queue; DBOS does that atomically, once for each death.
-3. A worker that was only slow is fenced when it continues. A call runs under its session's lease in the store, which passes
-   with a higher epoch to the worker that takes over the call; the store checks it in the transaction of each fact. So the slow
-   worker cannot write or start anything, and losing the lease is not a failure: the facts determine the call's result.
+3. If a worker that was only slow continues, its writes are refused. A call runs under its session's lease in the store,
+   which passes with a higher epoch to the worker that takes over the call; the store checks it in the transaction of
+   each fact. So the slow worker cannot write or start anything, and losing the lease is not a failure: the facts
+   determine the call's result.
 4. A call that waits for a decision is not a workflow: its workflow has ended, and `decide` creates the next one. It occupies no
    process and no queue, and is not bound to a version of the program.
 5. The version of the program is pinned: calls submitted before a deploy run on the code after it.
@@ -235,7 +236,9 @@ class Worker:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_CLOSING)
-            for done in self._tasks.values():  # one that ignores its cancellation must not block the process's exit
+            for (
+                done
+            ) in self._tasks.values():  # a call that ignores its cancellation must not prevent the process from exiting
                 _answer(done, _Abandoned())
             self._over.set()
             await self._leave()
@@ -281,7 +284,7 @@ class Worker:
         try:
             # In the worker's own context: the agent's code is not part of DBOS's workflow.
             self._loop.call_soon_threadsafe(begin, context=self._context.copy())
-        except RuntimeError as error:  # the loop is closed
+        except RuntimeError as error:  # the event loop is closed
             raise _Abandoned from error
         return done.result()
 
@@ -299,7 +302,7 @@ class Worker:
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
             _answer(done, error_out(error))
         finally:
-            _answer(done, _Abandoned())  # no effect if already answered
+            _answer(done, _Abandoned())  # this has no effect if the request was answered already
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host, store = self._hosts[request.agent], self._stores[request.agent]

@@ -29,7 +29,7 @@ def request_of(status: WorkflowStatus) -> Request:
     """Return the stored request.
 
     Raises:
-        StoreError: It is damaged, or not in the portable form.
+        StoreError: The stored data is damaged, or not in the portable form.
     """
     stored: object = status.input  # text, if DBOS could not parse it
     args: object = stored.get("args") if isinstance(stored, dict) else None
@@ -40,7 +40,7 @@ def _result_of(status: WorkflowStatus) -> Reply | AgentFlowError | None:
     """Return the stored result; None if there is none yet.
 
     Raises:
-        StoreError: It is damaged, or not in the portable form.
+        StoreError: The stored data is damaged, or not in the portable form.
     """
     if status.status != "SUCCESS":
         return None
@@ -88,7 +88,7 @@ def is_suspended(status: WorkflowStatus) -> bool:
     """Return whether a run is suspended."""
     try:
         return pending_of(status) is not None
-    except StoreError:  # damaged: not resumable
+    except StoreError:  # a damaged run cannot be resumed
         return False
 
 

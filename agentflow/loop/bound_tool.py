@@ -168,12 +168,12 @@ class BoundTool(TakesHooks):
 
     @property
     def running(self) -> bool:
-        """Whether it is running."""
+        """Whether the turn is running."""
         return self._running
 
     @property
     def queued(self) -> str:
-        """The name of the agent in whose queue it waits, or ""."""
+        """The name of the agent in whose queue the turn waits, or ""."""
         return self._queued
 
     @property
@@ -195,7 +195,7 @@ class BoundTool(TakesHooks):
         """Refuse an operation while it is running.
 
         Raises:
-            SafeExecutionError: It is running.
+            SafeExecutionError: The turn is running.
         """
         if self._running:
             raise SafeExecutionError(
@@ -256,11 +256,11 @@ class FullBoundTool(BoundTool):
             self.__dict__["_queued"] = agent
 
     def leave(self) -> None:
-        """Mark it as not queued."""
+        """Mark the turn as not queued."""
         self.__dict__["_queued"] = ""
 
     def send_by(self, agent: str, run_id: str) -> None:
-        """Record its sender."""
+        """Record the turn's sender."""
         self._check_idle("it cannot be sent")
         self.__dict__.update(sender=agent, sender_run=run_id)
 
@@ -279,7 +279,7 @@ class FullBoundTool(BoundTool):
         self.__dict__.update(stop_reason=reason, end_time=now, _output=output)
 
     def rest(self) -> None:
-        """Mark it as not running."""
+        """Mark the turn as not running."""
         self.__dict__["_running"] = False
 
     def restore(
@@ -312,7 +312,7 @@ def _check_tool(tool: object) -> None:
 def _check_timeout(tool: str, timeout: object) -> None:
     if timeout is None or is_seconds(timeout):
         return
-    raise UsageError(f"Turn of {tool!r}: timeout={timeout!r}, but it must be seconds above 0, or None.")
+    raise UsageError(f"Turn of {tool!r}: timeout={timeout!r} is invalid; use a number of seconds above 0, or None.")
 
 
 def _check_approval(tool: str, approval: object) -> None:

@@ -101,7 +101,7 @@ class Call(RunBase):
         if session.interrupted is not None:
             scope.cancel("interrupted", session.interrupted)
         running.runs.add(self)
-        if running.closed:  # closed since the call was permitted
+        if running.closed:  # the agent was closed after the call was permitted
             running.halt(self)
         scope.start(self._execute(), self._abandon)
 
@@ -128,11 +128,13 @@ class Call(RunBase):
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
-            if not self.events.abandoned and self.scope.state != "done":  # not finished by a later call already
+            if (
+                not self.events.abandoned and self.scope.state != "done"
+            ):  # a later call may have finished this call already
                 end_now(self)
                 self._finish(None, None)
             raise
-        except BaseException as error:  # such as KeyboardInterrupt in a hook of the last events
+        except BaseException as error:  # for example a KeyboardInterrupt in a hook of the last events
             reply, failure = None, error
         if self.events.abandoned:  # already finished by another task
             return
@@ -239,7 +241,7 @@ class Call(RunBase):
             self.additions.head = await self._system()
         if self.resumption is not None:
             await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
-            await journal.flush()  # writes messages that the function for the system prompt has injected
+            await journal.flush()  # writes messages that the system prompt's function has injected
             return None
         messages = self.settings.messages
         event: PreCall | None = None
@@ -317,7 +319,7 @@ class Call(RunBase):
             return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.state is State.SUSPENDED:
             return None
-        if self.machine.transcript.open_round:  # a wrapper answers although the round failed or was interrupted
+        if self.machine.transcript.open_round:  # a wrapper may answer although the round failed or was interrupted
             await answer_all(self)
         final = as_reply(found, "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")

@@ -27,8 +27,9 @@ class ToolTasks(Protocol):
 
 
 Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
-"""What requests a cancellation from inside: `interrupt`, a hook or tool; `failure`, a failed tool call, which cancels only
-the calls parallel to it; `caller`, the caller's run."""
+"""The origin of a cancellation from inside: `interrupt`: a hook or tool; `failure`: a failed tool call, which cancels
+only the calls parallel to it; `caller`: the caller's run.
+"""
 
 
 class Cause(NamedTuple):

@@ -50,7 +50,7 @@ class Stoppable(Protocol):
         ...
 
     def leave(self, reason: str) -> None:
-        """Cancel the running work, and leave the call open."""
+        """Cancel the running work, and leave the call open for a resume."""
         ...
 
 
@@ -61,7 +61,7 @@ class Running:
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
-        self.owner: ReferenceType[object] | None = None  # the agent
+        self.owner: ReferenceType[object] | None = None  # the calls of the agent
         self.closed = False
         self.suspended: dict[str, FullSession] = {}  # sessions that wait for a decision, by id
         self.halted: list[Stoppable] = []

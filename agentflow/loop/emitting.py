@@ -219,7 +219,9 @@ class Events:
     async def _after_hooks(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
         try:
             await waits
-        except BaseException as error:  # failed or cancelled: the reader still needs the event after a Pre event
+        except (
+            BaseException
+        ) as error:  # the chain failed or was cancelled: after a Pre event, the reader still needs the event
             if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
@@ -346,7 +348,7 @@ class Events:
                 log_failure("WARNING", error, text, hook.name, hook.priority, kind.__name__, where=where)
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
-        if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
+        if kind is Error or kind is CallEnded:  # a failure while a failure is reported fires no further event
             if fatal:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             for reported in self._reported[-1:]:
@@ -387,7 +389,9 @@ class Events:
     def why_cancelled(self) -> str:
         """See `Faults.why_cancelled`."""
         scope = self.scope
-        if not cancel_requests() or not scope.cleans():  # requests before the cleanup were removed when it began
+        if (
+            not cancel_requests() or not scope.cleans()
+        ):  # cancellations requested before the cleanup were removed when it began
             return ""
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 

@@ -10,9 +10,9 @@ Rules:
 
 A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup has used up its
 time, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
-result to the caller, in another task. If that does not finish either, a second clone does without the store, and a third
-fires `CallEnded` alone. Any further use of the old run by the stuck code raises `GeneratorExit`, as if
-its coroutine had been closed.
+result to the caller, in another task. If that does not finish either, a second clone does this without the store; a
+third one only fires `CallEnded`. Any further use of the old run by the stuck code raises `GeneratorExit`, as if its
+coroutine had been closed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None:
             final = event.final_message
-    denied = run.machine.state is State.USER_INPUT  # the call was never opened
+    denied = run.machine.state is State.USER_INPUT  # the call was not opened
     if not denied:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
         if writing is not None:
@@ -285,10 +285,11 @@ async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]]
                 closed = True
                 await close()
             await run.journal.announce(run.events)
-        except BaseException as problem:  # such as a signal in a hook; there may be more to close
+        except BaseException as problem:  # for example a signal in a hook; the history may not be closed completely yet
             attach(error, problem)
             well = False
-            if isinstance(problem, asyncio.CancelledError):  # that fact was written; there may be more to close
+            # that fact was written, but the history may not be closed completely yet
+            if isinstance(problem, asyncio.CancelledError):
                 closed = False
     return well
 
@@ -309,7 +310,7 @@ def _closing_round(run: RunBase) -> RoundClosed:
 
 def end_now(run: RunBase) -> None:
     """End the call without awaiting, after its event loop was closed. The history becomes legal; no hooks are called."""
-    if run.events.abandoned:  # its clone writes the history
+    if run.events.abandoned:  # the clone of the run writes the history
         return
     machine = run.machine
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
@@ -333,7 +334,7 @@ def _abandoned(*_: object, **__: object) -> Never:
     raise GeneratorExit("the run was abandoned")
 
 
-_gone: Any = _abandoned  # as a method of any signature
+_gone: Any = _abandoned  # replaces methods with any signature
 
 
 class _DeadEvents(Events):
@@ -367,11 +368,12 @@ def detached(run: R) -> R:
         The clone that continues instead.
     """
     clone = copy(run)
-    run.journal.continue_with(run.journal.facts)  # both read one list: contexts that hooks kept read the old run's
+    # both runs share one list, because contexts that hooks have stored read the list of the old run
+    run.journal.continue_with(run.journal.facts)
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
     clone.journal.announcing = ()
-    cast("Any", clone)._context = context_for(run.context, clone)  # the original refuses further requests
+    cast("Any", clone)._context = context_for(run.context, clone)  # the original run refuses further requests
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal

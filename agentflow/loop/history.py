@@ -92,7 +92,7 @@ class _Fold:
         elif msg.tool_uses and event.purpose != "summary":
             self.transcript.append(msg)
         else:
-            calls = msg.tool_uses  # a summary's calls are dropped
+            calls = msg.tool_uses  # tool calls in a summary are removed
             self.final = replace(msg, content=tuple(b for b in msg.content if b not in calls)) if calls else msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:

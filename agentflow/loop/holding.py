@@ -62,7 +62,7 @@ def may_wait(run: StoringRun, kind: type[Fact], fields: tuple[Any, ...]) -> bool
     Args:
         run: The run, before the fact.
         kind: The fact's class: `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
-        fields: Its fields.
+        fields: The fields of the fact.
     """
     scope = run.scope
     if scope.stopped or scope.halts() or run.resumption is not None:

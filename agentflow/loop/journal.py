@@ -69,7 +69,7 @@ class Journal:
         self._scope = scope
         self.machine = session.machine
         self._facts: list[Fact] | None = None
-        self._unmade: list[Any] = []  # later facts as kind and fields, created when read
+        self._unmade: list[Any] = []  # later facts are stored as kind and fields, and created when they are read
         self.awaits_place = True
         self.unplaced: tuple[Injected, ...] = ()
         self.requested: tuple[Fact, ...] = ()
@@ -110,7 +110,7 @@ class Journal:
         try:
             fold = machine.state.row[kind]
         except KeyError:
-            return self.append(new_fact(kind, fields))  # which raises the error
+            return self.append(new_fact(kind, fields))  # this raises the error
         added = fold(machine, fields)
         unmade = self._unmade
         unmade += (kind, fields)
@@ -122,7 +122,7 @@ class Journal:
         """Add facts, all or none.
 
         Args:
-            fact: The fact.
+            fact: The fact to add.
             also: Facts to add with it.
             origin: The origin of the messages that are stored with the fact. A round's results and a call's last message
                 are announced only if this is given; otherwise an event contains them.
@@ -148,7 +148,7 @@ class Journal:
     def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin) -> None:
         if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = _INJECTED  # what follows the message are injections that were held
+            origin = _INJECTED  # the messages after it are injections that were held
         if added:
             self.unannounced = (*self.unannounced, (added, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
@@ -162,7 +162,7 @@ class Journal:
             self.append(fact)
 
     async def flush(self) -> None:
-        """Write held facts, which have a place now."""
+        """Write the held facts, which now have a place in the history."""
         self.awaits_place = False
         while self.unplaced:
             fact, *rest = self.unplaced
@@ -307,7 +307,7 @@ class StoredJournal(Journal):
         """Add a fact for a synchronous function; see `Journal.request`."""
         if self.awaits_place and isinstance(fact, Injected):
             self.unplaced = (*self.unplaced, fact)
-        elif type(self._session.store) is MemoryStore:  # exactly: a subclass may be slow
+        elif type(self._session.store) is MemoryStore:  # not `isinstance`, since a subclass may be slow
             self.append(fact)
         else:
             self.requested = (*self.requested, fact)
@@ -318,7 +318,7 @@ class StoredJournal(Journal):
         while self.requested:
             *_, fact = self.requested
             self.requested = self.requested[:-1]
-            await written(self.append(fact))  # with earlier requests
+            await written(self.append(fact))  # together with earlier requests
 
     async def announce(self, events: Events) -> None:
         """Write requested facts, and announce stored messages that are not part of another event."""

@@ -173,7 +173,7 @@ class Machine(Folded):
         if accepted:
             for block in msg.content:
                 if type(block) is ToolUseBlock:
-                    uses = self.transcript.ask(msg)  # raises if an id is not unique
+                    uses = self.transcript.ask(msg)  # this raises an error if an id is not unique
                     break
         self.iteration = iteration
         self.stop = stop
@@ -220,7 +220,7 @@ class Machine(Folded):
         if use_id not in self.unfinished:
             raise self.not_open(ToolStarted._make(fact))
         self.started[use_id] = attempt
-        if self.answers:  # an approval is valid once
+        if self.answers:  # an approval is valid only once
             self.answers.pop(use_id, None)
         return ()
 
@@ -269,7 +269,7 @@ class Machine(Folded):
         self.injected = ()
         self.decided = {}  # calls without a result are vetted again after resuming
         for waits in fact.pending:
-            if waits.within in self.started:  # the call had started, and will start again
+            if waits.within in self.started:  # the call had started before, and will start again
                 del self.started[waits.within]
         return ()
 
@@ -319,7 +319,8 @@ class Machine(Folded):
 def _misplaced(fact: Fact, state: State) -> UsageError:
     legal = ", ".join(sorted(one.name for one in legal_in(type(fact))))
     return UsageError(
-        f"A fact {type(fact).__name__} is not legal in state {state.name}; legal in {legal}. (Are facts of two runs mixed?)"
+        f"A fact {type(fact).__name__} is not legal in state {state.name}, only in {legal}. Check whether "
+        "facts of two runs are mixed."
     )
 
 

@@ -94,18 +94,18 @@ class _CallTasks:
 
     def _hurry(self) -> None:
         """Cancel calls again that have not ended within the limit for cleanup, since they swallowed the cancellation."""
-        if self._scope.cause is None:  # otherwise the scope limits the cleanup
+        if self._scope.cause is None:  # if the run was cancelled, its scope limits the cleanup
             for task in self.running:
                 task.cancel()
             self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._hurry)
 
     async def _run(self, work: Work) -> None:
-        if (task := asyncio.current_task()) is not None:  # an eager task runs before `begin` has it
+        if (task := asyncio.current_task()) is not None:  # an eager task runs before `begin` has stored it
             self.running[task] = None
         try:
             await work()
         except asyncio.CancelledError as error:
-            if not self._scope.is_cancelled():  # raised by the work itself: a failure
+            if not self._scope.is_cancelled():  # the work itself has raised this, so it is a failure
                 self.failures.append(error)
         except BaseException as error:  # signals are raised in the driver, not through the event loop
             self.failures.append(error)

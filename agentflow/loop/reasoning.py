@@ -59,12 +59,14 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         stored = len(transcript.stored)
         additions.repeatable, additions.injections = "reasoning", 0
         emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
-        if emitted is None:  # nothing has run meanwhile
+        if emitted is None:  # no other code has run since
             additions.repeatable = ""
         else:
             event = emitted if isinstance(emitted, Event) else await emitted
             additions.repeatable = ""
-            if journal.unannounced or journal.requested:  # announce injections of its hooks first
+            if (
+                journal.unannounced or journal.requested
+            ):  # first announce messages that the hooks of `PreReasoning` injected
                 await journal.announce(events)
             if event is not None:
                 if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
@@ -100,7 +102,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                     event = events.sealed(PreReasoning, (messages, tools, model_name, options, purpose))
                 stream = hooks.observed_model(event, request, partial(source.stream, request))()
             chunks = await _pull(run, stream, [], None)
-    except Veto as veto:  # from a wrapping hook; equivalent to Deny
+    except Veto as veto:  # a wrapping hook raised it, which is equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
     except BaseException as error:  # raised again if it is a signal or a cancellation (`_without_reply` returns None)
@@ -323,7 +325,8 @@ async def _pull(
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it
-        await _settle_incomplete(run, chunks, error, stream if attempts is None else None)  # or the stage closes it
+        # otherwise the stage closes the stream
+        await _settle_incomplete(run, chunks, error, stream if attempts is None else None)
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise
@@ -371,7 +374,8 @@ async def _through_arounds(
     bare = model_source(attempts, model, request)
     try:
         made: Any = wrap(run, PreReasoning, event, bare)
-        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
+        # pyright: ignore[reportUnknownVariableType] - the hook's items
+        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)
         steps = steps_over(flux, bare) if attempts.observed is None else None
         if steps is not None:
             asked = resolve_model(model) if isinstance(model, str) else model

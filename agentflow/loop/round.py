@@ -140,7 +140,7 @@ class _Round:
                     await in_tasks(run.scope, works, schedule.max_concurrency)
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
-        for call in deferred:  # its PreActing was emitted, but it will not run
+        for call in deferred:  # `PreActing` of the call was emitted, but the call will not run
             tool_call = self.tool_call(call, self._place(call))
             try:
                 await tool_call.dismiss(self.stop)
@@ -322,7 +322,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
     try:
         results = await stage.outcome(source)
-    except Veto as veto:  # equivalent to Deny
+    except Veto as veto:  # this is equivalent to Deny
         round_.suspended = {}
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
@@ -332,7 +332,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     for result in () if results is EMPTY else cast("Sequence[ToolResultBlock]", results):
         if result.state != "suspended" and result.tool_use_id in open_ids:
             round_.results[result.tool_use_id] = result
-            round_.suspended.pop(result.tool_use_id, None)  # answered
+            round_.suspended.pop(result.tool_use_id, None)  # the call has been answered
     if not round_.suspended and round_.stop is None and not round_.halted:
         round_.answer_rest("(no result)", "error")
 
@@ -366,7 +366,7 @@ async def _finish_slowly(run: RunBase, round_: _Round, emitted: Emitted[PostTool
 
     Args:
         run: The call.
-        round_: The round.
+        round_: The round to complete.
         emitted: Its event, if it was emitted already.
     """
     run.round = round_

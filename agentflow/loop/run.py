@@ -187,7 +187,7 @@ class RunBase:
         config: The configuration of its agent.
         hooks: Its hooks.
         session: Its session.
-        run_id: The id of the run that it begins or continues.
+        run_id: The id of the run that this call begins or continues.
         settings: The values with which it begins.
 
     Attributes:
@@ -218,7 +218,7 @@ class RunBase:
     )
 
     can_halt: ClassVar[bool] = True
-    """Whether it can be stopped and continued later."""
+    """Whether the run can be stopped and continued later."""
 
     def __init__(
         self, config: LoopConfig, hooks: FullHookSet, session: FullSession, run_id: str, settings: RunSettings
@@ -299,7 +299,7 @@ class RunBase:
 
     @property
     def over(self) -> bool:
-        """Whether it is finished, except for hooks of its last event."""
+        """Whether the run is finished, except for hooks of its last event."""
         return self.scope.state in ("ending", "done")
 
     @property
@@ -392,7 +392,7 @@ class RunBase:
             return bills[0]
         billed = tuple(bills)
         total = Usage.total(billed)
-        bills[: len(billed)] = [total]  # other threads may append
+        bills[: len(billed)] = [total]  # other threads may append items
         return total
 
     def add_usage(self, usage: Usage) -> None:

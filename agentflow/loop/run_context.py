@@ -3,8 +3,9 @@
 Rules:
 
 1. Messages that hooks and tools add are validated before they become facts.
-2. The use of the context window is only computed on request: the usage that the last reply reported, plus an estimate for
-   later messages. The estimate uses that reply's ratio of characters to tokens; without a reported usage, four.
+2. The use of the context window is only computed on request: it is the usage that the last reply reported, plus an
+   estimate for later messages. The estimate uses that reply's ratio of characters to tokens or, without a reported
+   usage, four characters per token.
 3. A side call (`context.complete`) has no events and stores nothing. It is billed to the run.
 """
 
@@ -58,7 +59,7 @@ def injected(messages: Sequence[Msg], source: str, over: bool, announcements: in
     Args:
         messages: The messages, as passed.
         source: The name of the caller.
-        over: Whether the call has ended.
+        over: Whether the call has ended already.
         announcements: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
@@ -118,7 +119,9 @@ def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> N
         UsageError: The history is shorter, or calls would be separated from their results.
     """
     if not 0 <= until <= len(stored):
-        raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
+        raise UsageError(
+            f"compact(until={until}): the history has only {len(stored)} messages. Use a number up to that."
+        )
     if (until == len(stored) and round_is_open) or (until < len(stored) and stored[until].role == "tool"):
         raise UsageError(f"compact(until={until}) would separate tool calls from their results.")
 
@@ -219,8 +222,8 @@ async def ask_beside(
     Args:
         run: The run.
         model: The model.
-        messages: The messages.
-        options: The options.
+        messages: The messages to send.
+        options: The options of the request.
         source: The name of the caller.
         new_id: Creates ids.
 

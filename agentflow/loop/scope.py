@@ -139,7 +139,7 @@ class RunScope:
         cause = self.cause
         if cause is not None:
             if cause.kind == "closed" and not isinstance(error, KeyboardInterrupt | SystemExit):
-                self.settled = (None, None)  # never read, and its traceback would create a reference cycle
+                self.settled = (None, None)  # the error is never read, and its traceback would create a reference cycle
             self.listener = None
             self._raised_in = ()
         if self._timer is not None:
@@ -176,7 +176,7 @@ class RunScope:
     def _driver_ended(self, task: asyncio.Task[Any]) -> None:
         """Finish the run if its task was cancelled before its first step, as in a shutdown of the event loop."""
         if not task.cancelled():
-            task.exception()  # mark it as retrieved
+            task.exception()  # mark the exception as retrieved
         if task is self.task and self._abandon is not None:
             self._abandon()
 
@@ -347,7 +347,8 @@ class RunScope:
         if requester is not None:
             loop.call_soon(self.cancel_tasks, (requester,))
         self.cancel_tasks([] if task is requester else [task])
-        for group in self.tasks:  # now, since wrappers between the driver and these would pass it on later
+        # cancelled now, since wrappers between the driver and these tasks would pass the cancellation on later
+        for group in self.tasks:
             group.cancel(requester)
 
     def limit_time(self, limited: bool) -> None:
@@ -396,7 +397,7 @@ class RunScope:
 
     @property
     def late(self) -> bool:
-        """Whether its cleanup has exceeded its time limit."""
+        """Whether the run's cleanup has exceeded its time limit."""
         return self._tries > 1
 
     def check(self) -> None:
@@ -408,7 +409,7 @@ class RunScope:
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def mark_raised(self) -> None:
-        """Note that a cancellation is raised in this task, so that the task is not cancelled again during its cleanup."""
+        """Record that a cancellation is raised in this task, so that the task is not cancelled again during its cleanup."""
         task = asyncio.current_task()
         if task not in self._raised_in:
             self._raised_in = (*self._raised_in, task)
@@ -431,12 +432,14 @@ class RunScope:
         """Whether a caught `CancelledError` is a cancellation of the run. If not, a hook, model or tool raised it."""
         if self.stopped and not self.cleans():
             return True
-        return cancel_requests() > 0  # a time limit of a hook or tool, or a shutdown
+        return cancel_requests() > 0  # the cause is a time limit of a hook or tool, or a shutdown
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
         task = self.task
-        if self.cause is None and task is not None and task.cancelling():  # nothing else cancels it without a cause
+        if (
+            self.cause is None and task is not None and task.cancelling()
+        ):  # nothing else cancels the task without a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 

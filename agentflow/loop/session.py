@@ -124,7 +124,7 @@ class Session(FairLine):
             id: Its id.
 
         Raises:
-            StoreError: It does not exist, or cannot be read.
+            StoreError: The session does not exist, or cannot be read.
 
         Example:
             >>> store = MemoryStore()
@@ -155,7 +155,7 @@ class Session(FairLine):
         `"unfinished"` if a crash or a shutdown interrupted its call (`agent.resume(session)` continues it).
 
         Raises:
-            UsageError: It is in a store and has not been loaded yet.
+            UsageError: The session is in a store and has not been loaded yet.
         """
         if self.busy:
             return "running"
@@ -195,7 +195,7 @@ class Session(FairLine):
         if own.run is None:
             if not own.busy:
                 return False
-            own.interrupted = reason  # read by the call when it begins
+            own.interrupted = reason  # the call reads this when it begins
         run = own.run
         if run is not None:
             run.interrupt(reason)
@@ -311,7 +311,7 @@ class FullSession(Session):
         id: Its id.
         messages: The initial messages.
         store: Its store; None: in memory.
-        implicit: Whether it is an agent's own.
+        implicit: Whether it is an agent's implicit session.
         new_id: Creates ids.
 
     Attributes:
@@ -429,7 +429,7 @@ class FullSession(Session):
             place = self._join_line()
         if place is not None:
             await self._wait(place)
-        self.closing = True  # another call waits meanwhile, even on the implicit session
+        self.closing = True  # meanwhile another call waits, even on the implicit session
         try:
             await link.load(self)
         finally:
@@ -484,7 +484,7 @@ class FullSession(Session):
 
 def full_session(session: Session) -> FullSession:
     """Return the session with the interface for calls."""
-    assert isinstance(session, FullSession)  # every Session is one
+    assert isinstance(session, FullSession)  # every `Session` is a `FullSession`
     return session
 
 

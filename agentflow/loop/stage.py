@@ -163,7 +163,7 @@ class Stage:
         return self._opened(flux.inner.open if type(flux) is ModelSource and flux.inner is not None else flux.open)
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
-        if len(self.opened) > _MANY:  # drop finished streams after many attempts
+        if len(self.opened) > _MANY:  # after many attempts, remove the finished streams from the list
             self.opened = [one for one in self.opened if one.ag_frame is not None]
         place = len(self.opened)  # the streams that `make` opens come after this stream
         stream = generator(make())
@@ -256,7 +256,7 @@ class Stage:
         cancellation: asyncio.CancelledError | None = None
         opened, self.opened = self.opened, []
         for stream in opened:
-            if stream.ag_frame is None:  # it has finished
+            if stream.ag_frame is None:  # the stream has finished
                 continue
             try:
                 await close(stream)
@@ -370,9 +370,9 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
     """Return the source for `PreReasoning` that the innermost hook receives.
 
     Args:
-        attempts: Counts its runs.
-        model: The model.
-        request: The request.
+        attempts: Counts the runs of the source.
+        model: The model to call.
+        request: The request to the model.
     """
     work = partial(_attempt, attempts, model, request)
     return ModelSource(

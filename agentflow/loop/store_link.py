@@ -122,7 +122,7 @@ class StoreLink:
 
     @property
     def unknown(self) -> bool:
-        """Whether the session was never loaded here."""
+        """Whether the session was never loaded in this process."""
         return not self.loaded and not self.version
 
     # ---- reading
@@ -131,7 +131,7 @@ class StoreLink:
         """Synchronize with the store, for a call that holds the session.
 
         Raises:
-            StoreError: It cannot be read, or another process is using it.
+            StoreError: The session cannot be read, or another process is using it.
         """
         if self._versioned is not None:
             claiming = self._versioned.claim(session.id)
@@ -146,7 +146,7 @@ class StoreLink:
         """Read the stored facts.
 
         Raises:
-            StoreError: They cannot be read, or are inconsistent.
+            StoreError: The facts cannot be read, or are inconsistent.
         """
         found = self._store.load(session.id)
         facts = await found if isinstance(found, Awaitable) else found
@@ -187,7 +187,7 @@ class StoreLink:
             The messages that were stored with it; None if the fact was not applied, because it must be written at once.
 
         Raises:
-            UsageError: The machine refuses it.
+            UsageError: The machine refuses the fact.
         """
         if not self.loaded or session.unsaved or (self._writes is not None and self._writes.locked):
             return None
@@ -261,7 +261,7 @@ class StoreLink:
         Writes are sequential, so earlier facts have been applied when these are checked.
         """
         if self._failure is not None:
-            raise self._failure  # no fact may follow one that is missing in the store
+            raise self._failure  # no fact may follow a fact that is missing in the store
         if facts:
             session.machine.check(*facts)
             if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(

@@ -230,12 +230,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._current = asyncio.current_task() or True
         try:
             run = await self._start(self._buffer)
-        except BaseException:  # the run never began
+        except BaseException:  # the run has not begun
             self._closed = True
             raise
         finally:
             self._read_ended()
-        if self._closed:  # closed by another task meanwhile
+        if self._closed:  # another task has closed the stream meanwhile
             run.scope.cancel("closed", "its stream was closed")
             await run.scope.wait("closed", "its stream was closed")
             raise StopAsyncIteration
@@ -269,7 +269,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._run = None
         try:
             self._reply = await run.scope.result()
-        except StopAsyncIteration as error:  # raised by the run; it would look like a normal end
+        except StopAsyncIteration as error:  # the run has raised this error, which would look like a normal end
             raise RuntimeError("the call failed with StopAsyncIteration") from error
         raise StopAsyncIteration
 
@@ -346,7 +346,7 @@ async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
     Thinking, tools and sub-agents yield no text.
 
     Args:
-        events: The call's events.
+        events: The events of the call.
     """
     streamed = False  # whether text of this reply was yielded
     earlier = False  # whether text of an earlier reply was yielded

@@ -55,7 +55,7 @@ class Hold:
     """A lock that is held for one attempt.
 
     Attributes:
-        lock: The lock.
+        lock: The lock of the tool.
         over: Whether the lock was released; a background task of the tool may still refer to this object.
     """
 
@@ -110,7 +110,7 @@ class ToolProgress:
         try:
             raise self.chunk_error
         finally:
-            self.chunk_error = None  # its traceback holds this
+            self.chunk_error = None  # the error's traceback holds this object
 
 
 class Attempted(TurnPlace, Protocol):
@@ -129,7 +129,7 @@ class HookWork:
 
     Args:
         name: The tool's name.
-        work: The work.
+        work: The function to run.
     """
 
     __slots__ = ("_work", "name")
@@ -160,14 +160,14 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         context = ToolContext(use, run.context, progress.attempt, call.key(), ToolEmitter(chunks.emit))
     try:
         work: Any = tool.start(use, context)
-    except BaseException:  # hooks of `Error` are next
+    except BaseException:  # hooks of `Error` run next
         await written(run.journal.write_held())
         raise
     try:
         writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id))
         if writing is not None:
             await writing
-    except BaseException:  # its coroutine was never started
+    except BaseException:  # the tool's coroutine was never started
         if not tool.streaming:
             work.close()
         raise
@@ -215,7 +215,7 @@ def failure_of(error: Exception, use: ToolUseBlock) -> tuple[str, ToolState]:
     """Return the text and the state of a failed call's result."""
     if isinstance(error, ToolNotFoundError):
         return str(error), "not_found"
-    if isinstance(error, TurnTimeoutError):  # of this call, or of a turn that the tool ran
+    if isinstance(error, TurnTimeoutError):  # the error belongs to this call, or to a turn that the tool ran
         return str(error), "timeout" if error.turn == use.id else "error"
     ours = isinstance(error, ToolArgumentError | ToolContractError)
     return str(error) if ours else failure_text(error), "error"
@@ -361,7 +361,7 @@ class ToolChunks:
             failure = error
         except (KeyboardInterrupt, SystemExit) as error:
             failure = self._signal = error
-        while not ended and await queue.get():  # the transform ended early; do not block the tool
+        while not ended and await queue.get():  # the transform ended early, and must not block the tool
             pass
         return failure
 

@@ -106,7 +106,8 @@ class ToolCall:
         started, resumption = run.machine.started, run.resumption
         if resumption is not None and resumption.in_round:
             self.approval = resumption.decisions.get(call)
-            if call in resumption.in_subagents and call not in started:  # it continues with the sub-agent's decisions
+            # the call continues with the decisions for its sub-agent
+            if call in resumption.in_subagents and call not in started:
                 self.approval = Approve()
         self.recovers = call in started
         return started.get(call, 0)
@@ -375,7 +376,8 @@ class ToolCall:
             do = partial(stage.observe, partial(hooks.observed_tool, event)) if hooks.tool_listeners else stage.do
             bare = tool_source(do, self.work, tool is None or tool.wants_context)
             made: Any = wrap(run, PreActing, event, bare, hooks)
-            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
+            # pyright: ignore[reportUnknownArgumentType] - the hook's value
+            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None
             if steps is None:
                 value = await stage.outcome(made)
             else:
@@ -412,7 +414,7 @@ class ToolCall:
         return f"{self.run.run_id}:{self.use.id}"
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
-        text, state = failure_of(error, self.use)  # before hooks see the error
+        text, state = failure_of(error, self.use)  # logged before hooks see the error
         self._notice(error)
         await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, hooks=self.hooks)
         return self._result(text, state)

@@ -59,11 +59,11 @@ class Turn(BoundTool, Generic[T_co]):
         options: See `TurnOptions`.
 
     Attributes:
-        id: Its id.
-        tool: The tool.
+        id: The turn's id.
+        tool: The tool to run.
         arguments: The arguments, frozen.
         timeout: The time limit of one attempt in seconds.
-        tags: Its labels.
+        tags: The turn's labels.
         metadata: Any data; may change at any time.
         deps: The dependencies that the tool requests by type.
         approval: The decision on the call; see `TurnOptions`. It also applies to later runs.
@@ -255,7 +255,7 @@ class Turn(BoundTool, Generic[T_co]):
         """Restore a turn from the data of `to_dict`.
 
         Args:
-            data: The data.
+            data: The data that `to_dict` returned.
             tools: The registry or tools in which its tool is looked up; the default registry by default.
             hooks: The hooks that it names.
 
@@ -305,7 +305,7 @@ async def _yielded(turn: FullTurn[Any], run: TurnRun, values: EventBuffer) -> No
 
 def full_turn(turn: Turn[V]) -> FullTurn[V]:
     """Return the turn with the interface for its queue."""
-    assert isinstance(turn, FullTurn)  # every Turn is one
+    assert isinstance(turn, FullTurn)  # every `Turn` is a `FullTurn`
     return turn
 
 

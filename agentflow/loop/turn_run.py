@@ -93,7 +93,7 @@ class TurnRun(RunBase):
         """Run the turn's work in its own task; `scope.result` waits for its value.
 
         Args:
-            work: The work.
+            work: The coroutine to run.
             values: Its reader, which is woken when the work has ended.
         """
         self.scope.start(self._drive(work, values), partial(self._abandon, values))
@@ -108,9 +108,9 @@ class TurnRun(RunBase):
             if not self.events.abandoned:
                 self._drop(values)
             raise
-        except BaseException as error:  # the caller gets it
+        except BaseException as error:  # the caller gets this error
             failure = error
-        if self.events.abandoned:  # already finished by another task
+        if self.events.abandoned:  # another task has finished the turn already
             return
         self.scope.finish(value, failure)
         failure = None  # its traceback holds this frame

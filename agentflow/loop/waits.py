@@ -30,7 +30,7 @@ class Waits:
     def __init__(self, monotonic: Callable[[], float], outer: Waits | None = None) -> None:
         self._monotonic = monotonic
         self._outer = outer
-        self._inside = False  # whether it counts as a running part of `outer`
+        self._inside = False  # whether this work counts as a running part of `outer`
         self._own = 0
         self._parts = 0
         self._waiting_parts = 0
@@ -44,7 +44,7 @@ class Waits:
         return self._total if since is None else self._total + self._monotonic() - since
 
     def __enter__(self) -> None:
-        """Begin a wait of its own. Such waits can overlap."""
+        """Begin a wait of this work itself. Such waits can overlap."""
         self._change(own=1)
 
     def __exit__(self, *_: object) -> None:

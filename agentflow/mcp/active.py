@@ -45,7 +45,7 @@ class ProgressReport:
     """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
-        done: The amount that is done; it only increases.
+        done: The amount of work that is done; it only increases.
         total: The total amount; None if unknown.
         message: The server's message.
     """
@@ -75,7 +75,7 @@ class ActiveCall:
     """A call of a server's tool.
 
     Args:
-        context: The tool's context.
+        context: The context of the tool's run.
         settings: The server's settings.
         link: The link to the server.
 
@@ -100,7 +100,7 @@ class ActiveCall:
         self._answers: dict[str, dict[str, Any]] = {}
         if turn is not None and (
             turn.inner_decisions is not None or turn.recovers
-        ):  # it was suspended or interrupted before
+        ):  # the call was suspended or interrupted before
             self._remember(turn.inner_decisions or {})
 
     @property
@@ -208,7 +208,7 @@ current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", d
 
 
 def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
-    """Return the call to which a server's question belongs; None if it could be one of several.
+    """Return the call to which a server's question belongs; None if it could belong to several calls.
 
     Args:
         active: The calls that run on the connection.

@@ -5,7 +5,7 @@ Rules:
 1. The SDK's client is entered and exited in a task of its own, in an empty context: it inherits nothing from the first caller.
 2. Callers that need the connection while it is being opened wait for the same opening.
 3. The connection is closed when it has no users, by `close`, or when the event loop cancels its tasks.
-4. A server's mistakes become a `ToolError`; its texts are shown on one line and without our secrets.
+4. A server's mistakes become a `ToolError`; its texts are shown on one line, and without the secrets in our settings.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
     """The server is unreachable, or the connection ended during a request.
 
     Args:
-        text: What happened.
+        text: A description of the failure.
         may_pass: Whether another attempt may succeed.
     """
 
@@ -117,7 +117,7 @@ class Connection:
 
     async def _client(self) -> Client:
         while (holder := self._holder) is not None and (self._closing.is_set() or holder.done()):
-            await asyncio.wait([holder])  # it is closing; another one is opened afterwards
+            await asyncio.wait([holder])  # the connection is closing; a new one is opened afterwards
             if self._holder is holder:
                 self._holder = self._opened = None
         if self._holder is None or self._opened is None:
@@ -140,7 +140,7 @@ class Connection:
             await asyncio.wait([holder], timeout=_CLOSING)
         if self._holder is holder:
             self._holder = self._opened = None
-            self._closing = asyncio.Event()  # an event stays bound to the loop in which it was awaited
+            self._closing = asyncio.Event()  # an `asyncio.Event` stays bound to the loop in which it was awaited
 
     def lose(self, client: Client) -> None:
         """Mark the connection as lost; the next user reconnects."""
@@ -199,7 +199,7 @@ class Connection:
                 ending = f"MCP server {settings.name!r}: the event loop is ending."
                 opened.set_exception(ConnectionLost(ending, may_pass=False))
             if not opened.cancelled():
-                opened.exception()  # mark it as retrieved, even if no caller waits
+                opened.exception()  # mark the exception as retrieved, even if no caller waits
 
     def _opening_error(self, error: BaseException) -> ConnectionLost:
         """Return the error for a connection that could not be opened."""

@@ -80,7 +80,7 @@ def agent_server(
     module:agent`. Connections of the agent's toolsets are closed by `async with agent`, or with the event loop.
 
     Args:
-        agent: The agent.
+        agent: The agent to offer.
         tools: If true, the agent's own tools are offered too; or the names of the tools to offer. They run with its hooks.
         sessions: If true, a call may name a conversation (`session`) to continue. Any client that can reach the server and
             knows the name can do so.
@@ -235,7 +235,7 @@ class _AgentOffers:
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _put_off(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
-        key = uuid4().hex  # not guessable, so that only this client can use it
+        key = uuid4().hex  # the id cannot be guessed, so only this client can use it
         self._waiting[key] = session
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popitem(last=False)

@@ -55,7 +55,7 @@ _MOST_SUGGESTIONS = 100
 
 @frozen
 class Suggest:
-    """Suggests values for an argument of a prompt or a URI: `Annotated[str, Suggest(cities)]`.
+    """Marks an argument of a prompt or a URI for which values are suggested: `Annotated[str, Suggest(cities)]`.
 
     For arguments of a `Literal` type, the legal values are suggested without it.
 

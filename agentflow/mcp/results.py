@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Content stays text or data: it never causes anything to be opened, fetched or run.
+1. Content stays text or data: nothing is opened, fetched or run because of it.
 2. Text that is too long is shortened, and data that is too large is left out; a note says so.
 """
 

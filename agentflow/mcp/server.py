@@ -2,7 +2,8 @@
 
 Rules:
 
-1. In each event loop, it is connected when an agent first needs it, and closed with the agents that use it (`LiveToolset`).
+1. In each event loop, the server is connected when an agent first needs it, and closed with the agents that use it
+   (`LiveToolset`).
 2. A server is not trusted: its names are made legal, its texts limited, its schemas checked; an unusable tool is left out and
    logged. Any misbehaviour while a tool runs is reported in the tool's result.
 3. A lost connection is reopened, with increasing waits. A running call is repeated only if the tool is idempotent; otherwise
@@ -148,7 +149,7 @@ class MCPServer(LiveToolset):
         """Use a server in this process: an `MCPServer` or `Server` of the SDK.
 
         Args:
-            server: The server.
+            server: The server object of the SDK.
             options: See `ServerOptions`.
         """
         link = Link(lambda _: server, "in memory", in_process=True)
@@ -257,7 +258,7 @@ class MCPServer(LiveToolset):
         """Return the content of a resource as blocks.
 
         Args:
-            uri: The resource, such as `"file:///notes.txt"`; the server reads it.
+            uri: The resource's address, such as `"file:///notes.txt"`; the server reads it.
 
         Raises:
             ToolError: The server is unreachable, or refuses.
@@ -368,7 +369,7 @@ class MCPServer(LiveToolset):
             connection.active.pop(id(call), None)
             abandoned = not request.done()
             if abandoned:
-                request.cancel()  # the SDK notifies the server
+                request.cancel()  # the SDK notifies the server of the cancellation
                 await asyncio.wait([request], timeout=_ABANDONED)
             if request.done() and not request.cancelled():
                 request.exception()

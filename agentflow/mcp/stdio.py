@@ -80,7 +80,8 @@ async def _posix(
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            await asyncio.wait([ending])  # takes limited time; otherwise the process would outlive this one
+            # shielded, since the process would otherwise outlive this one; it takes a limited time
+            await asyncio.wait([ending])
             raise
         finally:
             for stream in (incoming, read_stream, write_stream, outgoing):
@@ -126,7 +127,7 @@ async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: A
                 process.stdin.write(f"{text}\n".encode())
                 await process.stdin.drain()
     except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        incoming.close()  # ends the waits for an answer
+        incoming.close()  # so that callers stop waiting for an answer
 
 
 async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[str], None]) -> None:

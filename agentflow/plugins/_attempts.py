@@ -115,7 +115,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
                         layer.completed()
                 return
     finally:
-        del layers  # they may keep a failure, whose traceback refers to this frame
+        del layers  # these variables may hold a failure with a traceback that refers to this frame
 
 
 def _layers(attempt: Attempt) -> list[Attempt]:
@@ -137,7 +137,7 @@ async def _another(layers: list[Attempt], delivered: list[bool], error: Exceptio
         for index in range(len(layers) - 1, -1, -1):
             try:
                 source = await layers[index].after_failure(error, delivered[index])
-            except Exception as another:  # the failure for the outer hooks
+            except Exception as another:  # the failure that the outer hooks get
                 error = another
             else:
                 if source is not None:

@@ -37,7 +37,7 @@ def canonical(use: ToolUseBlock) -> str:
 class Cache(Protocol):
     """Answers a call with the result of an earlier equal call.
 
-    `shares`: only one of several concurrent equal calls runs.
+    `shares`: whether only one of several concurrent equal calls runs.
     """
 
     @property
@@ -60,8 +60,8 @@ class Repeats:
         cache: The cache; None if there is none.
         ran: The keys of the calls that have run.
         cached: The cached results of calls, by their ids: key and result.
-        questions: The questions to a person, open or answered, with the id of their tool call; by call, round and key.
-        follows: For a call that was allowed by the answer about another one: that other call's id.
+        questions: The open and answered questions to a person, by call, round and key, each with the id of its tool call.
+        follows: For each call that was allowed by the answer about another call: the id of that other call.
         done: The calls that have been answered or have failed.
     """
 
@@ -109,6 +109,6 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
         question.set_result(answer)
         return answer
     finally:
-        if not question.done():  # cancelled or failed: the next equal call asks
+        if not question.done():  # the question was cancelled or failed: the next equal call asks again
             del repeats.questions[key_of_question]
             question.set_result(None)

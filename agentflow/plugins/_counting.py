@@ -111,7 +111,7 @@ def last_request(messages: Sequence[Msg]) -> Msg | None:
 
 
 def is_request(msg: Msg) -> bool:
-    """Return whether a message is a user's real one."""
+    """Return whether a message was written by the user, and is not synthetic."""
     return msg.role == "user" and "synthetic" not in msg.metadata
 
 
@@ -164,7 +164,7 @@ class SharedPart:
     def split(self, messages: Sequence[Msg]) -> tuple[bool, Sequence[Msg], Sequence[Msg]]:
         """Return whether a request extends the last one, its new messages, and those that are part of this request only.
 
-        If it does not, it is another conversation: results of earlier requests are void.
+        If it does not, it belongs to another conversation, so results of earlier requests do not apply.
         """
         if not isinstance(messages, MessageView):
             self._messages, self._length = (), 0
@@ -230,7 +230,7 @@ async def count_tokens(messages: Sequence[Msg], model: str, count: CountTokens |
 def _counted(text: str, model: str) -> int:
     try:
         return litellm_library.count_tokens(model, text)
-    except Exception:  # tokenizers may raise anything, and an estimate is better than a failure
+    except Exception:  # tokenizers may raise any exception, and an estimate is better than a failure
         return len(text) // 4 + 1
 
 

@@ -6,7 +6,7 @@ Rules:
    together.
 2. A text without a vector is embedded by the next search, so that an interrupted run or a database without vectors needs no
    repair.
-3. All vectors of a table are from one model, named in `NAME_model`. Any other is refused.
+3. All vectors of a table are from one model, named in `NAME_model`. Vectors of any other model are refused.
 4. If there are vectors, the two orders of a search are combined by reciprocal rank fusion.
 5. SQL is written with `?` for parameters, `NAME` for the table, and `SCOPE` for a condition on it.
 """
@@ -79,7 +79,7 @@ class Texts(ABC, Generic[C]):
     _name: ClassVar[str]
     """The name of the table."""
     _table: ClassVar[str]
-    """The SQL that creates it."""
+    """The SQL that creates the table."""
     _by_words: ClassVar[str]
     """The SQL of a full-text search."""
     _put_vector: ClassVar[str]
@@ -192,13 +192,13 @@ class Texts(ABC, Generic[C]):
             query: Any text.
             limit: The maximum number.
             scope: An SQL condition on the table, named `m`.
-            parameters: Its parameters.
+            parameters: The parameters of the condition.
         """
         if limit < 1 or not query.strip():
             return []
         most = max(4 * limit, 20) if self._embedder else limit
         words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _LONGEST_WORD))[:_MOST_WORDS]
-        match = " OR ".join(f'"{word}"' for word in words)  # quoted, so that none is an operator
+        match = " OR ".join(f'"{word}"' for word in words)  # terms are quoted, so that none of them is an operator
         by_words = self._by_words.replace("SCOPE", scope)
         found = await self._run(lambda c: self._rows(c, by_words, match, *parameters, most)) if words else []
         first = [id_ for (id_,) in found]
@@ -308,7 +308,7 @@ def _load_distance(connection: sqlite3.Connection) -> None:
     """Load the SQL function `vec_distance_cosine`."""
     try:
         library: Any = import_module("sqlite_vec")
-        connection.enable_load_extension(True)  # missing in a Python that was built without it
+        connection.enable_load_extension(True)  # the method is missing if Python was built without extensions
         library.load(connection)
         connection.enable_load_extension(False)
     except (ImportError, AttributeError, sqlite3.Error):

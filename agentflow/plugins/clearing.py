@@ -38,13 +38,14 @@ class _Results:
         view, before = messages if isinstance(messages, MessageView) else None, self.messages
         begin, new = 0 if view is None else view.shared(before), messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
-            self.replacements, self.cleared, self.examined = Replacements(), {}, 0  # another conversation
+            # the request belongs to another conversation
+            self.replacements, self.cleared, self.examined = Replacements(), {}, 0
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.examined = min(self.examined, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
             self.large = {index for index in self.large if index < begin}
-        if view is not None:  # its head and its tail have no results
+        if view is not None:  # head and tail of the view contain no results
             begin = max(begin, len(view.head))
             new = view.since(begin)
         for index, msg in enumerate(new, begin):

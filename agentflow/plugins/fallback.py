@@ -72,7 +72,7 @@ _NONE_RESTING: frozenset[str] = frozenset()
 
 class _Candidate(NamedTuple):
     name: str
-    model: str | Model | None  # None: the requested model
+    model: str | Model | None  # None means the requested model
 
 
 class ModelFallback(Hook):
@@ -164,7 +164,7 @@ class ModelFallback(Hook):
         self._cooldowns[name] = clock.monotonic() + max(self._cooldown, wait or 0.0)
 
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
-        """Return the candidates, those in their cooldown last, and the names of the latter."""
+        """Return the candidates, with models in their cooldown at the end, and the names of these models."""
         if not self._cooldowns:
             return chain, _NONE_RESTING
         now = clock.monotonic()

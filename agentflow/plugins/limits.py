@@ -3,9 +3,9 @@
 Rules:
 
 1. A limit is checked before each model call and each tool; running work is never interrupted.
-2. It is a guard: it judges the request after the other hooks, and its `around` is inside theirs, so each attempt of a retry and
-   each fallback passes it.
-3. The amounts are those that the run was billed, including sub-agents and side calls.
+2. It is a guard: it evaluates the request after the other hooks. Its `around` is inside those of other hooks, so it
+   checks each attempt of a retry and each fallback.
+3. The amounts are those that were billed to the run, including sub-agents and side calls.
 4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless the user has set the price or
    chosen to ignore it. Tokens that a provider does not report are estimated.
 5. State shared between runs changes under a lock, which is never held across an `await`.
@@ -70,7 +70,7 @@ class Spent:
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
+        """The number of input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
@@ -122,7 +122,7 @@ class _Checks:
 
     Args:
         limits: All limits.
-        names: The ones that apply.
+        names: The names of the limits that apply.
     """
 
     __slots__ = ("_amounts", "_limits", "limits")
@@ -158,8 +158,8 @@ class UsageLimits(SideWrapper):
         cost: The maximum cost in US dollars.
         prices: Prices of models without a known price: a pattern for the model's name to dollars per million tokens of input
             and of output, such as `{"openai+http://*": (0.20, 0.80)}`; use `(0, 0)` for a model of your own.
-        unknown_price: The treatment of a reply without a price if there is a limit on `cost`: `"refuse"` raises a
-            `UsageError`, since the limit would have no effect; `"ignore"` counts nothing.
+        unknown_price: How to handle a reply without a price if there is a limit on `cost`: `"refuse"` raises a
+            `UsageError`, since the limit would have no effect; `"ignore"` counts the reply as free.
         model_calls: The maximum number of model calls, including retries, sub-agents and side calls.
         tool_calls: The maximum number of tool runs, including retries.
         seconds: The maximum working time in seconds, by the run's clock.
@@ -436,7 +436,7 @@ class UsageLimits(SideWrapper):
         meter = meters.get(self.key)
         if meter is None:
             meter = meters[self.key] = _Meter()
-        if meter.call_id != root.call_id:  # a resumed call has a new bill, and earlier time does not count
+        if meter.call_id != root.call_id:  # a resumed call is billed from zero, and time before it does not count
             meter.call_id, meter.seen, meter.at, meter.unbilled = root.call_id, Usage(), root.clock.monotonic(), 0
             meter.expected.clear()
         return meter

@@ -4,7 +4,8 @@ Rules:
 
 1. One event, one line: line breaks in texts are escaped, long values are shortened.
 2. A line is built only if a sink accepts its level.
-3. It only observes. It hides nothing: to keep secrets out, add a redacting hook, which runs before it.
+3. It only observes, and logs secrets too. To keep secrets out of the log, add a hook that redacts them; it runs before
+   this one.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class _LoggedCall:
 
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
-        where: The beginning of each line; empty before the first.
+        where: The beginning of each line; empty until the first line is written.
         writers: The `log` of the loggers bound to its ids, and the level, by event.
     """
 

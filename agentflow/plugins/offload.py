@@ -90,11 +90,11 @@ class OffloadResults(Hook):
         id_ = _id_for(event.tool_use.id)
         try:
             await self._write(event.context, id_, text)
-        except Exception as error:  # such as a full disk or a failing store
+        except Exception as error:  # for example because the disk is full or the store fails
             log_failure(
                 "WARNING",
                 error,
-                "a result of {} ({} characters) could not be offloaded and is kept whole",
+                "a result of {} ({} characters) could not be stored elsewhere, and stays in the history completely",
                 event.tool_use.name,
                 len(text),
                 where=event,
@@ -169,7 +169,9 @@ class OffloadResults(Hook):
 
 
 def _id_for(tool_use_id: str) -> str:
-    """Return the call's own id, which is unique in the conversation and the same in a replay; hashed if it is not safe."""
+    """Return the id of the call, which is unique in the conversation and the same in a replay. If it is not safe as a
+    file name, return its hash.
+    """
     if _ID.fullmatch(tool_use_id):
         return tool_use_id
     return hashlib.sha256(tool_use_id.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. First come, first served: each caller books a slot at once, and sleeps until it is due, by its run's clock.
+1. First come, first served: each caller books a slot immediately, and sleeps until the slot is due, by its run's clock.
 2. A cancelled wait frees its slot for later callers; those already waiting keep theirs.
 3. Tokens are booked by an estimate and corrected by the provider's report, in both directions.
 4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their own. The
@@ -10,8 +10,8 @@ Rules:
 
 The arithmetic is pyrate-limiter's: its GCRA (a token bucket stored as one number) is a pure function of state, time and amount.
 So it needs no event loop, follows a virtual clock exactly, and can book ahead and cancel. The alternatives cannot: aiolimiter
-belongs to one event loop and its clock, `limits` reads the system's time and keeps one entry for each token, and neither can
-correct a booking.
+belongs to one event loop and its clock, `limits` reads the system's time and keeps one entry for each token, and
+neither can correct a booking afterwards.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class RateLimit(Hook):
         models: Patterns of the model names that the budget applies to.
         max_wait: The longest wait, in seconds. If it would be longer, an error is raised at once: a retryable `ModelError` (or
             a `ToolError`) with the time to wait. None: any wait.
-        estimate: Estimates the tokens of a request; None: `estimated_tokens`.
+        estimate: A function that estimates the tokens of a request; None: `estimated_tokens`.
         priority: The priority of the hook.
 
     Example:
@@ -146,7 +146,7 @@ class RateLimit(Hook):
         self._models = strings("RateLimit(models=...)", models)
         self._max_wait = max_wait
         self._estimate = estimate
-        self._lock = threading.Lock()  # held for microseconds, never across an await
+        self._lock = threading.Lock()  # the lock is held for microseconds, never across an `await`
         self.priority = priority
         self.wraps = (PreActing,) if self.only_tools else (PreReasoning,)
 

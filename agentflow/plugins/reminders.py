@@ -45,7 +45,7 @@ class SystemReminder(Hook):
     Args:
         text: The reminder, or a function that takes the `PreReasoning` event and returns it (it may be async).
         every: Remind with the first model call of a run and every n-th after it; 1 is each time.
-        when: Remind only if this function, called with the event, returns true; `every` must match as well.
+        when: A function that takes the event: remind only if it returns true. `every` must match as well.
         tag: The tag around it; empty for none.
 
     Example:
@@ -100,7 +100,7 @@ class DynamicContext(Hook):
     Args:
         providers: Functions of the `PreReasoning` event that return a text or None; they may be async. `current_time()` and
             `FileContent(path)` are such functions.
-        position: Where it is added.
+        position: Where the texts are added.
         tag: The tag around it; empty for none.
 
     Example:

@@ -9,8 +9,9 @@ Rules:
 3. If another attempt is refused (`Veto`, of a limit for example), the earlier failure is raised instead of the refusal.
 
 Retries can happen on two levels, and their attempts multiply. A model adapter makes `retries + 1` attempts itself (three by
-default) before its error gets here, so `ModelRetry(attempts=3)` around it makes up to nine requests. If this hook should
-decide, create the model with `LiteLLMModel(name, retries=0)`. The same applies to `@tool(retries=...)` and `ToolRetry`.
+default) before its error gets here, so `ModelRetry(attempts=3)` around it makes up to nine requests. To leave all
+retries to this hook, create the model with `LiteLLMModel(name, retries=0)`. The same applies to `@tool(retries=...)`
+and `ToolRetry`.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class _Retrying:
     """The retries of one reply or one tool call.
 
     Args:
-        policy: Decides on them.
-        context: The run.
+        policy: Decides on the retries.
+        context: The context of the run.
         what: The model's or tool's name.
     """
 
@@ -258,4 +259,4 @@ class ToolRetry(Hook):
                     if use.id in context.state[_Streamed].uses or not await retrying.another(error):
                         raise
         finally:
-            del retrying  # its last failure's traceback refers to this frame
+            del retrying  # the traceback of the last failure refers to this frame

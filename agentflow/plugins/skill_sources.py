@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Nothing of a source is executed. A package is found without importing it. A repository is fetched into a bare one, and its
-   files are written from the objects: no checkout, so no hooks, filters, attributes, submodules or LFS.
+1. Nothing of a source is executed. A package is found without importing it. A repository is fetched into a bare
+   repository, and its files are written from the objects. There is no checkout, so no hooks, filters, attributes,
+   submodules or LFS files are used.
 2. A commit is named by its hash, and checked. Git verifies the hash of each object that it receives.
 3. Git gets no configuration of the user or the system, asks for no password, follows no redirect and uses only the allowed
    protocols.
@@ -97,7 +98,7 @@ class GitSkills:
     Args:
         url: The address of the repository.
         commit: The full hash of the commit, 40 hexadecimal digits.
-        path: The folder in the repository; by default all of it.
+        path: The folder in the repository; by default the whole repository.
         cache: The folder of the cache; by default `~/.cache/agentflow/skills`.
         protocols: The allowed protocols, of `"https"`, `"http"`, `"ssh"` and `"file"`.
         max_bytes: The size limit of the fetched repository, and of its files.
@@ -149,7 +150,7 @@ class GitSkills:
                 try:
                     Path(made, "files").rename(final)
                 except OSError as error:
-                    if not final.is_dir():  # otherwise another process was faster
+                    if not final.is_dir():  # otherwise another process has created the folder first
                         raise UsageError(f"{self}: the cache {cache} cannot be written: {error.strerror}.") from error
         return final
 
@@ -172,7 +173,7 @@ class _Fetch:
         """Fetch the commit, check it, and write its files.
 
         Raises:
-            UsageError: It cannot be fetched, or its files are not allowed.
+            UsageError: The commit cannot be fetched, or its files are not allowed.
         """
         source = self._source
         self._git("init", "--quiet", "--bare", "--template=", ".")
@@ -204,7 +205,7 @@ class _Fetch:
                 with file.open("xb") as opened:
                     opened.write(content)
                 file.chmod(0o555 if mode == _SCRIPT else 0o444)
-            except OSError as error:  # such as two names that are equal for this file system
+            except OSError as error:  # for example if two names are equal for this file system
                 raise UsageError(f"{source}: {name!r:.200} cannot be written: {error.strerror}.") from error
 
     def _name(self, name: bytes) -> str:
@@ -275,7 +276,7 @@ def _end(running: subprocess.Popen[bytes]) -> None:
 
 
 def _inner(path: str, source: object) -> str:
-    """Return a path below a source, with `/` and without an end."""
+    """Return a path below a source, with `/` as separator and none at the end."""
     inner = path.rstrip("/")
     if one_line(path) != path or (path and any(part in ("", ".", "..") for part in inner.split("/"))):
         raise UsageError(f"{source}: path={path!r:.200} must be a folder in it, such as 'skills'.")

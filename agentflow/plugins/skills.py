@@ -5,8 +5,8 @@ then instructions.
 
 Rules:
 
-1. A skill is text from its author. It grants nothing: its `allowed-tools` are ignored, and its scripts run only through a tool
-   of the agent, with that tool's hooks and approvals.
+1. A skill is text from its author. A skill gets no permissions: its `allowed-tools` are ignored, and its scripts run
+   only through a tool of the agent, with that tool's hooks and approvals.
 2. The files are listed once, when the hook is created. Only listed regular files are read, by their exact names; no path is
    built from a model's text, and symbolic links are neither listed nor followed.
 3. Everything is bounded: files, their number and size, and names.
@@ -47,11 +47,11 @@ class Skill:
     """A skill.
 
     Attributes:
-        name: Its name, which is that of its folder.
-        description: Its purpose, for the list in the prompt.
-        body: Its instructions.
-        folder: Its folder.
-        files: Its other files, by their path in the folder.
+        name: The skill's name, which is also its folder's name.
+        description: The skill's purpose, for the list in the prompt.
+        body: The instructions.
+        folder: The skill's folder.
+        files: The skill's other files, by their path in the folder.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Skills(Hook):
 
     def __init__(self, *folders: str | Path | PackageSkills | GitSkills, max_bytes: int = 100_000) -> None:
         if max_bytes < 1:
-            raise UsageError(f"Skills(max_bytes={max_bytes}): it must be at least 1.")
+            raise UsageError(f"Skills(max_bytes={max_bytes}) is invalid; use at least 1 byte.")
         self.max_bytes = max_bytes
         self.skills: dict[str, Skill] = {}
         for skill in read_skills(folders, max_bytes):
@@ -222,8 +222,8 @@ def _read(path: Path, max_bytes: int) -> str:
     """Read a text file, unless it or a folder above it has become a symbolic link.
 
     Raises:
-        OSError: It cannot be opened.
-        ValueError: It is not a regular file, too large, or not text.
+        OSError: The file cannot be opened.
+        ValueError: The file is not a regular file, is too large, or is not text.
     """
     if path.resolve() != path:
         raise ValueError("its path contains a symbolic link")

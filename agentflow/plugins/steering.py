@@ -25,7 +25,7 @@ SOURCE = "steering"
 
 @dataclass(slots=True)
 class _Waiting:
-    """A queued message; `offered`: the call that has it but has not yet reported it as stored."""
+    """A queued message. `offered`: the call that has received the message but has not reported it as stored yet."""
 
     msg: Msg
     offered: str = ""
@@ -33,7 +33,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _SentBack:
-    """How many times a run was sent back to work after its answer."""
+    """How many times a run continued after an answer because a message was waiting."""
 
     __saved_as__ = "agentflow.plugins.steering:_Sent"
 
@@ -50,7 +50,8 @@ class Steering(Hook):
     Priority 30 (system). One instance serves any number of agents and sessions; the queues are separate by session id.
 
     Args:
-        max_back: How many times a run may be sent back to work after its answer. Later messages wait for the next call.
+        max_back: How many times a run may continue after an answer because messages wait. Later messages wait for the
+            next call.
 
     Example:
         >>> steering = Steering()
@@ -88,7 +89,7 @@ class Steering(Hook):
             The message as it will be stored.
 
         Raises:
-            UsageError: It is not a user message, or the session is ambiguous.
+            UsageError: The message is not a user message, or the session is ambiguous.
         """
         msg = Msg.user(message) if isinstance(message, str) else message
         if msg.role != "user":
@@ -204,7 +205,9 @@ class Steering(Hook):
             self._seen = name
 
     def _clean_up(self, name: str, agent: str) -> None:
-        """Clean up after a call that ended without an event, with its event loop: calls of a session never overlap."""
+        """Clean up after a call whose event loop ended before `CallEnded`. This is safe, because calls of a session
+        never overlap.
+        """
         with self._lock:
             dead = [call_id for call_id, session in self._running.items() if session == (name, agent)]
             for call_id in dead:

@@ -154,7 +154,7 @@ def _names_in(text: str) -> list[str]:
 # ---- ranking (BM25)
 
 _K1: Final = 1.2
-"""The weight of a repeated term. The length of a text does not count: those of tools are all short."""
+"""The weight of a repeated term. The length of a text does not count, because all texts of tools are short."""
 _NAME: Final = 3
 """The weight of the terms in a name."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -201,7 +201,7 @@ class _Index:
 
     Attributes:
         specs: All tools.
-        shown: The names of those that are always shown.
+        shown: The names of the tools that are always shown.
         hidden: The other tools, by name.
     """
 
@@ -212,7 +212,7 @@ class _Index:
         self._postings: dict[str, dict[str, float]] | None = None
 
     def find(self, query: str, most: int) -> list[ToolSpec]:
-        """Return the best matches, the reading ones first among equals; a tool with this very name is the first."""
+        """Return the best matches. In a tie, read-only tools come first; a tool whose name equals the query is always first."""
         if self._postings is None:
             self._postings = self._built()
         scores: defaultdict[str, float] = defaultdict(float)

@@ -187,7 +187,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
         self.disposable = disposable
 
     async def wait(self) -> None:
-        """Wait until there is something to read."""
+        """Wait until a value can be read."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter

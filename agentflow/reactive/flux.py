@@ -44,7 +44,7 @@ DEFAULT_CONCURRENCY = 32
 
 
 class _FluxType(ABCMeta):
-    """Provides the class-level forms; see `agentflow.reactive.combining`."""
+    """Provides the methods that can be called on the class; see `agentflow.reactive.combining`."""
 
     # No virtual subclasses are registered, and the check of ABCMeta takes ten times as long.
     __instancecheck__ = type.__instancecheck__

@@ -411,7 +411,7 @@ class Just(Mono[T_co], Generic[T_co]):
 
     def __await__(self) -> Generator[Any, None, T_co]:
         return self.value
-        yield  # makes this a generator
+        yield  # the `yield` makes this function a generator
 
 
 class _CallableMono(Mono[T_co], Generic[T_co]):

@@ -48,8 +48,8 @@ class Publisher(Observable[T_co]):
             """Skip `Observable.__init__`: its lock alone costs four times as much as the rest of a Mono."""
 
         def __getattr__(self, name: str) -> object:
-            # Reached only for attributes that Observable's __init__ would have set: reactivex's own operators need the
-            # lock.
+            # Only called for attributes that Observable's __init__ would have set, such as the lock, which reactivex's
+            # own operators need.
             if name == "lock":
                 self.lock = lock = threading.RLock()
                 return lock

@@ -85,5 +85,5 @@ def positive(operator: str, name: str, count: int | None) -> None:
 
 
 def identity(value: Any) -> Any:
-    """Return the value."""
+    """Return the value unchanged."""
     return value

@@ -83,7 +83,7 @@ class Subscription(DisposableBase):
         if threading.get_ident() == self._thread:
             self._cancel()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
+            with contextlib.suppress(RuntimeError):  # the loop was closed, and with it the run
                 loop.call_soon_threadsafe(self._cancel)
 
     async def closed(self) -> None:
@@ -137,7 +137,9 @@ class Subscription(DisposableBase):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             if not self._disposed:
-                self._was_cancelled(bool(task.cancelling()))  # 0: the source raised CancelledError itself
+                self._was_cancelled(
+                    bool(task.cancelling())
+                )  # if the count is 0, the source raised CancelledError itself
         elif (error := task.exception()) is not None:
             if isinstance(error, Exception):
                 _report(task.get_loop(), "a subscriber's callback raised; its subscription was ended", error)

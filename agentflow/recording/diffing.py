@@ -33,7 +33,7 @@ class Difference:
         where: The call, round and tool call, as text.
         what: The kind of difference: `"reply"`, `"request"`, `"tool call"`, `"result"` ...
         one: The value in the first run, or None if it has no value there.
-        other: The value in the second run, or None likewise.
+        other: The value in the second run, or None if it has no value there.
         hooks: The hooks involved, in either run.
     """
 
@@ -266,7 +266,7 @@ def _facts_that_differ(where: str, one: RunPart, other: RunPart, names: Sequence
     hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
     for name in names:
         a, b = one.facts.get(name), other.facts.get(name)
-        if a != b and name == "request":  # the first message that differs
+        if a != b and name == "request":  # the position of the first message that differs
             pairs = _aligned(a or [], b or [], repr)
             a, b = next(((was, now) for was, now in pairs if was != now), (None, None))
         if a != b:

@@ -57,7 +57,7 @@ def header_line(mark: str = "", content: bool = True, origin: str = "recorder") 
 
 
 class ErrorText(NamedTuple):
-    """The text of an exception. It is kept instead of the exception, which would keep its frames alive.
+    """The text of an exception. It is stored instead of the exception, which would keep its frames alive.
 
     Attributes:
         fields: Its class, its text, and its attributes that are data.
@@ -274,7 +274,7 @@ class Encoder:
             return self.tool(value)
         if isinstance(value, ModelOptions):
             options = set_fields(value)
-            if "extra" in options:  # such as keys in headers
+            if "extra" in options:  # for example keys in headers
                 options["extra"] = self.value(call, options["extra"])
             return options
         if isinstance(value, Usage):
@@ -349,7 +349,7 @@ class Encoder:
         """Encode a fact's kind and fields."""
         call = str(getattr(fact, "call_id", ""))
         made: Line = {}
-        for name, value in fact._asdict().items():  # NamedTuple's public method
+        for name, value in fact._asdict().items():  # `_asdict` and similar methods of named tuples are public
             if name in fact._field_defaults and value == fact._field_defaults[name]:
                 continue
             if isinstance(value, tuple) and value and _are_messages(cast("tuple[Any, ...]", value)):

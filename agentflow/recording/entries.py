@@ -6,7 +6,7 @@ Rules:
 2. Entries are in the order of events; an entry refers only to earlier entries.
 3. Times are in seconds since the epoch, by the run's clock; `at` is in milliseconds after the entry's `time`.
 4. An entry of a call has a `number`: its position among the call's entries since its last `call` entry, from 1. A gap shows
-   that a line is missing. 0 means that the log is older than these numbers.
+   that a line is missing. 0 means that the log was written before these numbers were introduced.
 5. A new field has a default, so that older logs stay readable; readers ignore fields that they do not know.
 6. These classes are the schema. `reading.py` validates each line against it once; code that uses entries never does.
 """

@@ -22,10 +22,10 @@ class KeptLog(NamedTuple):
     """A run log in a store.
 
     Attributes:
-        run_id: The run.
+        run_id: The run's id.
         began: Time of the first write, in seconds since the epoch.
         updated: Time of the last write.
-        size: Bytes.
+        size: The size in bytes.
     """
 
     run_id: str
@@ -54,7 +54,7 @@ class LogStore(Protocol):
         """Add lines to a run's log. A repeated write is ignored.
 
         Args:
-            run_id: The run.
+            run_id: The run's id.
             writer: The writer's id.
             number: The number of this write, from 1. Writes after the first to a log that was deleted are ignored.
             lines: The lines, separated by newlines.
@@ -65,7 +65,7 @@ class LogStore(Protocol):
         """Read the lines of a run's log, in the order of writing; the result is empty if there is no such log.
 
         Args:
-            run_id: The run.
+            run_id: The run's id.
             begin: The `end` of the previous read.
         """
         ...
@@ -91,8 +91,8 @@ async def load_from(store: LogStore, run_id: str) -> RunLog:
     """Read a run log from a store.
 
     Args:
-        store: The store.
-        run_id: The run.
+        store: The store of run logs.
+        run_id: The run's id.
 
     Raises:
         RunLogError: The store has no such log, or a newer agentflow wrote it.
@@ -111,9 +111,9 @@ def check_bounds(max_bytes: int | None, max_age: timedelta | None) -> None:
         UsageError: A limit is not above 0.
     """
     if max_bytes is not None and max_bytes < 1:
-        raise UsageError(f"max_bytes={max_bytes}: it must be a number of bytes above 0, or None.")
+        raise UsageError(f"max_bytes={max_bytes} is invalid; use a number of bytes above 0, or None.")
     if max_age is not None and not max_age > timedelta(0):
-        raise UsageError(f"max_age={max_age!r}: it must be a timedelta above 0, or None.")
+        raise UsageError(f"max_age={max_age!r} is invalid; use a timedelta above 0, or None.")
 
 
 def too_many(logs: Iterable[KeptLog], now: float, max_bytes: int | None, max_age: timedelta | None) -> list[KeptLog]:

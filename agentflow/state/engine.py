@@ -68,7 +68,7 @@ class Database:
         url: The database's URL.
         timeout: Seconds to wait for a connection or a lock.
         power_safe: If true, a commit waits for the disk.
-        is_current: Returns whether the tables are up to date.
+        is_current: A function that returns whether the tables are up to date.
         migrate: Creates or migrates the tables.
         text: The function with which SQLite's driver decodes text.
 
@@ -125,7 +125,7 @@ class Database:
         return engine
 
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # `_begin_sqlite` begins the transactions
+        connection.isolation_level = None  # the driver begins no transactions; `_begin_sqlite` does
         connection.text_factory = self._text
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
         connection.execute("PRAGMA foreign_keys = ON")

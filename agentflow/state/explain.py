@@ -110,7 +110,7 @@ _ADVICE = (
     ),
 )
 
-_UNKNOWN = _Advice((), "See the database's own error, the cause of this one.")
+_UNKNOWN = _Advice((), "The database's own error is the cause of this one: error.__cause__.")
 _STORED = re.compile(r" with text '.*", re.DOTALL)
 """The part of SQLite's message that quotes undecodable text."""
 
@@ -127,7 +127,8 @@ def database_url(text: str, legal: str) -> URL:
     """
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError, TypeError):  # not chained: some of them quote the text, with its password
+    # the cause is not chained, since some exceptions quote the URL with its password
+    except (ArgumentError, ValueError, TypeError):
         raise StoreError(f"{_unreadable(str(text))!r} is not a database URL. Use {legal}.") from None
     if url.get_backend_name() == "sqlite" and url.host:
         path = f"{url.host}/{url.database}" if url.database else url.host

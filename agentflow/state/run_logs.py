@@ -50,7 +50,7 @@ class KeepsLogs(ABC):
                     f"Writing the log of run {run_id!r:.80}",
                     retry=True,
                 )
-            except IntegrityError:  # stored by an earlier attempt, but the answer was lost
+            except IntegrityError:  # an earlier attempt has stored these lines, but its answer was lost
                 return
 
         return self._ask(work).future
@@ -73,10 +73,10 @@ class KeepsLogs(ABC):
         return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).future
 
     def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
-        """Delete the oldest run logs if they exceed a bound; see `LogStore.prune_logs`.
+        """Delete the oldest run logs if they exceed a limit; see `LogStore.prune_logs`.
 
         Raises:
-            UsageError: A bound is not above 0.
+            UsageError: A limit is not above 0.
         """
         check_bounds(max_bytes, max_age)
 

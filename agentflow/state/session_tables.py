@@ -10,7 +10,7 @@ SESSIONS = Table(
     "agentflow_sessions",
     _tables,
     Column("id", Text, primary_key=True),
-    Column("version", BigInteger, nullable=False),  # the number of its facts
+    Column("version", BigInteger, nullable=False),  # the number of the session's facts
     Column("status", Text, nullable=False),
     Column("updated", Float, nullable=False),  # seconds since the epoch
 )
@@ -32,7 +32,7 @@ LEASES = Table(
     _tables,
     Column("session_id", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    Column("expires", Float, nullable=False),  # by the database's clock; 0: released
+    Column("expires", Float, nullable=False),  # the end of the lease, by the database's clock; 0 if it was released
     Column("epoch", BigInteger, nullable=False),  # how many times another owner has taken it
 )
 
@@ -52,6 +52,6 @@ LOG_PARTS = Table(
     Column("run_id", Text, primary_key=True),
     Column("place", BigInteger, primary_key=True),  # the first one is 1
     Column("writer", Text, nullable=False),
-    Column("number", BigInteger, nullable=False),  # unique for a writer
+    Column("number", BigInteger, nullable=False),  # unique among the parts of one writer
     Column("lines", Text, nullable=False),
 )

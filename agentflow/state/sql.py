@@ -82,7 +82,7 @@ def _connection_lost(error: Exception) -> bool:
 
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
-"""Retries idempotent work once, without waiting, over another connection."""
+"""Retry idempotent work once, without waiting, over another connection."""
 
 
 class _Lease(Claim):
@@ -144,7 +144,7 @@ class SqlStore(KeepsLogs, SessionStore):
         self._database = Database(url, timeout, power_safe, is_current, migrate)
         self._on_conflict = on_conflict
         self._lease_seconds = lease_seconds
-        self._leases: dict[str, _Lease] = {}  # by owner; used by the worker's thread only
+        self._leases: dict[str, _Lease] = {}  # the held leases by owner; used only in the worker's thread
         self._outage = Outage(f"the store {self.url}, where leases have to be renewed,")
         self._worker: JobThread | None = None
         self._pid = 0
@@ -367,7 +367,7 @@ class SqlStore(KeepsLogs, SessionStore):
         """Take a session's lease, or renew a lease of `owner`; it is not renewed automatically.
 
         Args:
-            session_id: The session, which need not exist yet.
+            session_id: The id of the session, which need not exist yet.
             owner: The owner's id.
             seconds: How long the lease lasts, by the database's clock.
 
@@ -385,7 +385,7 @@ class SqlStore(KeepsLogs, SessionStore):
         """Release a lease.
 
         Returns:
-            Whether this owner held it.
+            Whether this owner held the lease.
         """
         return await self._release(session_id, owner)
 
@@ -394,7 +394,7 @@ class SqlStore(KeepsLogs, SessionStore):
             self._leases.pop(owner, None)
             return self._transact(
                 lambda connection: drop_lease(connection, session_id, owner),
-                f"Giving back the lease of session {session_id!r}",
+                f"Releasing the lease of session {session_id!r}",
             )
 
         return self._ask(work)
@@ -447,7 +447,7 @@ class SqlStore(KeepsLogs, SessionStore):
         def transact() -> T:
             try:
                 return self._transact(work, doing, write=write)
-            except IntegrityError as error:  # another writer was faster
+            except IntegrityError as error:  # another writer has written first
                 raise id_taken(takes or "") from error
 
         return await self._ask(transact)
@@ -481,9 +481,9 @@ class SqlStore(KeepsLogs, SessionStore):
         try:
             if self._leases:
                 release = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
-                self._transact(lambda connection: connection.execute(release), "Giving back leases")
+                self._transact(lambda connection: connection.execute(release), "Releasing leases")
         finally:
-            self._leases = {}  # a renewal that is due now would take them again
+            self._leases = {}  # a renewal that is due now would take the leases again
             self._database.dispose()
 
     async def __aenter__(self) -> Self:

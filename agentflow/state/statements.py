@@ -132,7 +132,7 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
     if list(bodies) == [record.body for record in records]:
         return
     found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
-    if found == expected:  # the conflict was a natural key
+    if found == expected:  # the conflict was about a natural key, not the version
         keys = [record.natural_key for record in records if record.natural_key is not None]
         query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
         raise fact_conflict(session_id, connection.execute(query).scalar() or "")

@@ -39,7 +39,7 @@ class ServerTool:
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:
-            raise UsageError(f"ServerTool({self.name!r})is unknown. Use one of {', '.join(_NAMES)}.")
+            raise UsageError(f"ServerTool({self.name!r}) is unknown. Use one of {', '.join(_NAMES)}.")
         object.__setattr__(self, "settings", deep_freeze(self.settings))
 
     def __repr__(self) -> str:
@@ -171,6 +171,6 @@ def _domains(name: str, value: Iterable[str]) -> tuple[str, ...]:
     for domain in domains:
         if "://" in domain or not domain.strip():
             raise UsageError(
-                f"ServerTool({name}=[{domain!r}])is not a domain. Write only the domain, such as 'python.org'."
+                f"ServerTool({name}=[{domain!r}]) is not a domain. Write only the domain, such as 'python.org'."
             )
     return domains

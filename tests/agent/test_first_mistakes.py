@@ -86,7 +86,7 @@ def setting(owner: Callable[[Any], object], name: str) -> Callable[[Any], None]:
 
 ENDED = PostCall(final_message=Msg.assistant("Hi."))
 ASKED = PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1}))
-VIEW = "Messages of an event are read-only; assign others: event.input_messages ="
+VIEW = "Messages of an event are read-only; assign a new list: event.input_messages ="
 OF_MSG = (
     "is computed from its fields (role, content, name, id, metadata, usage, finish_reason), and those are read-only"
 )
@@ -170,7 +170,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "'sqlite://foo.db' has two slashes, but a SQLite file needs three: 'sqlite:///foo.db'",
     ),
     "a text as script": (lambda: ScriptedModel("Hi"), "A script must be a list of replies: ScriptedModel(['Hi'])."),
-    "a tool use without id": (lambda: ToolUseBlock("add", {"a": 1}), "name is a dict; was the id left out?"),
+    "a tool use without id": (
+        lambda: ToolUseBlock("add", {"a": 1}),
+        "name must be a text, not dict. Was the id left out?",
+    ),
     "insert": (
         lambda: (
             agent_of(before_llm(told(lambda event: event.input_messages.insert(0, Msg.user("x"))))).call("Hi").block()

@@ -113,7 +113,7 @@ def test_without_a_key_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nonsense", "Model 'nonsense' names no provider. Write 'provider/model'"),
+        ("nonsense", "The model name 'nonsense' contains no provider. Write 'provider/model'"),
         (
             "no-such-provider/model",
             "LiteLLM does not know the provider of the model 'no-such-provider/model'. Name models 'provider/model'",

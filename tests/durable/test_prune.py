@@ -142,5 +142,5 @@ async def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 async def test_a_length_of_time_has_a_unit(client: DurableClient) -> None:
     """A number is refused, and nothing is deleted."""
-    with pytest.raises(UsageError, match="it must be a timedelta, such as timedelta"):
+    with pytest.raises(UsageError, match="pass a timedelta, such as timedelta"):
         await client.prune(older_than=30)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

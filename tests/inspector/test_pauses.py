@@ -87,7 +87,10 @@ NOTHING = "Unknown action for a paused run."
     [
         ({"do": "nonsense"}, NOTHING),
         ({"do": "decide", "verdict": "Exec", "value": "x"}, NOTHING),
-        ({"do": "decide", "verdict": "Stop", "value": "x"}, "Stop is not legal here; legal: Deny, Answer, Suspend."),
+        (
+            {"do": "decide", "verdict": "Stop", "value": "x"},
+            "Stop is not allowed for this event. Allowed: Deny, Answer, Suspend.",
+        ),
         ({"do": "decide", "verdict": "Answer", "value": " "}, "Answer needs a value."),
         ({"do": "edit", "field": "__class__", "value": "x"}, "__class__ is not writable. Writable: tool_use."),
         ({"do": "edit", "field": "tool_use", "value": "{"}, "at line 1 column 1."),

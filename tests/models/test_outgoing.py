@@ -197,7 +197,7 @@ def test_thinking_is_a_closed_type(thinking: Any) -> None:
 )
 def test_a_name_without_a_provider_is_refused_at_once(name: str, cure: str) -> None:
     """No adapter is loaded to interpret it; `litellm/` before it lets LiteLLM guess."""
-    with pytest.raises(UsageError, match=re.escape(f"such as {cure}; 'litellm/{name}' leaves it to LiteLLM")):
+    with pytest.raises(UsageError, match=re.escape(f"such as {cure}; with 'litellm/{name}' LiteLLM guesses")):
         resolve_model(name)
     assert resolve_model(f"litellm/{name}").name == name
 

@@ -235,7 +235,7 @@ async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
         (lambda: ServerTool.web_search(max_uses=0), "must be 1 or more"),
         (lambda: ServerTool.web_search(allowed_domains=["a.com"], blocked_domains=["b.com"]), "not both"),
         (lambda: ServerTool.web_search(allowed_domains="a.com"), r"Write allowed_domains=\['a.com'\]"),
-        (lambda: ServerTool.web_fetch(blocked_domains=["https://a.com"]), "write the domain alone"),
+        (lambda: ServerTool.web_fetch(blocked_domains=["https://a.com"]), "Write only the domain"),
         (ServerTool.file_search, "needs the id of a vector store"),
         (lambda: ServerTool.mcp("a", "http://a.com"), "begins with https://"),
         (lambda: ServerTool("search", {}), "there are web_search"),  # pyright: ignore[reportArgumentType]

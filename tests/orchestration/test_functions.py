@@ -149,6 +149,6 @@ async def test_a_hook_cannot_change_it() -> None:
     async def flow(message: str) -> int:
         return await step(double, 2)
 
-    with pytest.raises(StepError, match="a hook has changed the arguments"):
+    with pytest.raises(StepError, match="a hook has changed its arguments"):
         await flow.call("x")
     assert ran == []

@@ -652,7 +652,7 @@ def test_what_a_workflow_is_made_of() -> None:
     for wrong, told in ((plain, "needs a coroutine function"), (two, "takes 2 arguments")):
         with pytest.raises(UsageError, match=told):
             workflow()(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="with parentheses even if there are none"):
+    with pytest.raises(UsageError, match="with parentheses even without participants"):
         workflow(two)  # type: ignore[arg-type]
     twice = [Agent("one", ScriptedModel([])) for _ in range(2)]
     with pytest.raises(UsageError, match="Two tools are named 'one'"):

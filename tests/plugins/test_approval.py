@@ -502,7 +502,9 @@ async def test_one_approval_is_good_for_one_run(at_once: bool) -> None:
     await agent.call("go")
     assert person.asked == (["t1", "t3"] if at_once else ["t1", "t2", "t3"])
     assert len(RAN) == len(person.asked)
-    assert ("The same call failed" if at_once else "gone") in results(agent)[1]
+    assert ("An equal call, which was approved together with this one, failed" if at_once else "gone") in results(
+        agent
+    )[1]
 
 
 async def test_what_others_left_in_the_cache_is_asked_about() -> None:

@@ -187,7 +187,7 @@ async def test_a_person_denies_answers_and_stops() -> None:
     assert results(agent) == ["Denied: not today"]
 
     def answer(pause: Pause) -> None:
-        with pytest.raises(UsageError, match="Stop is not legal here; legal: Deny, Answer, Suspend"):
+        with pytest.raises(UsageError, match=r"Stop is not allowed for this event. Allowed: Deny, Answer, Suspend"):
             pause.decide(Stop("no"))
         pause.decide(Answer("as good as gone"))
         with pytest.raises(

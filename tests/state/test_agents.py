@@ -109,7 +109,7 @@ async def test_a_conflict_in_the_middle_of_a_call(store: SessionStore) -> None:
     agent = echo(store, hooks=[meanwhile])
     with pytest.raises(SessionConflictError):
         await agent.call("1", session="s")
-    with pytest.raises(UsageError, match=r"holds an unfinished call .*agent\.resume"):
+    with pytest.raises(UsageError, match=r"has an unfinished call .*agent\.resume"):
         await other.call("2", session="s")
     assert (await other.resume("s")).outcome == "completed"
     assert await stored(store, "s") == ["1", "1"]

@@ -361,10 +361,10 @@ async def test_a_writer_whose_session_was_pruned(store: SessionStore, monkeypatc
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"older_than": 30}, r"prune\(older_than=30\): it must be a timedelta, such as timedelta\(days=30\)"),
-        ({"older_than": timedelta(-1)}, "it must be a timedelta"),
-        ({"older_than": timedelta(1), "statuses": "idle"}, "it must be a tuple of 'idle', 'unfinished', 'suspended'"),
-        ({"older_than": timedelta(1), "statuses": ("done",)}, "it must be a tuple of"),
+        ({"older_than": 30}, r"prune\(older_than=30\) is invalid; pass a timedelta, such as timedelta\(days=30\)"),
+        ({"older_than": timedelta(-1)}, "pass a timedelta"),
+        ({"older_than": timedelta(1), "statuses": "idle"}, "pass a tuple of 'idle', 'unfinished', 'suspended'"),
+        ({"older_than": timedelta(1), "statuses": ("done",)}, "pass a tuple of"),
     ],
 )
 async def test_what_prune_does_not_take(store: SessionStore, given: Any, says: str) -> None:

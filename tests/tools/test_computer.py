@@ -124,5 +124,5 @@ def test_limits_of_arguments(name: str, legal: tuple[Any, ...], wrong: tuple[Any
 )
 async def test_models_without_it(model: Any) -> None:
     """A model that is not trained on this tool is refused before a request is sent."""
-    with pytest.raises(UsageError, match=f"has no tool 'computer' of its own over {type(model).__name__}"):
+    with pytest.raises(UsageError, match=f"has no built-in tool 'computer' over {type(model).__name__}"):
         await Agent("a", model, tools=[display([])]).call("Click OK.")

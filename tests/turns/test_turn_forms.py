@@ -65,7 +65,9 @@ async def test_a_denied_approval_refuses_the_turn_of_any_tool() -> None:
 @pytest.mark.parametrize("wrong", ["5", True, 0, float("nan")])
 def test_a_time_limit_is_a_number_above_zero(wrong: Any) -> None:
     """A text that looks like a number is refused."""
-    with pytest.raises(UsageError, match=r"Turn of 'add': timeout=.*, but it must be seconds above 0, or None\."):
+    with pytest.raises(
+        UsageError, match=r"Turn of 'add': timeout=.* is invalid; use a number of seconds above 0, or None\."
+    ):
         Turn(add, {"a": 1, "b": 2}, timeout=wrong)
 
 

@@ -128,7 +128,7 @@ def test_data_is_inline_or_linked() -> None:
 def test_a_reply_without_typed_output() -> None:
     """Reading output that does not exist is an error that explains it."""
     reply = Reply("assistant", (TextBlock("x"),), run_id="r")
-    with pytest.raises(MissingOutputError, match="carries no typed output"):
+    with pytest.raises(MissingOutputError, match="has no typed output"):
         _ = reply.output
     assert type(reply.to_message()) is Msg
 

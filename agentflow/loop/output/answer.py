@@ -20,7 +20,7 @@ class AnswerState:
     """The state of a run's typed answer: `event.context.state[AnswerState]`.
 
     Attributes:
-        way: How the model was last asked; empty before that.
+        way: How the model was asked the last time; empty if it was not asked yet.
         sent_back: How many answers of this run were refused and sent back to the model.
     """
 
@@ -69,11 +69,11 @@ class AcceptedAnswers:
         """Return the value of an answer, read and validated at most once for each reply.
 
         Args:
-            accept: Reads and validates it: `Output.accept`.
+            accept: Reads and validates an answer: `Output.accept`.
             answer: The answer: a text, or an image or a file.
 
         Raises:
-            MisfitError: It does not fit, or `validate` refuses it.
+            MisfitError: The answer does not fit the form, or `validate` refuses it.
         """
         key = answer.strip() if isinstance(answer, str) else answer
         value = self._values.get(key, _UNKNOWN)

@@ -72,10 +72,11 @@ class Choices(Form[Any]):
         return name, to_json(data).decode()
 
     def fitting(self, text: str, context: Any) -> tuple[str, Any]:
-        """Return the only output that a text without a name fits, and the value; a function is none, because it must run.
+        """Return the only output that a text without a name fits, and the value. Functions are not considered, because
+        they must run.
 
         Raises:
-            MisfitError: It fits none of them, or several.
+            MisfitError: The text fits none of the outputs, or several.
         """
         found: list[tuple[str, Any]] = []
         for name, tool in self._tools.items():

@@ -53,7 +53,7 @@ class Form(Generic[T]):
 
     Attributes:
         kind: The type.
-        adapter: Its validator, or that of the object around it.
+        adapter: The validator of the type, or of the object around it.
         wrapped: Whether there is an object around it.
         schema: The JSON schema: an object.
 
@@ -82,7 +82,8 @@ class Form(Generic[T]):
             ) from error
         self.wrapped = schema.get("type") != "object" or "properties" not in schema or not schema["properties"]
         if self.wrapped:
-            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
+            # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
+            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))
             schema = json_schema(self.adapter.core_schema, {})
         self.schema: dict[str, Any] = schema
 
@@ -100,7 +101,7 @@ class Form(Generic[T]):
             context: Pydantic's validation context, the `info.context` of validators.
 
         Raises:
-            MisfitError: It is not JSON, or of another form.
+            MisfitError: The text is not JSON, or has another form.
         """
         raw = json_in(text, alone=self.wrapped)
         try:
@@ -116,7 +117,7 @@ class Form(Generic[T]):
         """Return the JSON text of a value.
 
         Raises:
-            UsageError: It is not a value of the type.
+            UsageError: The value does not have this type.
 
         Example:
             >>> Form(int).write(3)
@@ -199,7 +200,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         alone: Whether a text without brackets can be the value itself, such as `3`.
 
     Raises:
-        MisfitError: There are several, one after the other.
+        MisfitError: The text contains several JSON values.
 
     Example:
         >>> json_in('Here it is:\\n```json\\n{"a": 1}\\n```')
@@ -224,7 +225,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
             found.append(bare[start:stop])
         at = stop
     if len(found) > 1 and len(set(found)) > 1:
-        raise MisfitError("Your answer holds several JSON values. Answer with one JSON object and nothing else.")
+        raise MisfitError("Your answer contains several JSON values. Answer with one JSON object and nothing else.")
     return found[0] if found else bare
 
 

@@ -118,7 +118,7 @@ class AskForOutput(Hook):
         asked = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
         try:
             modes = await answer_modes(asked)
-        except ModelError:  # unknown model; calling it raises the error
+        except ModelError:  # the model is unknown; calling it raises the error
             modes = AnswerModes()
         self._modes[event.model] = modes
         return self._ask(event, self._way(event, modes), modes)
@@ -190,7 +190,9 @@ class AskForOutput(Hook):
         return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in made) else None
 
     async def _use_last_call(self, event: PostReasoning) -> None:
-        """In the last round, no other follows that could close the call: use the last acceptable call as the answer."""
+        """In the last round, use the last acceptable call as the answer, since no other round follows that could close
+        the call.
+        """
         reply = event.reasoning_result
         given, texts = event.context.state[AcceptedAnswers], [self.output.given_by(use) for use in reply.tool_uses]
         given.begin(event.seq)
@@ -215,7 +217,7 @@ class AskForOutput(Hook):
         try:
             made = self.output.named_call(reply.text)
         except MisfitError:
-            return  # the guard reports the problem
+            return  # the guard of this module reports the problem
         if made is None:
             return
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
@@ -340,11 +342,11 @@ def count_refusal(
     """Count the refused answers of the run.
 
     Args:
-        event: The event of the last one.
+        event: The event of the last answer.
         output: The output.
-        problem: The problem with the last one.
-        answer: The reply that holds it.
-        new: How many of them are not in the facts yet.
+        problem: The problem with the last answer.
+        answer: The reply that contains the last answer.
+        new: How many of the refused answers are not in the facts yet.
 
     Raises:
         OutputError: There are more than `retries`.

@@ -134,14 +134,20 @@ class Output(Generic[T_co]):
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
             raise UsageError(
-                f"Output(via={via!r}): it is 'native', 'tool' or 'prompt', or None for the best that the model supports."
+                f"Output(via={via!r}) is invalid; use 'native', 'tool' or 'prompt', or None for the best that the "
+                "model supports."
             )
         if type(retries) is not int or retries < 0:
-            raise UsageError(f"Output(retries={retries!r}): it is how often the model is asked again, 0 or more.")
+            raise UsageError(
+                f"Output(retries={retries!r}) is invalid; use the number of times that the model is asked again, 0 or "
+                "more."
+            )
         if end not in ("all", "first"):
-            raise UsageError(f"Output(end={end!r}): it is 'all', or 'first' if nothing else of the reply should run.")
+            raise UsageError(
+                f"Output(end={end!r}) is invalid; use 'all', or 'first' if nothing else of the reply should run."
+            )
         if isinstance(form, Output):
-            raise UsageError("Output(Output(...)): it is an Output already; pass it as output=.")
+            raise UsageError("Output(Output(...)): the argument is an Output already. Pass it as output=.")
         self.form = form
         self.via: Way | None = via
         self.retries = retries
@@ -224,7 +230,7 @@ class Output(Generic[T_co]):
 
         Args:
             others: The tools before it.
-            above: The output that has this one among several.
+            above: The output of which this one is an item, if there are several.
 
         Raises:
             UsageError: A tool before it has the same name.
@@ -290,12 +296,12 @@ class Output(Generic[T_co]):
         """Return pydantic's validation context.
 
         Raises:
-            MisfitError: It is made for a run, and there is none.
+            MisfitError: The context is created from the run's context, and there is no run.
         """
         if not callable(self._context):
             return self._context
         if run is None:
-            raise MisfitError(f"{self!r} is validated with the context of its run, which is not here.")
+            raise MisfitError(f"{self!r} is validated with the context of its run, which is not available here.")
         return self._context(run)
 
     async def accept(self, answer: str | DataBlock, run: RunContext | None = None, *, own: bool = False) -> T_co:
@@ -316,7 +322,7 @@ class Output(Generic[T_co]):
         """Return the value of one of several outputs, if its own validators and those of all accept it.
 
         Raises:
-            MisfitError: One does not.
+            MisfitError: A validator refuses the value.
         """
         return await self.validated(await choice.validated(value, run), run)
 
@@ -324,7 +330,7 @@ class Output(Generic[T_co]):
         """Return a value, if `validate` accepts it.
 
         Raises:
-            MisfitError: It does not, or needs the context of a run, and there is none.
+            MisfitError: `validate` refuses the value, or needs the context of a run, and there is none.
         """
         what = f"The return value of {self.tool.name}" if self.runs and not self.several else "Your answer"
         return await run_validators(self.validators, value, run, what, repr(self))
@@ -390,7 +396,7 @@ class Output(Generic[T_co]):
         """Return the text of a value; `read_result` parses it.
 
         Raises:
-            UsageError: It is not a value of the form.
+            UsageError: The value does not have the form's type.
         """
         if self.is_text:
             return str(value)
@@ -412,7 +418,7 @@ class Output(Generic[T_co]):
         """Parse a model's text into a value, without `validate`.
 
         Args:
-            text: The text.
+            text: The model's text.
             context: Pydantic's validation context.
 
         Raises:
@@ -457,7 +463,7 @@ def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
     """Return the `Output` for the argument `output=`; None if there is none.
 
     Raises:
-        UsageError: It is not a valid output.
+        UsageError: The argument is not a valid output.
     """
     if given is None or given is NO_OUTPUT:
         return None
@@ -487,7 +493,8 @@ def _choice(form: Any) -> Output[Any]:
 def _about(form: Any) -> str:
     name = getattr(form, "__name__", str(form))
     doc = vars(form).get("__doc__") if isinstance(form, type) and form.__module__ != "builtins" else None
-    if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):  # a dataclass's own signature
+    # the signature that a dataclass defines itself
+    if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):
         return name
     return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"
 

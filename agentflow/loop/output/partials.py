@@ -89,7 +89,8 @@ class Partial(Mapping[str, Any], Generic[T_co]):
         self.complete = complete
         self.kind = kind
 
-    def completed(self, output: T_co) -> Partial[T_co]:  # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
+    # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
+    def completed(self, output: T_co) -> Partial[T_co]:
         """Return the same data, with the output."""
         return Partial(self._data, output, complete=True, kind=self.kind)
 
@@ -193,8 +194,8 @@ class _Shape:
     """The shape of a value, for showing parts of it.
 
     Args:
-        kind: Its type.
-        fields: Its fields, if the type does not define them.
+        kind: The type of the value.
+        fields: The fields of the value, if the type does not define them.
 
     Attributes:
         open: Whether the type does not define its content.
@@ -224,7 +225,10 @@ class _Shape:
         try:
             made = adapter.validate_json(to_json(value), context=context)
             return made if type(made) in _PLAIN else adapter.dump_python(made, mode="json", warnings=False)
-        except (PydanticSerializationError, PydanticUserError):  # a name that only its class can resolve
+        except (
+            PydanticSerializationError,
+            PydanticUserError,
+        ):  # the type contains a name that only its class can resolve
             return value
         except (ValueError, RecursionError):
             return _MISSING
@@ -294,8 +298,8 @@ class _Node:
     """An object or a list that has begun.
 
     Args:
-        shape: Its shape.
-        data: Its shown data; None if it is not shown.
+        shape: The shape of the object or list.
+        data: The shown data; None if nothing is shown.
     """
 
     __slots__ = ("data", "key", "shape")
@@ -313,7 +317,7 @@ class _Node:
         return (key, _OPEN) if self.shape.open else self.shape.at(key)
 
     def show(self, name: str | None, value: Any, *, again: bool) -> None:
-        """Show a value, or remove it (`_MISSING`); `again`: it is shown already."""
+        """Show a value, or remove it (`_MISSING`); `again`: whether it is shown already."""
         data = self.data
         if isinstance(data, list):
             data[len(data) - again :] = [] if value is _MISSING else [value]
@@ -461,7 +465,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
     own, by_tool, call = "", False, -1
     async for event in events:
         own = own or event.run_id
-        if event.run_id != own:  # a sub-agent's
+        if event.run_id != own:  # an event of a sub-agent
             continue
         if isinstance(event, PreReasoning):
             seen.context = output.context_of(event.context)

@@ -25,11 +25,11 @@ async def ask_aside(
     ask: Callable[[tuple[Msg, ...], ModelOptions], Awaitable[Msg]],
     run_id: str,
 ) -> Reply[Any]:
-    """Ask until the answer fits.
+    """Ask the model until its answer fits.
 
     Args:
         wanted: The output. A side call has no tools, so the model is asked by its JSON-schema mode, or in the prompt.
-        model: The model.
+        model: The model to ask.
         messages: The question.
         options: The options of the request.
         ask: Makes one request.

@@ -104,7 +104,7 @@ class StepTool(FullTool[..., Any]):
         validated: Turns the return value into the output, or refuses it with `MisfitError`.
 
     Raises:
-        UsageError: It does not return a single value.
+        UsageError: The tool does not return a single value.
     """
 
     expected_errors = (ValueError,)
@@ -187,7 +187,7 @@ def step_of(
     """Return the tool of a function that runs as the last step; a plain function runs in a thread.
 
     Raises:
-        UsageError: It cannot be a tool.
+        UsageError: The function cannot be a tool.
     """
     if isinstance(function, Tool):
         made = full_tool(cast("Tool[..., Any]", function))

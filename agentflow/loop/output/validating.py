@@ -27,7 +27,7 @@ def validators_of(given: Any) -> tuple[Validator, ...]:
     """Return the validators of `validate=`: a function, or a list of functions.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The argument is something else.
     """
     listed = cast("Sequence[Any]", given if isinstance(given, list | tuple) else () if given is None else (given,))
     return tuple(map(_validator, listed))
@@ -35,7 +35,9 @@ def validators_of(given: Any) -> tuple[Validator, ...]:
 
 def _validator(function: Any) -> Validator:
     if not callable(function):
-        raise UsageError(f"Output(validate={function!r:.60}): it is a function of the value, or a list of functions.")
+        raise UsageError(
+            f"Output(validate={function!r:.60}) is invalid; pass a function of the value, or a list of functions."
+        )
     plain = plain_function(function)
     kinds = () if plain is None else annotations_of(plain).values()
     return function, any(kind is RunContext or kind == "RunContext" for kind in kinds)
@@ -45,14 +47,14 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
     """Return the value, if all validators accept it.
 
     Args:
-        validators: The validators.
-        value: The value.
+        validators: The validators, in order.
+        value: The value to validate.
         run: The context of the run.
         what: The start of the message to the model.
         where: The output, for errors.
 
     Raises:
-        MisfitError: One refuses it, or needs the context of a run, and there is none.
+        MisfitError: A validator refuses the value, or needs the context of a run, and there is none.
     """
     for function, wants_run in validators:
         if wants_run and run is None:

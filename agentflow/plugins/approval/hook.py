@@ -7,7 +7,7 @@ Rules:
 2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
 3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
    this instance. Nothing is global.
-4. It is a guard: it judges the call after all other hooks, and exactly the allowed call runs.
+4. It is a guard: it evaluates the call after all other hooks, so the allowed call runs without further changes.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class ApprovalRequest:
     Attributes:
         agent: The agent's name.
         tool_use: The call.
-        session_id: The call's session.
-        why: Why approval is needed.
+        session_id: The id of the call's session.
+        why: The reason why approval is needed.
         scope: The scope of `"session"` and `"always"`, such as the tool's name.
         choices: The accepted answers.
         settled: Returns whether a lasting answer to another question has allowed this call meanwhile.
@@ -117,7 +117,7 @@ class ApprovalDecision:
 
     Attributes:
         choice: `"once"`, `"session"`, `"always"` or `"no"`.
-        reason: For the model, with `"no"`.
+        reason: The reason for the model, if the choice is `"no"`.
     """
 
     choice: Choice
@@ -132,7 +132,7 @@ Asker: TypeAlias = Callable[
 
 @dataclass
 class Granted:
-    """The scopes allowed for a session; kept with it, as `session_state[Granted]`.
+    """The scopes that are allowed for a session; stored with the session, as `session_state[Granted]`.
 
     Attributes:
         scopes: The scopes that were answered with `"session"`.
@@ -156,7 +156,7 @@ class Approval(Hook):
         rules: `Allow(...)` and `Refuse(...)`, in any order.
         ask: Asks a person, such as `TerminalAsker()`. None: a call that no rule allows is refused, or suspended.
         suspend: If true, a call that needs approval is suspended until `agent.resume(session, {id: Approve()})`.
-        always: Where `"always"` is remembered: a set of strings that the user keeps; this instance by default.
+        always: A set of strings that stores the scopes answered with `"always"`; by default they are stored in this instance.
 
     Example:
         >>> approval = Approval([Allow("add"), Refuse("delete_*", "never delete")])
@@ -255,7 +255,7 @@ class Approval(Hook):
     def covers(self, use: ToolUseBlock) -> str:
         """Return the scope of a lasting answer, as a text to remember; empty: no lasting answers are offered.
 
-        It is empty for a call with a provider's safety checks, which no earlier answer has considered.
+        It is empty for a call with a provider's safety checks, because earlier answers did not cover them.
         """
         return "" if use.input.get("pending_safety_checks") else use.name
 

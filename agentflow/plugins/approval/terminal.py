@@ -66,7 +66,7 @@ class Questions:
 
     @contextmanager
     def open(self) -> Generator[None]:
-        """Mark a question as open for the duration of the block."""
+        """Register an open question until the end of the block."""
         with self.terminal:
             self.pending += 1
         try:
@@ -108,7 +108,7 @@ class TerminalAsker:
     async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
         """Ask, and wait for the answer without blocking the event loop.
 
-        If the call is cancelled, its question is withdrawn, and a line that its reader still gets is discarded.
+        If the call is cancelled, its question is withdrawn, and a line that is entered for it later is discarded.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ApprovalDecision] = loop.create_future()
@@ -180,7 +180,7 @@ class TerminalAsker:
 
 def at_terminal() -> bool:
     """Return whether standard input is a terminal."""
-    stdin = cast("TextIO | None", sys.stdin)  # None without a console
+    stdin = cast("TextIO | None", sys.stdin)  # standard input is None in a program without a console
     return stdin is not None and not stdin.closed and stdin.isatty()
 
 

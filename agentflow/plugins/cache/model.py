@@ -33,8 +33,9 @@ class ModelCache(Hook):
     Comparing requests costs 3 µs for each message that was not in the run's last request.
 
     Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of its model; outside `ModelRetry` and
-    `RateLimit`. Changes of hooks with higher priority to the chunks are kept, those of hooks with lower priority are not. The
-    hook must see the request as it is sent, so outside `Redaction`, which changes it, the first call fails.
+    `RateLimit`. The stored chunks include changes by hooks with a higher priority, but not by hooks with a lower
+    priority. The hook must see the request in the form in which it is sent, so if it is outside of `Redaction`, the
+    first call fails.
 
     Args:
         ttl: Seconds for which a reply is valid; None: no limit.
@@ -137,7 +138,7 @@ class RequestDigest:
             self._hash.update(_line(_message(msg, self._places)))
         key = self._hash.copy()
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
-        places = dict(self._places) if calls else self._places  # `rest` is part of this request only
+        places = dict(self._places) if calls else self._places  # `rest` belongs to this request only
         for msg in rest:
             key.update(_line(_message(msg, places)))
         tools = [content_of(spec) for spec in request.tools]

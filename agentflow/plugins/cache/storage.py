@@ -140,7 +140,7 @@ class Storage:
         self._disk = None if path is None else _Disk(Path(path), ttl, size)
 
     def key_of(self, text: str) -> str:
-        """Return the key for a text: a short text that stays in memory is its own key, any other is hashed."""
+        """Return the key for a text: a short text for a cache in memory is used unchanged, any other text is hashed."""
         return text if self._memory is not None and len(text) <= _SHORT_KEY else _sha256(text)
 
     async def get(self, key: str, clock: Clock) -> Any:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 _in_progress: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cached_work", default=())
-"""The work that the current code is part of: waiting for it would deadlock."""
+"""The work that the current code is part of, and for which it must not wait, since that would deadlock."""
 _Work: TypeAlias = tuple[asyncio.AbstractEventLoop, str]
 """The event loop, and the key of the call."""
 
@@ -34,10 +34,12 @@ class _SharedWork:
 
     def __init__(self) -> None:
         self._running: dict[_Work, asyncio.Future[Any] | None] = {}
-        """None: no call waits for it yet."""
+        """The result for waiting calls; None if no call waits."""
 
     def result_of_other(self, work: _Work) -> Awaitable[Any] | None:
-        """Return the same work in progress, to wait for its value (None: it failed); None if there is none."""
+        """Return a future of equal work in progress, or None if there is none. The future's value is None if that work
+        failed.
+        """
         if work not in self._running or work in _in_progress.get():
             return None
         result = self._running[work]
@@ -66,7 +68,8 @@ class _SharedWork:
 class ToolCache(Hook):
     """Answers a tool call with the result of an earlier call with the same arguments.
 
-    Two calls are equal if name, description and parameters of the tool and the arguments (in any order) are. If the result
+    Two calls are equal if the tool's name, description and parameters are equal, and the arguments are equal in any
+    order. If the result
     depends on anything else, such as the user, `vary` should return it: all agents with the hook share the cache. The chunks of
     a streaming tool are not replayed; if such a tool runs as a turn (`turn.yielding()`, a queue), it is not cached, since its
     values matter.
@@ -180,7 +183,8 @@ class ToolCache(Hook):
             if other is None:
                 if repeats.follows.get(use_id) in repeats.done:
                     raise ToolError(
-                        "The same call failed or was cancelled. This one did not run: they were approved together. Call again."
+                        "An equal call, which was approved together with this one, failed or was cancelled, so this one did "
+                        "not run. Call again."
                     )
                 value = await self._shared.run(work, self._work(source, key, clock, repeats))
                 use.misses += 1

@@ -33,10 +33,10 @@ class Bubblewrap:
 
     Args:
         seconds: The time limit of a program, without that of the functions that it calls.
-        memory: Its memory in bytes.
+        memory: The memory limit of a program, in bytes.
         disk: The size of its `/tmp` in bytes, which is memory too.
-        processes: The number of its processes and threads together.
-        output: The number of characters that it can print.
+        processes: The maximum number of processes and threads of a program, together.
+        output: The maximum number of characters that a program can print.
         read_only: Folders that it can read, at the same paths.
         python: The interpreter; by default this one, or the system's if `nobody` cannot read this one.
 

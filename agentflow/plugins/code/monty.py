@@ -4,8 +4,8 @@ Rules:
 
 1. A program has no files, network, environment variables or processes: the interpreter has no code for them. It can request
    only function calls and sleeps.
-2. The interpreter is a process, and its client too (`monty_runner.py`). A crash or a hang of either ends the program alone. The
-   client is not in this process because its threads can abort a process that exits.
+2. The interpreter is a process, and its client too (`monty_runner.py`). If either of them crashes or hangs, only the
+   program ends. The client is not in this process because its threads can abort a process that exits.
 3. If this process is killed, the client ends the interpreter.
 """
 
@@ -20,7 +20,7 @@ from agentflow.plugins.code.running import check_limits, source_of, start_proces
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
 _LATE: Final = 2.0
-"""Seconds after the time limit until the interpreter itself ends a program that was not ended before."""
+"""Seconds after the time limit until the interpreter itself ends a program, if nothing else has ended it."""
 
 
 class Monty:
@@ -30,8 +30,8 @@ class Monty:
 
     Args:
         seconds: The time limit of a program, without that of the functions that it calls.
-        memory: Its memory in bytes.
-        output: The number of characters that it can print.
+        memory: The memory limit of a program, in bytes.
+        output: The maximum number of characters that a program can print.
 
     Raises:
         UsageError: The extra is not installed, or an argument is invalid.

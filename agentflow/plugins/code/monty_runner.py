@@ -57,11 +57,11 @@ class ClientPipes:
 
     def end(self, code: int) -> NoReturn:
         self.end_worker()
-        os._exit(code)  # an ordinary exit can abort, because of the threads of the library
+        os._exit(code)  # a normal exit can abort the process, because of the library's threads
 
     def end_worker(self) -> None:
         if self.worker is not None:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the interpreter has ended
                 os.kill(self.worker, signal.SIGTERM)
 
 
@@ -95,7 +95,9 @@ class MontyRun:
         return {"output": text[: self.limit], "error": reason}
 
     def begin(self, session: monty.MontySession) -> monty.SyncSnapshot:
-        """Start the program, after the code of its functions, so that it cannot change their own names."""
+        """Run the code that defines the functions, then start the program, so that the program cannot replace the names
+        which this code uses.
+        """
         names = ["FunctionError", "together", *self.settings["functions"]]
         prepared = [
             self.settings["source"],
@@ -172,7 +174,7 @@ def last_statement(code: str) -> int | None:
 
 def is_expression(code: str, session: monty.MontySession) -> bool:
     try:
-        session.feed_run(f"lambda: (\n{code}\n)")  # parsed, not called
+        session.feed_run(f"lambda: (\n{code}\n)")  # the program is only parsed, not run
     except (monty.MontyRuntimeError, monty.MontySyntaxError):
         return False
     return True
@@ -197,7 +199,7 @@ def main() -> None:
     channel = ClientPipes()
     try:
         channel.send(json.dumps(ended(channel)))
-    except Exception as error:  # raised by the library
+    except Exception as error:  # the library raises this exception
         sys.stderr.write(str(error))
         sys.stderr.flush()
         channel.end(1)

@@ -2,7 +2,7 @@
 
 It is passed as text, and imports only the standard library.
 
-The program could write to the channel itself, which grants it nothing: the channel can only call functions.
+The program could write to the channel itself, but would gain nothing: the channel can only call functions.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from agentflow.errors import SandboxError, UsageError
 from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program
 
 _LONGEST: Final = 1_000_000
-"""Bytes of a message of the program."""
+"""The maximum size of a message from the program, in bytes."""
 _MOST_CALLS: Final = 100
 _GRACE: Final = 1.0
 """Seconds until a process that should end is killed."""
@@ -55,14 +55,14 @@ async def start_process(
     """Start a process, and return the program that it will run.
 
     Args:
-        command: The process.
-        program: The program.
+        command: The command that starts the process.
+        program: The program to run in the process.
         settings: More data for the process.
         seconds: The time limit of the program.
-        fault: The error if the process does not work, with `{reason}` in it.
+        fault: The message of the error if the process does not work; `{reason}` in it is replaced.
         ends_itself: Whether the process ends when its input is closed, even while the program runs.
-        env: Its environment; None for this process's.
-        user: The id of its user and group; None for this process's.
+        env: The environment of the process; None to inherit this process's.
+        user: The id of the user and group of the process; None to inherit this process's.
     """
     first = {
         "code": program.code,
@@ -130,7 +130,7 @@ class ProcessProgram:
         assert reads is not None
         assert writes is not None
         assert errors is not None
-        with suppress(ConnectionError):  # it has ended; the reason is read below
+        with suppress(ConnectionError):  # the process has ended; the reason is read below
             writes.write(message)
             await writes.drain()
         try:
@@ -152,12 +152,12 @@ class ProcessProgram:
         process = self._process
         try:
             if process.returncode is None and (self._waits or self._ends_itself) and process.stdin is not None:
-                process.stdin.close()  # it ends itself and its children
+                process.stdin.close()  # the process ends itself and its children
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:
-            self._transport.close()  # kills it if it still runs
+            self._transport.close()  # kills the process if it still runs
         await process.wait()
         await asyncio.sleep(0)  # the loop closes the pipes in its next iteration
 

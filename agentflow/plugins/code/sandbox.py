@@ -3,7 +3,7 @@
 Rules:
 
 1. A program's messages are untrusted: a sandbox validates them into these types, within limits of size and time.
-2. A sandbox grants nothing but the calls: they run outside, as tool calls of the agent.
+2. A program in a sandbox can do nothing outside except call functions; these calls run outside, as tool calls of the agent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Program:
     """A program.
 
     Attributes:
-        code: Its source.
+        code: The source code.
         functions: The functions that it can call, with the names of their parameters in order.
     """
 
@@ -54,8 +54,8 @@ class Finished:
     """The program has ended.
 
     Attributes:
-        output: What it printed.
-        error: Why it failed, such as a traceback; None if it did not.
+        output: The text that the program printed.
+        error: The reason why the program failed, such as a traceback; None if it did not fail.
     """
 
     output: str
@@ -69,7 +69,7 @@ class RunningProgram(Protocol):
     """A program that runs, or waits for results."""
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
-        """Run until the next calls, or to the end.
+        """Run the program until its next calls, or to its end.
 
         Args:
             results: The results of the last calls, in order; empty at first.

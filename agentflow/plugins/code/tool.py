@@ -100,7 +100,7 @@ def code_tool(
                 tuple(
                     _result(next(values))
                     if call.name in known
-                    else FunctionResult(error=f"{call.name} does not exist.")
+                    else FunctionResult(error=f"There is no function {call.name}.")
                     for call in outcome.calls
                 )
             )
@@ -173,7 +173,7 @@ def _advance(
 async def _proceed(
     live: _Live, sandbox: Sandbox, program: Program, results: Sequence[tuple[FunctionResult, ...]]
 ) -> Outcome:
-    """Run the program until the calls after these results. A new process first repeats the earlier calls."""
+    """Pass these results to the program, and run it until its next calls. A new process first repeats the earlier calls."""
     if live.running is None or live.at != len(results):
         await live.close()
         live.running, live.at = await sandbox.start(program), 0
@@ -186,7 +186,7 @@ async def _proceed(
             if at < len(results) and (isinstance(outcome, Finished) or len(outcome.calls) != len(results[at])):
                 raise SandboxError("The program called other functions when it ran again. It must be deterministic.")
         return outcome
-    except BaseException:  # including cancellation: the process is in the middle of a step
+    except BaseException:  # also on cancellation: the process cannot be used after an interrupted step
         await live.close()
         raise
 

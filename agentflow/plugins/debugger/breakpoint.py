@@ -48,9 +48,10 @@ class Breakpoint(Hook):
         when: A function that takes the event; it must also return True.
         ask: The debugger or debuggers that ask; the terminal by default. If there is none, `otherwise` applies.
         limit: Maximum duration of a pause in seconds, by the run's clock.
-        otherwise: The action if there is no decision: `"continue"`, or `"deny"` (which continues if the event does not
+        otherwise: The action if no decision is made: `"continue"`, or `"deny"` (which continues if the event does not
             support Deny).
-        priority: Its priority among the editing hooks; the last by default. With 0 it shows events before hooks change them.
+        priority: The breakpoint's priority among the editing hooks; by default it runs last. With 0 it shows events
+            before hooks change them.
         scope: `"tree"`: pause in sub-agents too.
 
     Attributes:
@@ -103,7 +104,7 @@ class Breakpoint(Hook):
         self._debuggers: tuple[Debugger, ...] = (debuggers,) if callable(debuggers) else tuple(debuggers)
         if not self._debuggers:
             raise UsageError("Breakpoint(ask=[]): pass at least one debugger, or omit ask= for the terminal.")
-        self._stepping: set[str] = set()  # runs to pause at their next event
+        self._stepping: set[str] = set()  # runs that will pause at their next event
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Verdict]:
         """Return the event, or pause at it."""

@@ -16,7 +16,9 @@ VERDICTS: Final[Mapping[str, type[Verdict]]] = {kind.__name__: kind for kind in 
 """All verdict classes by name."""
 
 _IN_WORDS: Final[tuple[type[Verdict], ...]] = (Again, Deny, Stop)
-"""Verdicts with a text, which is taken literally; others contain JSON, or a text if the input is not JSON."""
+"""Verdicts with a text: the input is used literally. For other verdicts it is parsed as JSON; if it is not JSON, it is
+a text.
+"""
 _NOT_EMPTY: Final[tuple[type[Verdict], ...]] = (Again, Answer, Recover)
 """Verdicts whose value is optional."""
 

@@ -28,10 +28,10 @@ class ChainPlace:
     """A hook in the chain of an event.
 
     Attributes:
-        hook: Its name.
+        hook: The hook's name.
         kind: `"edit"`, `"guard"` or `"observe"`.
-        priority: Its priority.
-        here: Whether it is the breakpoint; the hooks before it have been called.
+        priority: The hook's priority.
+        here: Whether this hook is the breakpoint; the hooks before it have been called.
     """
 
     hook: str
@@ -101,7 +101,7 @@ class Pause:
 
     @property
     def verdicts(self) -> tuple[type[Verdict], ...]:
-        """The verdicts that are legal here."""
+        """The verdicts that are allowed for this event."""
         return self.event.verdicts
 
     @property
@@ -155,7 +155,8 @@ class Pause:
         if not isinstance(verdict, self.event.verdicts):
             legal = ", ".join(kind.__name__ for kind in self.event.verdicts) or "nothing can be decided"
             raise UsageError(
-                f"{type(self.event).__name__}, paused: {type(verdict).__name__} is not legal here; legal: {legal}."
+                f"{type(self.event).__name__}, paused: {type(verdict).__name__} is not allowed for this event. "
+                f"Allowed: {legal}."
             )
         self.end("decided", verdict)
 

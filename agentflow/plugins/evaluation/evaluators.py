@@ -20,7 +20,7 @@ class Contains:
     """The answer contains a text, ignoring case.
 
     Attributes:
-        text: The text.
+        text: The text that the answer must contain.
 
     Example:
         >>> Contains("Paris").name
@@ -81,7 +81,7 @@ class UsesTools:
         without: Names of tools that must not be called.
 
     Raises:
-        UsageError: It has no names at all.
+        UsageError: Neither `tools` nor `without` has names.
 
     Example:
         >>> UsesTools(["search", "refund"], order="in_order").name
@@ -129,11 +129,11 @@ class StaysWithin:
         cost: US dollars, sub-agents included.
         tokens: Tokens, sub-agents included.
         seconds: The duration.
-        rounds: Model replies.
-        tool_calls: Tool calls.
+        rounds: The maximum number of model replies.
+        tool_calls: The maximum number of tool calls.
 
     Raises:
-        UsageError: It has no limits.
+        UsageError: No limit was passed.
 
     Example:
         >>> StaysWithin(cost=0.02, rounds=3).name

@@ -4,8 +4,8 @@ Rules:
 
 1. A run neither waits for its evaluation nor pays for it: judges are separate calls, and the plugin counts their usage.
 2. The tasks that evaluate belong to the block `async with online:`. Outside of it, calls are counted, not evaluated.
-3. Everything is limited: the share, the waiting trials, those at once, and the time of each. Calls beyond a limit are counted
-   in `dropped`, never reported as passed.
+3. Everything is limited: the share of calls, the number of waiting and of concurrent trials, and the time of each
+   trial. Calls beyond a limit are counted in `dropped`, never reported as passed.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class OnlineEvaluation(Hook):
 def _trial_of(event: CallEnded, seen: _CallSeen, events: tuple[HookEvent, ...]) -> Trial:
     history = event.context.history
     start = seen.start
-    if start is None:  # a resumed call: its run began with the last message of the user
+    if start is None:  # the call is a resume: its run began with the last message of the user
         start = max((n for n, msg in enumerate(history) if msg.role == "user"), default=0)
     messages = tuple(history[start:])
     user_input = seen.input or messages[:1]

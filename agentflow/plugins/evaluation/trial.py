@@ -43,11 +43,11 @@ class Grade:
         passed: Whether the check passed; None if it only has a score or a label.
         score: A number; more is better.
         label: A category, such as `"polite"`.
-        reason: Why.
+        reason: The reason for the result.
         usage: The usage of a judging model.
 
     Raises:
-        UsageError: It is empty, or the score is not a finite number.
+        UsageError: No field is set, or the score is not a finite number.
 
     Example:
         >>> Grade(score=0.8, label="polite").passed is None
@@ -73,7 +73,7 @@ class Trial:
     """A call with the input of a case, and its evaluation.
 
     Attributes:
-        case: The case.
+        case: The case that the trial belongs to.
         reply: The agent's reply; None if the call failed, or the task is a function.
         error: The error of the call or function, or None.
         messages: The conversation.
@@ -174,7 +174,7 @@ async def graded(trial: Trial, checks: Iterable[Check], retries: RetryPolicy = _
     """Evaluate a trial.
 
     Args:
-        trial: The trial.
+        trial: The trial to evaluate.
         checks: The checks, besides those of the case.
         retries: Which errors of a check are retried.
 

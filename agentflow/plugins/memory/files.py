@@ -4,7 +4,7 @@ Rules:
 
 1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so no path can lead to
    one. Each path is checked nevertheless, since a bank might store memories as files.
-2. A change adds the new text before it forgets the old one. After a crash between the two, the newer one counts.
+2. A change adds the new text before it deletes the old one. If the process crashes in between, the newer text counts.
 3. Files belong to a user, whom the code identifies, never the model.
 """
 
@@ -31,7 +31,7 @@ _NATIVE: Final = deep_freeze({"anthropic": {"type": "memory_20250818", "name": "
 
 
 class MemoryFiles(Hook):
-    """Lets the model keep notes about the user in text files below `/memories`, with the one tool `memory`.
+    """Gives the model a tool, `memory`, with which it keeps notes about the user in text files below `/memories`.
 
     Claude (4 and later) over `AnthropicWire` gets it as Anthropic's own memory tool, which it is trained on; other models as a
     tool with a schema. Approvals, guards and redactions apply to it as to any tool.
@@ -102,7 +102,7 @@ class MemoryFiles(Hook):
             view_range: The first and the last line to view; -1 is the end.
             file_text: The text of a file to create.
             old_str: The text to replace, which occurs once in the file.
-            new_str: The text in its place.
+            new_str: The replacement.
             insert_line: The line after which to insert; 0 is the beginning.
             insert_text: The text to insert.
             old_path: The file or directory to rename.

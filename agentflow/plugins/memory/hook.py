@@ -3,8 +3,9 @@
 Rules:
 
 1. A memory belongs to a user, whom the code identifies, never the model. Without a user nothing is remembered or recalled.
-2. A recalled memory is data of a request: one JSON line each, in a separate message that describes it as data. It is not stored
-   in the history, and not part of the system prompt, since its text can come from anyone who wrote to the agent.
+2. Recalled memories are added to a request in a separate message, one JSON line each, which describes them as data.
+   This message is neither stored in the history nor part of the system prompt, since the text can come from anyone who
+   wrote to the agent.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Memory(NarrowHook):
             )
         if min(recall, longest - 1, most - 1) < 0:
             raise UsageError(
-                f"Memory(recall={recall}, longest={longest}, most={most}): recall is 0 or more, the others 1."
+                f"Memory(recall={recall}, longest={longest}, most={most}): recall must be 0 or more, longest and most "
+                "1 or more."
             )
         self.bank: MemoryBank = SqliteMemory(bank) if isinstance(bank, str | Path) else bank
         self._user = user
@@ -152,5 +154,5 @@ class Memory(NarrowHook):
 
 
 def _lines(memories: Sequence[Remembered]) -> str:
-    """Return memories as JSON lines, in which no text can end its line or leave its quotes."""
+    """Return memories as JSON lines; JSON escapes each text, so that it cannot end its line or its quotes."""
     return "\n".join(json.dumps({"id": one.id, "by": one.by, "text": one.text}) for one in memories)

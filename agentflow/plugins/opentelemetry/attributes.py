@@ -86,7 +86,7 @@ class Conventions(NamedTuple):
     Attributes:
         schema_url: The URL of the schema.
         duration: The metric of a model call's duration.
-        first_chunk: The metric of the time to its first chunk.
+        first_chunk: The metric of the time to the first chunk of a model call.
         tokens: The histogram of tokens, by `gen_ai.token.type`; empty if there is one for each type.
         cache_write: The attribute of the tokens written to a provider's cache.
     """
@@ -156,7 +156,8 @@ _FAMILIES: Final = (
 
 @lru_cache(1024)
 def model_and_provider(name: str) -> tuple[str, str]:
-    """Return the provider's name for a model, and the provider; the model's name twice if it names no provider.
+    """Return the provider's name for a model, and the provider. If the model's name contains no provider, return the
+    name twice.
 
     Example:
         >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
@@ -177,7 +178,8 @@ def model_and_provider(name: str) -> tuple[str, str]:
 def operation_of(agent: str, model_name: str) -> tuple[str, dict[str, str]]:
     """Return the operation name of an agent's call, and the attributes of the agent.
 
-    The attributes of a workflow have its name twice, as an agent's and a workflow's: 1.41 requires one, 0.1 the other.
+    The attributes of a workflow contain its name both as an agent's and as a workflow's name: version 1.41 requires the
+    former, 0.1 the latter.
 
     Example:
         >>> operation_of("team", "workflow")[0], operation_of("desk", "openai/gpt-5")[0]
@@ -228,7 +230,7 @@ def usage_of(usage: Usage, cache_write: str) -> Attributes:
     """Return the usage; parts that are 0 are left out.
 
     Args:
-        usage: The usage.
+        usage: The usage to convert.
         cache_write: The conventions' name of the tokens written to a cache.
     """
     attributes: Attributes = {

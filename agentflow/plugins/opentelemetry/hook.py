@@ -5,7 +5,7 @@ Rules:
 1. A call is a span (`invoke_agent`; for a workflow or handoffs `invoke_workflow`), and so is each attempt at a model's reply
    (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
 2. A run is one trace: a call that resumes it is linked to the previous call, even in another process.
-3. A tool's span is the current one while the tool's function runs, a model's while the model is called, and nowhere else.
+3. A tool's span is the current span only while the tool's function runs, a model's span only while the model is called.
    The span of a call that is neither sampled nor measured is current until the call ends; otherwise it costs a lookup.
 4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
    exception or a reason is exported.
@@ -168,7 +168,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             self._end(trace, event)
 
     def concerns(self, reply: Msg) -> bool:
-        """Return False: only verdicts of other hooks matter, not replies."""
+        """Return False, since this hook needs `PostReasoning` only for the verdicts of other hooks."""
         return False
 
     def _trace_of(self, event: Event) -> CallTrace | None:
@@ -243,7 +243,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
     ) -> OpenSpan:
-        """Start a span below a call's; if that is not recorded, none is created."""
+        """Start a span below the span of a call. If that span is not recorded, none is created."""
         clock = event.frame.context.clock
         if trace is None:
             return started(self._tracer, name, clock, None, kind, attributes)
@@ -477,7 +477,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             span.say({semconv.OUTCOME: "suspended"})
         elif isinstance(error, Exception):
             span.fail(semconv.error_type(error), self._text_of(error, run_id))
-        else:  # cancelled, interrupted or abandoned
+        else:  # the work was cancelled, interrupted or abandoned
             span.say({semconv.OUTCOME: "interrupted"})
 
     # ---- content

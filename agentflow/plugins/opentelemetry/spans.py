@@ -56,9 +56,9 @@ class OpenSpan:
 
     Attributes:
         span: The span.
-        recording: Whether it is recorded.
-        context: The context of its children.
-        error_type: The type of its error; empty if there is none.
+        recording: Whether the span is recorded.
+        context: The context for the span's children.
+        error_type: The type of the span's error; empty if there is none.
     """
 
     __slots__ = ("_began", "_clock", "context", "error_type", "over", "recording", "span")
@@ -125,7 +125,8 @@ class OpenSpan:
             log_failure("WARNING", error, _LOST, self.span)
 
     def __del__(self) -> None:
-        if not getattr(self, "over", True):  # its frame was collected: the loop and the clock may no longer exist
+        # the frame that held the span was garbage-collected, so the loop and the clock may no longer exist
+        if not getattr(self, "over", True):
             self.over = True
             self.span.end()
 
@@ -143,11 +144,11 @@ def started(
     """Start a span.
 
     Args:
-        tracer: Creates it.
-        name: Its name.
+        tracer: Creates the span.
+        name: The span's name.
         clock: The run's clock.
-        context: Its parent's context; None: the current one.
-        kind: Its kind.
+        context: The context of the parent; None means the current context.
+        kind: The span's kind.
         attributes: Attributes for samplers.
         links: Links to other spans.
         time: The start, in seconds since the epoch; now by default.
@@ -177,7 +178,7 @@ def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> 
     try:
         return function(*arguments, **named)
     except Exception as error:
-        log_failure("WARNING", error, "OpenTelemetry could not record something")
+        log_failure("WARNING", error, "OpenTelemetry failed to record data; the run continues")
         return None
 
 
@@ -189,9 +190,9 @@ class TracedRun:
     """The spans of a session's last run, as `traceparent`s (W3C Trace Context); kept with the session, for resumes.
 
     Attributes:
-        run_id: The run.
-        first: The span of its first call.
-        last: The span of its last call.
+        run_id: The run's id.
+        first: The span of the run's first call.
+        last: The span of the run's last call.
     """
 
     __saved_as__ = "agentflow.plugins.opentelemetry_spans:TracedRun"
@@ -206,7 +207,7 @@ class CallTrace:
 
     Args:
         span: Its span.
-        idle: See the attribute.
+        idle: The initial value of the attribute `idle`.
 
     Attributes:
         span: Its span.

@@ -43,7 +43,7 @@ _VAULT = state_name(Vault)
 
 
 class AnonymousVault(Vault):
-    """A vault with kinds as placeholders, without numbers; it stores no values."""
+    """A vault whose placeholders contain only the kind of the value (`<email>`), without a number. It stores no values."""
 
     @classmethod
     def of(cls, vault: Vault | None) -> AnonymousVault:
@@ -51,20 +51,22 @@ class AnonymousVault(Vault):
         return cls() if vault is None else cls(_words=list(vault._words))
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
-        """Return the kind alone."""
+        """Return a placeholder with only the kind."""
         return f"<{kind}>"
 
 
 def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
-    """Return a fact for a store."""
-    if isinstance(fact, StateKept) and _VAULT in fact.values:  # sealed values are not searched
+    """Return a fact without secrets, for a store."""
+    if (
+        isinstance(fact, StateKept) and _VAULT in fact.values
+    ):  # the vault's own encrypted values are not searched for secrets
         rest = {name: value for name, value in fact.values.items() if name != _VAULT}
         vault = cleaning.vault
         own = fact.values[_VAULT] if isinstance(vault, AnonymousVault) else vault.to_stored()
         return StateKept({**at_rest(rest, cleaning), _VAULT: own})
     values = {
         name: at_rest(value, cleaning)
-        for name, value in fact._asdict().items()  # NamedTuple's public method
+        for name, value in fact._asdict().items()  # `_replace` is a public method of named tuples
         if not name.endswith("_id")
     }
     return fact._replace(**values)
@@ -86,7 +88,7 @@ def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
 
 
 def at_rest(value: Any, cleaning: Cleaning) -> Any:
-    """Return a value of a fact for a store."""
+    """Return a value of a fact without secrets, for a store."""
     replacer = cleaning.masking(by_model=True)
     match value:
         case str():
@@ -104,7 +106,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
-        case Mapping():  # also in verdicts: the decisions of a resume
+        case Mapping():  # including verdicts, such as the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
             return renamed_keys(items, {key: cleaning.text(key, replacer) for key in mapping})
@@ -132,12 +134,13 @@ def vault_of(facts: Sequence[Fact]) -> Vault | None:
 
 
 class Restoring:
-    """Restores a session's facts from stored ones, with the original values where hooks and readers had them.
+    """Restores the facts of a session from stored facts. Each placeholder becomes its original value again if it was an
+    original in the session.
 
     Args:
         cleaning: The session's cleaner.
         original: Whether input and tool results were kept unchanged.
-        trusts: Whether a tool got originals.
+        trusts: Returns whether a tool gets original values.
     """
 
     def __init__(self, cleaning: Cleaning, original: bool, trusts: Callable[[str], bool]) -> None:
@@ -148,9 +151,9 @@ class Restoring:
         self._trusts = trusts
 
     def fact(self, fact: Fact) -> Fact:
-        """Return a fact as the session had it."""
+        """Return a fact in the form that it had in the session."""
         match fact:
-            case Reasoned():  # the text as readers saw it; its calls had placeholders
+            case Reasoned():  # the text of a reply had originals, its tool calls had placeholders
                 return fact._replace(message=self._restored_reply(fact.message))
             case CallClosed(final=Msg() as final):
                 return fact._replace(final=self._restored_reply(final))

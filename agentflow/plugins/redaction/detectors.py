@@ -55,10 +55,10 @@ class Detector:
     """A kind of data to find.
 
     Args:
-        kind: Its name in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
+        kind: The name of the kind in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
         pattern: A regular expression of the `regex` module. Its repetitions should be limited (`{1,64}`), lookbehinds should
-            cover at most 80 characters (in those without a fixed length, write letters as `[kK][eE][yY]`, or text is held back
-            too long), and name groups that you refer back to.
+            cover at most 80 characters (if their length is not fixed, write letters as `[kK][eE][yY]`; otherwise text
+            is held back too long), and name groups that you refer back to.
         check: Verifies a match, such as its check digits: returns how many of its characters are the value; with 0, the search
             continues after its first character.
         hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
@@ -137,10 +137,10 @@ class SecretRule(NamedTuple):
     """The form of one service's secrets.
 
     Attributes:
-        id: Its name, such as `"github-pat"`.
+        id: The service's name, such as `"github-pat"`.
         pattern: A regular expression of the token alone; it begins at the start of a word.
         needles: Lower-case texts, one of which, in any case, is in each.
-        starts: Whether it begins with a needle.
+        starts: Whether each token begins with a needle.
     """
 
     id: str
@@ -151,7 +151,7 @@ class SecretRule(NamedTuple):
 
 _GITLAB = ("pat", "dt", "rt", "cbt", "ptt", "ft", "ffct", "imt", "agent", "oas", "soat")
 _OWN_RULES = (
-    # Wider than gitleaks': well-known tokens of other services, and newer lengths.
+    # These rules are wider than those of gitleaks: tokens of more services, and newer lengths.
     SecretRule("secret-key", r"[sr]k[-_][A-Za-z0-9_-]{16,256}", ("sk-", "sk_", "rk-", "rk_")),
     SecretRule("github-token", r"gh[pousr]_[A-Za-z0-9]{20,255}", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
     SecretRule("github-fine-grained-pat", r"github_pat_\w{20,255}", ("github_pat_",)),

@@ -8,8 +8,8 @@ Rules:
 2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back exactly as
    long as it could still become one. It is released at the end of the reply, before tool calls, before thoughts, and if the
    model fails; if the call is cancelled, it is discarded.
-3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools before
-   guards judge them.
+3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools
+   before guards evaluate them.
 4. The session keeps what readers saw (the fold law), so it contains restored replies. A store gets only placeholders if it is
    wrapped: `Agent(..., store=redaction.store(store))`.
 5. With keys, the values of placeholders are stored with the session, encrypted, in the same write as the first fact that
@@ -182,7 +182,7 @@ class Redaction(SideWrapper):
             return RedactedFlux(source, cleaning)
         if isinstance(event, PreActing) and cleaning.vault.has_lost:
             unresolved = self._lost_in(event, cleaning)
-            if unresolved:  # it was allowed in an earlier process, and the store has only placeholders
+            if unresolved:  # the call was allowed in an earlier process, and the store contains only placeholders
                 raise Veto(self._refusal(event, unresolved))
         if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
             whole = event.iteration == 0
@@ -242,8 +242,9 @@ class Redaction(SideWrapper):
         """Redact a message, a call, a result or a text for use outside the run, such as in a trace: `<email>` for an address.
 
         Args:
-            value: The value.
-            run_id: Its run: values found in its session are redacted too; the session does not change.
+            value: The value to redact.
+            run_id: The id of the run that the value belongs to: values found in the run's session are redacted too; the
+                session does not change.
 
         Example:
             >>> Redaction().outside("Write to ada@example.com")
@@ -258,7 +259,7 @@ class Redaction(SideWrapper):
             text: The text so far.
             start: Where to begin; the text before it serves as context only.
             whole: Whether the text is complete.
-            run_id: Its run.
+            run_id: The id of the run that the text belongs to.
 
         Returns:
             The start, end and replacement of each find; and the position up to which further text cannot change the result.
@@ -274,7 +275,8 @@ class Redaction(SideWrapper):
             kinds.append(kind)
             return found
 
-        parts, upto = scan(lambda: scanner, text, start, whole, noted)  # plain, found, plain, found, ...
+        # the parts alternate: plain text, find, plain text, find, ...
+        parts, upto = scan(lambda: scanner, text, start, whole, noted)
         ends = list(accumulate(map(len, parts), initial=start))
         return [(ends[2 * n + 1], ends[2 * n + 2], f"<{kind}>") for n, kind in enumerate(kinds) if kind], upto
 

@@ -75,7 +75,9 @@ class RedactedFlux(PrivateFlux):
 
 
 async def redacted_chunks(chunks: Flux[Any], cleaning: Cleaning, *, whole: bool) -> AsyncIterator[Any]:
-    """Redact a tool's chunks; adjacent texts are one text, or separate values with `whole` (a turn that no model requested)."""
+    """Redact a tool's chunks; adjacent texts form one text. With `whole` (for a turn that no model requested) each text
+    is a separate value.
+    """
     replacer = cleaning.masking()
     text = StreamScanner(cleaning.scanner, replacer)
     stream = chunks.open()
@@ -127,7 +129,7 @@ class _RedactedReply:
         self._model: str | None = None
 
     def is_whole_and_clean(self, chunk: ModelChunk) -> bool:
-        """Return whether a first chunk, if no other follows, is a whole reply of only calls without secrets."""
+        """Return whether the first chunk, if it is also the last one, contains only tool calls, and no secrets."""
         if chunk.finish_reason is None or not chunk.tool_uses or chunk.restart:
             return False
         if chunk.text or chunk.thinking or chunk.signature is not None or chunk.blocks or chunk.citations:
@@ -147,7 +149,7 @@ class _RedactedReply:
         thinking, text = "", ""
         if chunk.thinking or chunk.signature is not None:
             text_before = _end(self._words)
-            if text_before:  # within a chunk, thoughts precede text
+            if text_before:  # thoughts precede the text of the same chunk
                 out.append(ModelChunk(text_before, restart=chunk.restart))
         if chunk.thinking:
             self._thinking = self._thinking or self._hold_back()

@@ -63,7 +63,7 @@ class Seal:
             self._keys = _fernets(keys)
 
     def ready(self) -> None:
-        """Load the keys if they are not loaded.
+        """Load the keys if they are not loaded yet.
 
         Raises:
             UsageError: The function returned a value that is not a key.
@@ -80,12 +80,12 @@ class Seal:
         """Decrypt a text; also return whether the newest key sealed it.
 
         Raises:
-            UsageError: No key opens it.
+            UsageError: No key can decrypt the text.
         """
         self.ready()
         found = _opened(self._keys, token)
         if found is None and callable(self._source):
-            self._keys = _fernets(self._source)  # they may have been rotated meanwhile
+            self._keys = _fernets(self._source)  # the keys may have been rotated meanwhile
             found = _opened(self._keys, token)
         if found is None:
             raise UsageError(
@@ -128,5 +128,5 @@ def _fernets(source: KeySource) -> tuple[Fernet, ...]:
         raise UsageError(
             f"Redaction: keys= (or the environment variable {KEYS_VARIABLE}) contains an invalid Fernet key: each is 32 bytes "
             f"in URL-safe base64. Create one with: {_MAKE_ONE}"
-        )  # without the text of the key
+        )  # the message does not contain the key
     return found

@@ -4,7 +4,7 @@ calls outside of a run, gets no secrets.
 Rules:
 
 1. It supports what the inner store does: a `SessionStore` keeps its versions, leases, forks and lists.
-2. Imported data is kept unchanged: `export` made it, from a store with rules of its own.
+2. Imported data is kept unchanged, because `export` created it from a store that has redacted it already.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def redacted_store(inner: Store, clean: Pass, restore: Pass) -> Store:
     Args:
         inner: The store.
         clean: Removes the secrets from facts.
-        restore: Restores them if possible.
+        restore: Restores the facts if possible.
     """
     if isinstance(inner, SessionStore):
         return _RedactedSessions(inner, clean, restore)

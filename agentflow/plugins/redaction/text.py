@@ -53,13 +53,13 @@ class _Gates:
         hints: The needles and the hint of each detector.
 
     Attributes:
-        floating: Whether every part of a text that is ruled out is ruled out as well.
+        floating: Whether a text that is ruled out also rules out all its parts.
     """
 
     __slots__ = ("_bare", "_by_hint", "_needles", "floating")
 
     def __init__(self, hints: Sequence[tuple[tuple[str, ...], str]]) -> None:
-        # One search for each: alternatives of one pattern would take twice as long.
+        # Each needle is searched separately: one pattern with alternatives would take twice as long.
         self._bare = [re.compile(hint).search for needles, hint in hints if not needles]
         together: dict[str, tuple[str, ...]] = {}
         for needles, hint in hints:
@@ -95,7 +95,7 @@ class Scanner:
     """Finds known values, placeholders and matches of detectors, in this order of precedence at one position.
 
     Args:
-        detectors: The detectors.
+        detectors: The detectors to apply.
         values: Texts to find wherever they occur.
 
     Example:
@@ -253,7 +253,7 @@ def scan(
         The parts that can be released, and the position in `text` after them.
     """
     out: list[str] = []
-    position = look = start  # released up to `position`, searched up to `look`
+    position = look = start  # text is released up to `position`, and searched up to `look`
     current = scanner()
     seen: Searches = {}
     while position < len(text):

@@ -152,7 +152,7 @@ class Cleaning:
         parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
-        self._spotless.add(text)  # one part: no finds
+        self._spotless.add(text)  # a single part means no finds
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:
@@ -180,7 +180,7 @@ class Cleaning:
 
     def arguments(self, raw: str) -> str:
         """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
-        masked = ("masked", raw)  # known to contain no secrets, but maybe placeholders
+        masked = ("masked", raw)  # the text contains no secrets, but may contain placeholders
         if masked in self._spotless or self.are_clean_arguments(raw):
             return raw
         replacer = self.masking(by_model=True)
@@ -254,7 +254,7 @@ class Cleaning:
             return data
         try:
             before = b64decode(data, validate=True).decode()
-        except ValueError:  # not base64, or not text
+        except ValueError:  # the content is not base64, or not text
             before = ""
         parts, _ = scan(self.scanner, before, 0, True, replacer) if self.scanner().may_find(before) else ([before], 0)
         after = "".join(parts)
@@ -332,8 +332,8 @@ class Cleaning:
         while version != vault.version:  # a value found in the last message may also be in the first
             version, known = vault.version, searched.last
             if known is not None and known.cleaned is view:
-                return view  # cleaned before, and unchanged since
-            cleaned_before = view.replacements is not None  # cleaned before, and maybe extended
+                return view  # the request was cleaned before, and has not changed since
+            cleaned_before = view.replacements is not None  # the request was cleaned before, and may have been extended
             if cleaned_before and (known is None or view.replacements is not known.replacements):
                 return None
             seen = 0 if known is None else view.shared(known.cleaned if cleaned_before else known.original)

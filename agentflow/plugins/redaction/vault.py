@@ -37,7 +37,7 @@ class _VaultContents:
 
 @dataclass(slots=True, repr=False)
 class _SealedVault:
-    """The stored form of a vault with values; without values it is the counters alone."""
+    """The stored form of a vault with values. The stored form of a vault without values is only its counters."""
 
     counters: dict[str, int]
     sealed: str
@@ -66,7 +66,7 @@ class Searched:
 
     Attributes:
         base: The scanner, without the values of the session.
-        scanner: The scanner that also finds these; created when needed.
+        scanner: The scanner that also finds the values of the session; created when needed.
         spotless: Texts that are known to be clean; arguments and results are checked many times.
         messages: Messages, by identity, and their form as they are sent, so that each is searched once.
         last: The last request: the next one usually extends it.
@@ -112,7 +112,7 @@ class Vault:
     _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
     _in_use: WeakSet[Searched] = field(default_factory=WeakSet[Searched])
     unsaved: bool = False
-    """Whether it has changes that are not stored: it is then stored with the next fact."""
+    """Whether the vault has changes that are not stored; if so, it is stored with the next fact."""
     _seal: Seal | None = None
     _sealed: str = ""
     """The sealed contents; empty if there are none, or they have changed."""
@@ -159,7 +159,7 @@ class Vault:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it has sealed values."""
+        """Whether the vault has sealed values."""
         return bool(self._sealed)
 
     def use(self, seal: Seal | None) -> None:
@@ -190,7 +190,7 @@ class Vault:
 
     def _touch(self) -> None:
         """Mark the stored form as outdated."""
-        self.unsaved = True  # the counters too: a stored name must not be reused for another value
+        self.unsaved = True  # the counters change too: a stored name must not be used again for another value
         if self._seal is not None:
             self._sealed = ""
 
@@ -204,8 +204,8 @@ class Vault:
         """Return the placeholder of a value; create one if the value is new.
 
         Args:
-            value: The value.
-            kind: Its kind.
+            value: The value to hide.
+            kind: The kind of the value.
             base: The scanner that found it; a value that it finds only in context is searched for literally afterwards.
             by_model: Whether the model wrote it.
         """
@@ -253,7 +253,7 @@ class Vault:
         """Return the results of a scanner in this session."""
         found = self._searched.get(id(base))
         if found is None or found.base is not base:
-            if len(self._searched) >= _MOST_SCANNERS:  # such as one hook for each call
+            if len(self._searched) >= _MOST_SCANNERS:  # for example if each call has a separate hook
                 del self._searched[next(iter(self._searched))]
             found = self._searched[id(base)] = Searched(base)
             self._in_use.add(found)

@@ -2,9 +2,10 @@
 
 Rules:
 
-1. A passage is data of a request: one JSON line each, in a separate message that describes it as data. It is not stored in the
-   history, and not part of the system prompt, since its text can come from anyone who wrote a document.
-2. The requests of a run have the same passages, found with the user's input, at the same cost for each request.
+1. Passages are added to a request in a separate message, one JSON line each, which describes them as data. This message
+   is neither stored in the history nor part of the system prompt, since the text can come from anyone who wrote a
+   document.
+2. All requests of a run contain the same passages, which are found once, with the user's input.
 3. Only a passage that the model received in this run becomes a citation.
 """
 
@@ -109,7 +110,7 @@ class Retrieve(NarrowHook):
         return await self._search(context, query, max(self._passages, 5)) or "Nothing found."
 
     async def _search(self, context: RunContext, query: str, limit: int) -> str:
-        """Return passages as JSON lines, in which no text can end its line or leave its quotes."""
+        """Return passages as JSON lines; JSON escapes each text, so that it cannot end its line or its quotes."""
         index = self._index if isinstance(self._index, Searcher) else self._index(context)
         if index is None:
             return ""

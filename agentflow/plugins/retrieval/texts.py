@@ -75,10 +75,11 @@ class TextIndex(Texts[C]):
 
 
 def passages_of(text: str, longest: int) -> Iterator[tuple[int, str]]:
-    """Divide a text into passages, at the line ends before the maximum length; at an empty line if one is half full.
+    """Divide a text into passages, at the last line end before the maximum length, or at an empty line if the passage
+    is at least half full.
 
     Returns:
-        The first line of each, from 1, and its text.
+        For each passage, the number of its first line (from 1) and its text.
 
     Example:
         >>> list(passages_of("one\\n\\ntwo\\nthree", 8))

@@ -1,10 +1,10 @@
-"""`ShellApproval`: splits shell commands into parts, and judges each part.
+"""`ShellApproval`: splits shell commands into parts, and evaluates each part.
 
 Rules:
 
 1. A script runs without asking only if it is fully understood, each part is allowed, and no part could match a deny rule.
-2. If one part matches a deny rule, the whole script is refused, approved or not; a script that is not understood, if it names
-   the command anywhere.
+2. If one part matches a deny rule, the whole script is refused, approved or not; a script that is not understood is
+   refused if it contains the name of a denied command anywhere.
 3. The user is asked about syntax outside the subset of the grammar that `parts` understands, and about values unknown before
    the run.
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
@@ -35,12 +35,12 @@ class ShellApproval(Approval):
 
     A rule is a command. A separate `*` matches any number of arguments that do not begin with `-`; `**` matches any arguments,
     including options; inside a word, `*` matches any characters. `"git log *"` allows `git log` with names of commits and
-    files, `"git log"` only that. Deny rules apply with any further arguments and options, and to a command by any path
-    (`rm` is `/bin/rm` too). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`; so are assignments: `"LANG=*
-    sort *"`.
+    files, `"git log"` only that. Deny rules apply with any further arguments and options, and to the command under any
+    path (a rule for `rm` covers `/bin/rm`). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`; so are
+    assignments: `"LANG=* sort *"`.
 
-    Lasting answers (`"session"`, `"always"`) apply to the same text only. A command of more than 8,000 characters is asked
-    about, or refused if there are deny rules: it cannot be parsed in a limited time.
+    Lasting answers (`"session"`, `"always"`) apply to the same text only. For a command of more than 8,000 characters,
+    which cannot be parsed in a limited time, a person is asked; if there are deny rules, it is refused.
 
     Priority 61 (checks), a guard. Needs the extra `shell` (tree-sitter).
 
@@ -50,7 +50,7 @@ class ShellApproval(Approval):
         shell: The shell that the tool uses, as `[shell, "-c", command]`: `"bash"`, or `"sh"` for any POSIX shell.
         allow: Rules for commands that run without asking.
         deny: Rules for commands that never run.
-        ask: As in `Approval`, like the rest.
+        ask: This and the other arguments are those of `Approval`.
 
     Example:
         >>> guard = ShellApproval(allow=["git status", "git log *", "head -[0-9]*"], deny=["rm"])
@@ -178,7 +178,9 @@ def _past_stars(rule: Sequence[str], positions: Iterable[int]) -> set[int]:
 
 
 def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
-    """Match for certain: an unknown word may be an option, and a `*` does not match options, except after `--`."""
+    """Whether a rule matches for certain: an unknown word may be an option, and a `*` does not match options, except
+    after `--`.
+    """
     if position == len(rule):
         return ()
     pattern = rule[position]
@@ -193,7 +195,7 @@ def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]
 
 
 def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
-    """Match for certain, options included."""
+    """Whether a rule matches for certain, including options."""
     if position == len(rule):
         return ()
     if rule[position] in _STARS:
@@ -202,7 +204,7 @@ def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
 
 
 def _maybe_naming(rule: Sequence[str], position: int, word: Word) -> Iterable[int]:
-    """Match possibly: an unknown word may be no word, or several."""
+    """Whether a rule may match: an unknown word may become no word, or several."""
     return range(position, len(rule) + 1) if isinstance(word, Some) else _naming(rule, position, word)
 
 

@@ -44,8 +44,8 @@ class Part:
 
     Attributes:
         words: The command's words, assignments first; `(">", "file")` for a redirection.
-        text: Its source.
-        doubt: Why it cannot be judged; None if it can.
+        text: The source of the action.
+        doubt: The reason why the action cannot be judged; None if it can.
     """
 
     words: tuple[Word, ...]
@@ -59,8 +59,8 @@ class ParsedScript:
 
     Attributes:
         text: The script.
-        parts: Its actions, in order; empty if it cannot be judged.
-        doubt: Why it cannot be judged; None if its parts can.
+        parts: The script's actions, in order; empty if the script cannot be judged.
+        doubt: The reason why the script cannot be judged; None if its parts can.
     """
 
     text: str
@@ -97,7 +97,7 @@ _WRAPPERS: Final = frozenset(
 )
 """Commands that run the command after them."""
 _JUDGED_TOO: Final = frozenset(("doas", "sudo"))
-"""Wrappers that need a rule of their own."""
+"""Wrappers for which a separate rule is needed."""
 _RUN_OTHERS: Final = frozenset(
     """
     . ash awk bash busybox chroot dash eval find flock ionice ksh node parallel perl php python python3 ruby script setsid sh

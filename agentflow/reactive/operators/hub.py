@@ -107,8 +107,8 @@ class TaskHub(Generic[T]):
             await close(iterator)
 
     async def put(self, value: T) -> None:
-        """Offer an item; returns when the reader wants the next one."""
-        if cancel_requests():  # the source has swallowed it
+        """Offer an item; returns when the reader requests the next item."""
+        if cancel_requests():  # the source has swallowed the cancellation
             raise asyncio.CancelledError("the reader is gone")
         if len(self._queue) < self._capacity:
             self._queue.append((value, None))

@@ -85,7 +85,7 @@ async def _watched(
                         break
                 else:
                     yield value
-                place = -1  # a failure from here on is the source's
+                place = -1  # from here on, a failure is a failure of the source
         finally:
             await close(source)
         place = -1

@@ -122,7 +122,9 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper) -> AsyncItera
 
 
 async def _close_all(hubs: Iterable[TaskHub[object]]) -> None:
-    await cancel_all([task for hub in hubs for task in hub.leave()])  # (`gather` would end when the first is cancelled)
+    await cancel_all(
+        [task for hub in hubs for task in hub.leave()]
+    )  # (`gather` would end when the first task is cancelled)
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
@@ -181,7 +183,7 @@ async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[
                 value = _Failure(error)
             try:
                 yield index, value
-            except asyncio.CancelledError as error:  # raised in here by `TaskHub.feed`
+            except asyncio.CancelledError as error:  # `TaskHub.feed` raises this here
                 await raise_in(iterator, error)
                 raise
     finally:

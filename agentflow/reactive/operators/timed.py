@@ -34,7 +34,7 @@ class _Limited:
     """Awaits parts of the work under a limit, in the current task.
 
     Args:
-        operator: Named in the error, for example `timeout(5)`.
+        operator: The operator's name in the error, for example `timeout(5)`.
         what: The event that did not happen, for example `no item came`.
         seconds: The limit for all parts together; None if each part has its own.
     """
@@ -78,7 +78,7 @@ class _Limited:
         return value
 
     def _passed(self) -> bool:
-        """End the wait; true if it was ended by the limit's own cancellation only."""
+        """End the wait. Return whether only this limit's own cancellation ended it."""
         self._limit.pause()
         return self._limit.expired and self._limit.uncancel()
 

@@ -1,9 +1,10 @@
-"""`backtest`: replay many recorded runs with a change, and report what would have been decided otherwise.
+"""`backtest`: replay many recorded runs with a change, and report the decisions that would have been different.
 
 Rules:
 
-1. With `workers=0` all logs are judged in this process, otherwise in new processes (`spawn`), each one log at a time.
-2. A process that exceeds the limit or dies ends the judging of its log, and the result says so.
+1. With `workers=0` all logs are evaluated in this process; otherwise in new processes (`spawn`), each of which
+   evaluates one log at a time.
+2. If a process exceeds the limit or dies, the evaluation of its log ends, and the result contains the reason.
 3. In processes, output of hooks goes to standard error, and the library logs nothing.
 """
 
@@ -70,7 +71,9 @@ def backtest(
         1 runs: 1 as recorded, 0 changed, 0 not comparable
     """
     if workers < 0 or not limit > 0:
-        raise UsageError(f"backtest: workers={workers}, limit={limit}; they must be at least 0, and above 0.")
+        raise UsageError(
+            f"backtest: workers={workers}, limit={limit} are invalid; workers must be at least 0, and limit above 0."
+        )
     file = ResultFile(None if results is None else Path(results), make().settings())
     found: list[RunResult] = []
 
@@ -79,7 +82,7 @@ def backtest(
             digest = hashlib.sha256(data).hexdigest()
             known = [each for each in file.known if (each.log, each.digest) == (name, digest)]
             found.extend(known)
-            if all(each.run for each in known):  # else it is unreadable
+            if all(each.run for each in known):  # otherwise the log is unreadable
                 yield _Job(name, digest, data, frozenset([each.run for each in known]))
 
     try:
@@ -152,7 +155,7 @@ def _work(pipe: Any, make: Callable[[], Variant]) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process, its job (None while it starts), and the time at which it should have reported."""
+    """A process, its job (None while it starts), and the time by which it should have reported."""
 
     process: Any
     pipe: Any

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. The comparison of a run ends at its first difference. Nothing after it is guessed; a live model continues only if one is set.
+1. The comparison of a run ends at its first difference. What would have followed is not guessed; if a live model is
+   set, it continues the run.
 2. A difference counts only if the agent without the change still does what was recorded up to there.
 3. A run that is not comparable has a reason, and is never counted as unchanged.
 """
@@ -78,11 +79,12 @@ class RunResult:
             request; `"unrecorded"`: a model call or tool that the recording lacks.
         event: The event's class; `"request"` for a request to a model. `seq` is its number, `source` the path of sub-agents.
         field: The field that differs.
-        recorded: The recorded decision or value; empty if there was none. `now` is the one in the replay.
+        recorded: The recorded decision or value; empty if there was none. `now` is the decision or value in the replay.
         hooks: The hooks that changed the event or decided on it in the replay.
         refused: Whether it is a possible false refusal: a success in the recording that is refused now.
         tokens: The tokens of the whole recorded run; `cost` is in dollars, None if unknown.
-        rest_tokens: The tokens of the recorded run after the difference: the most that can be saved. `rest_cost` likewise.
+        rest_tokens: The tokens of the recorded run after the difference, which is the most that can be saved.
+            `rest_cost` is their cost.
         outcome: The recorded outcome; empty if the log breaks off.
         new_outcome: With a live model: the outcome, or the error, of the changed run; with `new_tokens` and `new_cost`.
     """

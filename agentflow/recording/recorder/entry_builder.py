@@ -2,9 +2,9 @@
 
 Rules:
 
-1. An observation holds references to immutable values, and copies of mutable ones as data. None refers to an event, which would
-   keep a whole run alive.
-2. Nothing that builds entries runs in an agent's task: the writer or the reader of the log does this work.
+1. An observation holds references to immutable values, and copies of mutable ones as data. An observation never refers
+   to an event, which would keep a whole run alive.
+2. Entries are never built in an agent's task, but by the writer or the reader of the log.
 3. Consecutive chunks become one entry, and unchanged values are written once.
 """
 
@@ -64,8 +64,8 @@ class RecordedCall:
     """A call, with the data that all its observations share.
 
     Args:
-        line: Its entry.
-        above: The call with the tool that it runs in.
+        line: The call's entry in the log.
+        above: The call that contains it, if it runs in a tool of another call.
         facts: The facts of its run that have been observed.
 
     Attributes:
@@ -92,8 +92,8 @@ class EventSeen(NamedTuple):
     """An event.
 
     Attributes:
-        place: Its call.
-        kind: Its class.
+        place: The call that the event belongs to.
+        kind: The event's class.
         values: Its `seq`, `iteration`, `time` and `decision`, then its own fields, as `VALUES_OF` reads them. A decision's
             exception is an `ErrorText`. A chunk of a tool ends with the number of the tool's work.
         facts: The facts of its run since the last event.
@@ -158,7 +158,7 @@ class EntryBuilder:
     """Builds entries, in order; its caller holds a lock.
 
     Args:
-        content: Keep texts.
+        content: Whether to keep texts.
         clean: Removes secrets from values.
         finds: Finds secrets in a text that is still incomplete, if `clean` can.
         mark: The suffix of each ref, if others write into the same log.
@@ -211,7 +211,7 @@ class EntryBuilder:
         return made
 
     def finish(self) -> list[Line]:
-        """Return the remaining entries: nothing follows."""
+        """Return the remaining entries, after the last observation."""
         self._now = None
         for n in list(self._raw):
             self._write_raw(n)
@@ -364,7 +364,7 @@ class EntryBuilder:
         reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
             del self._raw[reply]
-        else:  # the chunks that hooks made it of come first
+        else:  # the chunks from which hooks created it come first
             for n in [n for n, raw in self._raw.items() if raw.place.call == one.place.call]:
                 self._write_raw(n)
         head = ("chunks", one.place.call, iteration, attempt, reply)
@@ -479,7 +479,7 @@ class EntryBuilder:
 
 
 FindsOfRun = Callable[[str, int, bool, str], tuple[list[Find], int]]
-"""As `Finds`, for a run."""
+"""Like `Finds`, but for the values of one run."""
 
 
 def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
@@ -491,7 +491,7 @@ _HEADS = {
     "pieces": ("kind", "call", "iteration", "tool_use", "n"),
     "reply": ("kind", "call", "n", "after"),
 }
-"""What all chunks of a batch have in common."""
+"""The properties that all chunks of a batch share."""
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
 """Fields of events with a fixed name rather than content."""
 _ENCODED = frozenset({"tool_use", "result", "error", "verdict", "injected", "reason", "changes"})

@@ -70,7 +70,7 @@ async def export_log(
 
     Args:
         store: The store of an agent or of durable runs.
-        session_id: The session.
+        session_id: The session's id.
         run_id: One of its runs; None: all of them, in one log.
         agent: The agent's name for the log; facts do not contain it.
         redaction: Removes secrets.

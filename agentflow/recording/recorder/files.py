@@ -38,7 +38,7 @@ class Sink(Protocol):
     """A destination of lines."""
 
     def open(self) -> str:
-        """Open it; returns the suffix of this writer's refs, empty if there is no other writer."""
+        """Open the destination. Returns the suffix of this writer's refs; empty if there is no other writer."""
         ...
 
     def write(self, lines: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class FileSink:
     """A file.
 
     Args:
-        path: Its path; the file and its folder are created if missing.
+        path: The file's path; the file and its folder are created if missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class StoreTarget:
     """A store with a log for each run. While it is unreachable, lines wait, in order, for a later write of any run.
 
     Args:
-        store: The store.
+        store: The store of the logs.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -109,7 +109,7 @@ class StoreTarget:
         """Add lines to a run's log, and wait until they are stored.
 
         Raises:
-            StoreError: They cannot be stored, not even later; or too many lines wait.
+            StoreError: The lines cannot be stored even later, or too many lines wait.
         """
         self._waiting.append((run_id, writer, number, lines))
         if time.monotonic() < self._again:
@@ -134,7 +134,7 @@ class StoreSink:
 
     Args:
         target: The store.
-        run_id: The run.
+        run_id: The run's id.
     """
 
     def __init__(self, target: StoreTarget, run_id: str) -> None:
@@ -159,8 +159,9 @@ class StoreSink:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether a path is a folder: it exists as one, ends in a slash, or has no suffix and does not exist (`/dev/null`
-    does)."""
+    """Return whether a path names a folder: it exists as a folder, ends with a slash, or has no suffix and does not
+    exist. (`/dev/null` exists.)
+    """
     text = str(path)
     path = Path(text)
     return text.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or path.exists())
@@ -178,7 +179,7 @@ def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None)
         try:
             stat = path.stat()
         except OSError:
-            continue  # another process was faster
+            continue  # another process has deleted the log first
         found.append(KeptLog(path.name, stat.st_mtime, stat.st_mtime, stat.st_size))
     for log in too_many(found, time.time(), max_bytes, max_age):
         try:

@@ -107,7 +107,8 @@ _NONE: tuple[Any, ...] = ()
 _make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
 """Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
-_MOST_CALLS = 10_000  # open calls; older ones are forgotten, since a process that stops leaves them open
+# the maximum number of open calls; the oldest are forgotten, since calls stay open if they are never finished
+_MOST_CALLS = 10_000
 
 
 @runtime_checkable
@@ -224,7 +225,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
 
     @staticmethod
     def read(path: str | Path) -> Recording:
-        """Read the effects of hooks from a run log; `agentflow.recording.load` reads all of it.
+        """Read the effects of hooks from a run log; `agentflow.recording.load` reads the whole log.
 
         Args:
             path: The file; a line that a crash left incomplete is skipped.
@@ -287,7 +288,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Remember that a hook begins, in case anything else happens before it ends."""
         frame = frame_of(event)
-        if hook.observer and hook.priority >= self.priority:  # it runs after the recorder: the event is recorded
+        # the hook runs after the recorder, so the event is recorded already
+        if hook.observer and hook.priority >= self.priority:
             return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
@@ -354,7 +356,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             RecordedCall(_NO_CALL) if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
         )
         if effect.get("error") is not None and place.begun:
-            self._write_begun(place, event.seq)  # a failure has a position in the order too
+            self._write_begun(place, event.seq)  # a failure also has a position in the order
         line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
         line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
         line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
@@ -382,7 +384,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         buffer = run.events.buffer
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
             buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
-        listener = run.scope.listener  # another recorder's
+        listener = run.scope.listener  # the listener of another recorder
 
         def notice(what: Notice) -> None:
             if listener is not None:
@@ -393,7 +395,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         for known in (self._places, self._seen_facts):
             if len(known) > _MOST_CALLS:
                 known.popitem(last=False)
-        if run.scope.cause is not None:  # in a hook before the recorder
+        if run.scope.cause is not None:  # the call was made in a hook that runs before the recorder
             self._look_for_end(place, run, late=True)
         return place
 
@@ -523,7 +525,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             try:
                 # A generator that has ended needs no closing.
                 if stream is not None and getattr(stream, "ag_frame", stream) is not None:
-                    await (close(stream) if side else close_quietly(stream))  # a model's reply stays if that fails
+                    await (
+                        close(stream) if side else close_quietly(stream)
+                    )  # the model's reply is kept even if this fails
             finally:
                 answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
                 self._in_order(place, "answered", answered)

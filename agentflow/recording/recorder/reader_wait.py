@@ -15,10 +15,10 @@ _NOTICEABLE = 0.001
 
 
 class ReaderWait:
-    """What a run awaits after an event, until its reader has requested enough others.
+    """The object that a run awaits after an event, until its reader has requested enough further events.
 
     Args:
-        inner: Completes then.
+        inner: The awaitable that completes at that time.
         latest: Returns the latest observation.
         now: The run's clock.
         record: Called after the wait if it could matter, with whether it was cancelled.

@@ -154,7 +154,7 @@ class HookRecord(RunRecord):
         hook: The hook's name.
         event: The event's name.
         via: `on_event` or `around`, or shadow if the hook only ran as a shadow hook, without an effect.
-        edits: Its changes.
+        edits: The changes by the hook.
         verdict: The verdict's name, empty if there is none.
         detail: The text of the verdict or the error, shortened.
         error: The name of the exception that it raised, empty if there is none.
@@ -251,7 +251,7 @@ def records_of(log: RunLog, short: int = 80) -> tuple[RunRecord, ...]:
     """Return the records in a run log, oldest first.
 
     Args:
-        log: The log.
+        log: The run log.
         short: The maximum number of characters of the short forms.
     """
     return tuple(_RecordReader(log, short if log.header.content else 0).records())
@@ -448,7 +448,7 @@ class Explanation:
     """The hooks that shaped a message. `str(explanation)` is readable.
 
     Attributes:
-        message_id: The message.
+        message_id: The message's id.
         known: Whether the records contain it at all.
         shaped: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
             that changed its chunks.

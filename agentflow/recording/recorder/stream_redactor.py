@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Only settled text is written: no later text could make it, or its end, part of a secret.
+1. Only settled text is written: text that cannot become part of a secret, whatever text follows.
 2. Chunks without a finding are written unchanged. If there is one, the first chunk of the batch carries the whole text.
 3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
    stream.
@@ -122,7 +122,7 @@ class StreamRedactor:
         """Remove secrets from a batch that ends.
 
         Args:
-            batch: The batch.
+            batch: The batch to redact.
             whole: Whether the stream ends with it.
         """
         for name, channel in self._channels(batch).items():

@@ -55,7 +55,7 @@ class Writer:
     Args:
         builder: Returns the builder of a log's entries, by the suffix of their refs.
         target: Returns the sinks of logs; None: memory only.
-        apart: Whether each run has a log of its own.
+        apart: Whether each run has a separate log.
         most: The number of observations kept in memory.
         interval: Seconds between two writes.
         closed: Called after a log was closed.
@@ -86,7 +86,9 @@ class Writer:
         self._lock = threading.RLock()
         self.failure: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
+        self._threads = (
+            threading.Lock()
+        )  # the lock is held while a thread is started, but never while entries are built
         self._woken = threading.Event()
 
     def _put(self, one: Observation) -> None:
@@ -245,7 +247,7 @@ def _warn(text: str) -> None:
 
 
 def _ends(one: Observation) -> bool:
-    """Return whether it ends or suspends an outermost run."""
+    """Return whether the observation ends or suspends an outermost run."""
     return isinstance(one, EventSeen) and one.kind is CallEnded and one.place.run == one.place.root
 
 

@@ -4,8 +4,8 @@ Rules:
 
 1. It happens after everything recorded before it, when all tasks of the run are suspended at the recorded positions. This is
    checked after each step of a task, because the next step may resume one of them.
-2. If they never are (the agent was changed, or the log is older), it happens when the run makes no progress and as much time
-   has passed as in the recording.
+2. If they never are (because the agent was changed, or the log is older), the run is cancelled when it makes no
+   progress and as much time has passed as in the recording.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Cancellations:
         key: Key = ("cut", call, _PLACES[requester])
         known = self._progress.is_ahead(key) and not self._progress.free()
         if known and requester == "caller" and key in self._requests:
-            return  # it will be cancelled
+            return  # the run will be cancelled
         known = known and key not in self._requests
         if known and requester == "interrupt":
             known = key in self._script.requests and in_awaited_hook()
@@ -265,7 +265,7 @@ class Cancellations:
                 known.at, wait, scope, lambda _: request.perform(), finish, request.task
             )
             cancellation.start()
-        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes it
+        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes the cancellation
             if kind_of(cut) == "closed":
                 self.closed.add(call)
             finish = partial(self._finish, key, cut.time)
@@ -279,7 +279,7 @@ class Cancellations:
 
     def _finish(self, key: Key, time: float) -> None:
         if not self._paced:
-            self._clock.jump(time)  # or cleanup would wait for it, and exceed its limit
+            self._clock.jump(time)  # otherwise cleanup would wait for this task, and exceed its limit
         self._progress.mark_done(key)
 
     def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:

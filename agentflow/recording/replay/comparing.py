@@ -59,7 +59,7 @@ class Divergence:
         recorded: The recorded value; None if there is none.
         now: The value in the new run; None if there is none.
         hooks: The hooks that changed the event, or decided on it, in the new run.
-        lost: Whether the recording has nothing with which the new run could continue.
+        lost: Whether the recording lacks the data with which the new run could continue.
     """
 
     event: str
@@ -89,7 +89,7 @@ class LogNormalizer:
     """Normalises one log for comparison with another.
 
     Args:
-        log: The log.
+        log: The log to normalise.
         numbered: Whether to distinguish ids by the order in which they appear.
     """
 

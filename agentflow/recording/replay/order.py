@@ -172,12 +172,12 @@ class Progress:
     """The progress of a replay through an order.
 
     Args:
-        order: The order.
+        order: The recorded order.
         clock: The clock of the replay.
         free: Whether nothing needs to wait: the replay has diverged.
 
     Attributes:
-        free: As given.
+        free: Whether nothing needs to wait.
         on_cancellation: Called with the key of a cancellation when it is next.
         on_early_cancellation: Called with a task that was cancelled too early, and how often, when its turn has come.
     """
@@ -303,7 +303,7 @@ class Progress:
                 task = asyncio.current_task()
                 if task is None or not run.scope.stopped or run.scope.late or self.free():
                     raise
-                task.uncancel()  # it started all the same, and ends at its next checkpoint
+                task.uncancel()  # the call has started nevertheless, and ends at its next checkpoint
 
     async def shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""

@@ -63,7 +63,7 @@ Reaction: TypeAlias = Literal["stop", "continue", "live"]
 """The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
 
 _UNKNOWN: Key = ("", "", 0)
-_PATIENCE = 1.0  # seconds to wait for earlier events
+_PATIENCE = 1.0  # the number of seconds to wait for earlier events
 
 
 class Player(Recorder):
@@ -120,7 +120,8 @@ class Player(Recorder):
         self.new.add(self._reads.validate_python(self.lines[0]))
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
-        # Where time costs nothing, that of tools passes beside a slow reader, so that time limits of hooks run out as they did.
+        # In virtual time, the time of tools passes while the run waits for a slow reader, so that time limits of hooks
+        # expire as recorded.
         self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
         self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
         self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self._new)
@@ -165,7 +166,7 @@ class Player(Recorder):
             return None
         begins = frame.call_id not in self._pairs
         if begins:
-            super().on_event(event)  # pairs the call with a recorded one
+            super().on_event(event)  # this pairs the call with a recorded call
         mine = self._pairs.get(frame.call_id)
         key = None if mine is None else self._recorded_key(mine, event, frame.call_id)
         self._expected.pop((frame.call_id, event.seq), None)
@@ -197,7 +198,7 @@ class Player(Recorder):
             self._progress.wake()
 
     async def _start_in_turn(self, call: str, use: str) -> None:
-        """Let a call of a parallel round start after as many events as it did."""
+        """Let a call of a parallel round start after the same number of events as in the recording."""
         if (mine := self._pairs.get(call)) is not None and self._strict:
             await self._progress.wait_for_start(mine, self._normalizer.number(call, use), self._runs[call])
 
@@ -221,7 +222,7 @@ class Player(Recorder):
             return super().on_begin(hook, event)
         mark = self._progress.next_mark(key, "began", hook.name)
         if hook.observer and hook.priority >= Recorder.priority:
-            self._progress.finish_hooks(key)  # it ran when the event was in the log already
+            self._progress.finish_hooks(key)  # the hook ran after the event was written to the log
         turn = mark or self._progress.next_step(key)
         if not self._progress.is_next(turn):
             return self._begin_later(turn, hook, event)
@@ -288,7 +289,7 @@ class Player(Recorder):
         """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
         try:
             await self._held_back(key, ends, partial(self._progress.wait, key))
-        finally:  # if it is cancelled while it waits, later steps should not wait for it
+        finally:  # if this step is cancelled while it waits, later steps should not wait for it
             self._progress.mark_done(key)
 
     def _held_back(self, key: Key, ends: End, wait: Callable[[], Awaitable[None]]) -> Awaitable[None]:
@@ -363,7 +364,7 @@ class Player(Recorder):
             if first:
                 try:
                     self.reaction = self._diverged(divergence)
-                except Exception as error:  # raised here, it would look like the error of a hook
+                except Exception as error:  # if it were raised here, it would look like an error of a hook
                     self.raised = error
             if divergence.lost and self.reaction == "continue":
                 self.reaction = "stop"

@@ -24,10 +24,10 @@ class RecordedWait:
     """A wait for the reader, until its turn; if it was cancelled in the recording, until it is cancelled.
 
     Args:
-        key: Its key in the order.
+        key: The key of the wait in the order.
         wait: The recorded wait.
         progress: The progress of the replay.
-        clock: Its clock.
+        clock: The clock of the replay.
     """
 
     __slots__ = ("_clock", "_key", "_progress", "_wait")

@@ -62,7 +62,7 @@ def _made(kind: type[BaseException], message: str, attributes: Mapping[str, Any]
         try:
             setattr(error, name, value)
         except (AttributeError, TypeError, ValueError):
-            continue  # read-only attribute
+            continue  # the attribute is read-only
     return error
 
 

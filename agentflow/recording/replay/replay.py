@@ -111,7 +111,7 @@ class Replay:
                 f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        script = Script(self.log)  # refuses a log without a call
+        script = Script(self.log)  # this refuses a log without a call
         if not inexact:
             _check_cancellations(script)
 

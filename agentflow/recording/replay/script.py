@@ -49,7 +49,7 @@ class Due:
     Attributes:
         time: Its time, by the recording's clock.
         events: The number of events before it.
-        apart: Whether another entry was recorded since the previous step.
+        apart: Whether another entry was recorded between this step and the previous one.
         piece: The data of the step, such as a chunk.
     """
 
@@ -79,7 +79,7 @@ class RecordedWork:
     Attributes:
         n: Its number in the recording.
         step: The request in comparable form; None for a tool's work.
-        over: The end; None if the recording breaks off.
+        over: The end of the work; None if the recording breaks off.
         end: How it ended.
         error: The error, if it failed.
         use: The id of the tool call.
@@ -89,7 +89,7 @@ class RecordedWork:
         injected: The messages that a tool injected.
         marks: The positions of the injections, or of a decision of a race.
         interrupts: The reason for which it interrupted its call; None if it did not.
-        cut: The cancellation of its call before it began.
+        cut: The cancellation of the call, if that happened before the work began.
     """
 
     n: int
