@@ -47,7 +47,7 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
     """Raise for an argument that `Agent` does not take.
 
     Args:
-        given: The names that were written.
+        given: The names of the arguments that the user passed.
         known: The valid names.
 
     Raises:

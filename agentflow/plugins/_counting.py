@@ -48,7 +48,7 @@ class MatchingNote:
             event: The event of the request.
             find: Returns the matches of an input, as lines; empty if there are none.
             form: The note, with `{lines}` for the matches.
-            source: The note's mark.
+            source: The value of the note's `metadata["synthetic"]`.
         """
         request = self._requests.of(event.input_messages)
         text = "" if request is None else request.text

@@ -27,11 +27,11 @@ def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total:
     """Return whether a hook may reject one more answer in this run, and count the rejection.
 
     Args:
-        context: The run.
+        context: The context of the run.
         hook: The hook.
         counted_in: The state with the total; hooks of a subclass share it.
-        total: The rejections by all hooks with this state. The caller stores it with the session. If it is higher than the
-            counts of this process, the others were counted in another process, before a suspension.
+        total: The rejections by all hooks with this state. The caller stores it with the session. If it is higher than
+            the sum of the counts in this process, the rest was counted in another process, before a suspension.
         limit: The maximum number of rejections by one hook.
     """
     counts = context.state[_OfHooks].rejections.setdefault(counted_in, {})
