@@ -211,7 +211,7 @@ FROZEN: dict[str, tuple[Any, Any, Callable[[Any], object], str]] = {
         before_each_tool,
         ASKED,
         setting(lambda event: event.tool_use, "name"),
-        "ToolUseBlock.name is read-only; build a new one: block.replace(name=...)",
+        "ToolUseBlock.name is read-only. Build a new block: block.replace(name=...)",
     ),
     "an argument": (
         before_each_tool,
