@@ -32,7 +32,7 @@ def why_refused(address: str) -> str | None:
 
     Example:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
-        ('169.254.169.254 is link-local', '::ffff:10.0.0.1 carries 10.0.0.1, which is private', None)
+        ('169.254.169.254 is link-local', '::ffff:10.0.0.1 contains 10.0.0.1, which is private', None)
     """
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):

@@ -74,11 +74,11 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
     rule = rules.get(block.kind)
     if rule is None or (block.kind == "audio" and not listens):
         known = [_KINDS[kind] for kind in rules if kind != "audio" or listens]
-        return f"accepts no {_KINDS[block.kind]}; it accepts {', '.join(known)}"
+        return f"takes no {_KINDS[block.kind]}; it takes {', '.join(known)}"
     ending = block.media_type.partition("/")[2].partition(";")[0].lower()
     if rule.types == "*" or ending in (*rule.types.split(), "*") or ending == "jpg":
         return None
-    return f"does not accept {block.media_type}; the {_KINDS[block.kind]} that it accepts are {', '.join(rule.types.split())}"
+    return f"takes no {block.media_type}; of {_KINDS[block.kind]} it takes {', '.join(rule.types.split())}"
 
 
 def check_content(messages: Sequence[Msg], model: str, family: Family, *, listens: bool) -> None:
