@@ -42,7 +42,7 @@ from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
 from agentflow.reactive import EMPTY, Mono
 from agentflow.vocabulary.events import Event, PreCall
-from agentflow.vocabulary.facts import CallOpened, CallResumed
+from agentflow.vocabulary.facts import CallOpened, CallResumed, new_fact
 from agentflow.vocabulary.messages import Msg, Outcome, Reply
 from agentflow.vocabulary.transcript import MessageTuple
 from agentflow.vocabulary.verdicts import Answer, Deny, Resolution
@@ -89,7 +89,7 @@ class Call(RunBase):
         open_run = self.session.open_run
         if open_run is not None and open_run.run_id == self.run_id:
             self.events.seq = open_run.seq
-            self.journal.continue_with(open_run.facts)
+            self.journal.facts = open_run.facts
             self.make_context(open_run.state)
         self.session.open_run = None
         return self
@@ -269,7 +269,7 @@ class Call(RunBase):
                         case _:
                             assert_never(verdict)
         opened = (self.run_id, self.call_id, messages, self.config.max_iterations, answer)
-        writing = journal.append_new(CallOpened, opened)
+        writing = journal.append(new_fact(CallOpened, opened))
         if writing is not None:
             await writing
         if event is not None and (waits := events.hand_over(event)) is not None:

@@ -35,7 +35,7 @@ from agentflow.loop.states import State
 from agentflow.loop.suspended import innermost
 from agentflow.vocabulary.context import context_for
 from agentflow.vocabulary.events import CallEnded, ErrorPhase, Event, PostCall
-from agentflow.vocabulary.facts import CallClosed, Fact, RoundClosed, RoundSuspended
+from agentflow.vocabulary.facts import CallClosed, Fact, RoundClosed, RoundSuspended, new_fact
 from agentflow.vocabulary.messages import Msg, Outcome, Reply, tool_result
 from agentflow.vocabulary.specs import Usage
 
@@ -76,7 +76,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
             final = event.final_message
     denied = run.machine.state is State.USER_INPUT  # the call was not opened
     if not denied:
-        writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
+        writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
         if writing is not None:
             await writing
     if event is not None and (waits := events.hand_over(event)) is not None:
@@ -269,7 +269,7 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
     final = _accepted(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)
     announced = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
-    await written(run.journal.append(closed) if announced else run.journal.append(closed, origin="closing"))
+    await written(run.journal.append(closed, origin=None if announced else "closing"))
 
 
 async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
@@ -352,13 +352,13 @@ class _DeadJournal(Journal):
 
     __slots__ = ()
 
-    append = append_new = request = flush = announce = _gone
+    append = request = flush = announce = _gone
 
 
 class _DeadStoredJournal(StoredJournal):
     __slots__ = ()
 
-    append = append_new = request = flush = announce = _gone
+    append = request = flush = announce = _gone
 
 
 def detached(run: R) -> R:
@@ -368,8 +368,6 @@ def detached(run: R) -> R:
         The clone that continues instead.
     """
     clone = copy(run)
-    # both runs share one list, because contexts that hooks have stored read the list of the old run
-    run.journal.continue_with(run.journal.facts)
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
     clone.journal.announcing = ()
@@ -386,7 +384,6 @@ class _UnstoredJournal(StoredJournal):
     __slots__ = ()
 
     append = Journal.append
-    append_new = Journal.append_new
     settled = Journal.settled
 
 

@@ -56,38 +56,39 @@ def journal_of(run: StoringRun) -> Journal:
     return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run))
 
 
-def may_wait(run: StoringRun, kind: type[Fact], fields: tuple[Any, ...]) -> bool:
+def may_wait(run: StoringRun, fact: Fact) -> bool:
     """Whether another fact will directly follow this one.
 
     Args:
         run: The run, before the fact.
-        kind: The fact's class: `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
-        fields: The fields of the fact.
+        fact: A `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
     """
     scope = run.scope
     if scope.stopped or scope.halts() or run.resumption is not None:
         return False
-    if kind is ToolDecided:
-        return _tool_starts(run, fields)
+    if isinstance(fact, ToolDecided):
+        return _tool_starts(run, fact)
     events = run.events
     if events.buffer is not None:
         return False
-    if kind is Reasoned:
-        uses = fields[2].tool_uses
+    if isinstance(fact, Reasoned):
+        uses = fact.message.tool_uses
+        if fact.stop is not None or fact.summary:
+            return False
         if not uses:
             return events.chains[PostCall] is None and not _wrapped(events.hooks, PreCall)
         return len(uses) == 1 and _round_acts(run, uses[0])
-    if kind is not ToolFinished or len(run.machine.transcript.open_round) != 1:
+    if not isinstance(fact, ToolFinished) or len(run.machine.transcript.open_round) != 1:
         return False
-    stopped = fields[5] is not None or run.machine.stop is not None
+    stopped = fact.stop is not None or run.machine.stop is not None
     return not stopped and events.chains[PostToolRound] is None and not _wrapped(events.hooks, PreToolRound)
 
 
-def _tool_starts(run: StoringRun, fields: tuple[Any, ...]) -> bool:
+def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
     """Whether the tool starts directly after the decision on its call."""
-    _, use_id, use, verdict, _ = fields
+    use = fact.tool_use
     tool = run.config.tools.get(use.name)
-    if tool is None or verdict is not None or tool.lock is not None or use_id in run.machine.started:
+    if tool is None or fact.verdict is not None or tool.lock is not None or fact.tool_use_id in run.machine.started:
         return False
     if not any(use is requested for requested in run.machine.transcript.open_round):  # another tool may have to wait
         return False

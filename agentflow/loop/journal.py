@@ -1,8 +1,7 @@
 """The facts of a call: applied to the machine, and written to a store if there is one, before they take effect.
 
-`append` adds facts (`append_new` adds one with all fields given); `request` keeps the requests of synchronous functions
-until they can be written; `flush` writes held facts; `announce` emits events for stored messages that are not part of
-another event.
+`append` adds facts; `request` keeps the requests of synchronous functions until they can be written; `flush` writes held
+facts; `announce` emits events for stored messages that are not part of another event.
 
 Rules:
 
@@ -17,20 +16,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
 
 from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.vocabulary.events import MessagesAdded, Origin
-from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
+from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 __all__ = ["Journal", "StoredJournal", "written"]
-
-_INJECTED: Final = "injected"
 
 
 class Journal:
@@ -41,6 +37,7 @@ class Journal:
         scope: Whether the call was cancelled.
 
     Attributes:
+        facts: The facts of the run, including calls that were suspended.
         awaits_place: Whether injected messages have no place yet.
         unplaced: Injections without a place.
         requested: Facts requested by synchronous functions and not written yet.
@@ -51,13 +48,12 @@ class Journal:
     """
 
     __slots__ = (
-        "_facts",
         "_scope",
         "_session",
-        "_unmade",
         "announcements",
         "announcing",
         "awaits_place",
+        "facts",
         "machine",
         "requested",
         "unannounced",
@@ -68,8 +64,7 @@ class Journal:
         self._session = session
         self._scope = scope
         self.machine = session.machine
-        self._facts: list[Fact] | None = None
-        self._unmade: list[Any] = []  # later facts are stored as kind and fields, and created when they are read
+        self.facts: list[Fact] = []
         self.awaits_place = True
         self.unplaced: tuple[Injected, ...] = ()
         self.requested: tuple[Fact, ...] = ()
@@ -77,55 +72,14 @@ class Journal:
         self.announcements = 0
         self.announcing: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
 
-    @property
-    def facts(self) -> list[Fact]:
-        """The facts of the run, including calls that were suspended."""
-        facts, unmade = self._facts, self._unmade
-        if facts is None:
-            facts = self._facts = []
-        if unmade:
-            facts.extend(map(new_fact, unmade[::2], unmade[1::2]))
-            unmade.clear()
-        return facts
-
-    def facts_since(self, start: int) -> Sequence[Fact]:
-        """Return the facts of the run from an index on."""
-        facts = self.facts if self._unmade else self._facts
-        return facts[start:] if facts else ()
-
-    def continue_with(self, facts: list[Fact]) -> None:
-        """Continue a run with these facts."""
-        self._facts = facts
-
-    def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
-        """Add a fact with all fields, in order: like `append(new_fact(kind, fields))` at half the cost.
-
-        The machine folds the bare fields. Without a store the fact object is created only if it is read.
-        """
-        if self.awaits_place and (kind is Reasoned or kind is CallOpened):
-            if self.unplaced:
-                return self.append(new_fact(kind, fields))
-            self.awaits_place = False
-        machine = self.machine
-        try:
-            fold = machine.state.row[kind]
-        except KeyError:
-            return self.append(new_fact(kind, fields))  # this raises the error
-        added = fold(machine, fields)
-        unmade = self._unmade
-        unmade += (kind, fields)
-        if added:
-            self.unannounced = (*self.unannounced, (added, _INJECTED))
-        return None
-
-    def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
+    def append(self, fact: Fact, *also: Fact, origin: Origin | None = None) -> Awaitable[None] | None:
         """Add facts, all or none.
 
         Args:
             fact: The fact to add.
             also: Facts to add with it.
-            origin: The origin of the messages that are stored with the fact. A round's results and a call's last message
-                are announced only if this is given; otherwise an event contains them.
+            origin: The origin of the messages that are stored with the fact. The messages of the fact itself are announced
+                only if this is given; otherwise an event contains them.
 
         Returns:
             An awaitable only if the store needs time.
@@ -138,19 +92,23 @@ class Journal:
             self.awaits_place = False
             if self.unplaced:
                 also, self.unplaced = (*also, *self.unplaced), ()
+        machine = self.machine
         if also:
-            self.machine.check(fact, *also)
-        for one in (fact, *also):
-            self._note_stored(one, self.machine.apply(one), origin if one is fact else _INJECTED)
-            self.facts.append(one)
+            machine.check(fact, *also)
+        added = machine.state.row[fact.__class__](machine, fact)
+        self.facts.append(fact)
+        if added or origin:
+            self._note_stored(fact, added, origin)
+        if also:
+            self.append(*also)
         return None
 
-    def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin) -> None:
-        if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
+    def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin | None) -> None:
+        if origin and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = _INJECTED  # the messages after it are injections that were held
+            origin = None  # what follows the message are injections that were held
         if added:
-            self.unannounced = (*self.unannounced, (added, origin))
+            self.unannounced = (*self.unannounced, (added, origin or "injected"))
         if isinstance(fact, Reasoned) and fact.follow_up:
             self.unannounced = (*self.unannounced, (fact.follow_up, "again"))
 
@@ -200,7 +158,7 @@ class StoredJournal(Journal):
         session: The session.
         scope: Whether the call was cancelled.
         place: Returns the position in its round of the running tool call, or None outside tools.
-        may_wait: Returns whether another fact will directly follow a fact, given as kind and fields.
+        may_wait: Returns whether another fact will directly follow a fact.
     """
 
     __slots__ = ("_may_wait", "_place")
@@ -210,24 +168,11 @@ class StoredJournal(Journal):
         session: FullSession,
         scope: RunScope,
         place: Callable[[], int | None],
-        may_wait: Callable[[type[Fact], tuple[Any, ...]], bool],
+        may_wait: Callable[[Fact], bool],
     ) -> None:
         super().__init__(session, scope)
         self._place = place
         self._may_wait = may_wait
-
-    def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
-        """Write and apply a fact, or apply it and hold it for the next one; see `Journal.append_new`."""
-        fact, link = new_fact(kind, fields), self._session.link
-        if self.unplaced or self.requested or link is None or not self._may_wait(kind, fields):
-            return self.append(fact)
-        added = link.hold(self._session, fact)
-        if added is None:
-            return self.append(fact)
-        if kind is Reasoned:
-            self.awaits_place = False
-        self._applied((fact,), (added,), fact, _INJECTED)
-        return None
 
     def write_held(self) -> Awaitable[None] | None:
         """Write held facts; see `Journal.write_held`."""
@@ -235,18 +180,25 @@ class StoredJournal(Journal):
         if link is None or not link.held:
             return None
         kept = link.record(self._session, ())
-        return None if isinstance(kept, list) else self._written((), kept, None, _INJECTED, False)
+        return None if isinstance(kept, list) else self._written((), kept, None, None, False)
 
     def settled(self) -> Awaitable[None] | None:
         """Wait for the writes in progress; see `Journal.settled`."""
         link = self._session.link
         writing = None if link is None else link.settled()
-        return None if writing is None else self._written((), writing, None, _INJECTED, False)
+        return None if writing is None else self._written((), writing, None, None, False)
 
-    def append(self, fact: Fact, *also: Fact, origin: Origin = _INJECTED) -> Awaitable[None] | None:
-        """Write and apply facts, all or none; see `Journal.append`."""
-        facts = (fact, *also)
+    def append(self, fact: Fact, *also: Fact, origin: Origin | None = None) -> Awaitable[None] | None:
+        """Write and apply facts, all or none, or apply one and hold it for the next one; see `Journal.append`."""
+        facts, link = (fact, *also), self._session.link
         placing = self.awaits_place and fact.__class__ in _PLACES
+        requests = also or self.unplaced or self.requested or origin
+        if link is not None and not requests and self._may_wait(fact):
+            held = link.hold(self._session, fact)
+            if held is not None:
+                self.awaits_place = self.awaits_place and not placing
+                self._applied(facts, (held,), fact, None)
+                return None
         if placing and self.unplaced:
             facts, self.unplaced = (*facts, *self.unplaced), ()
         if self.requested:
@@ -267,20 +219,20 @@ class StoredJournal(Journal):
         return tuple(taken)
 
     def _applied(
-        self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin
+        self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin | None
     ) -> None:
         """Apply facts that were written."""
         self.facts.extend(facts)
-        if any(added) or fact.__class__ is Reasoned or origin is not _INJECTED:
+        if any(added) or origin:
             for one, messages in zip(facts, added, strict=True):
-                self._note_stored(one, messages, origin if one is fact else _INJECTED)
+                self._note_stored(one, messages, origin if one is fact else None)
 
     async def _written(
         self,
         facts: Sequence[Fact],
         kept: Awaitable[list[tuple[Msg, ...]]],
         fact: Fact | None,
-        origin: Origin,
+        origin: Origin | None,
         placing: bool,
     ) -> None:
         """Wait for the store. A cancellation is delayed, since a decision that was shown must not be lost.
@@ -337,7 +289,7 @@ def _nowhere() -> None:
     return None
 
 
-def _never(_kind: type[Fact], _fields: tuple[Any, ...]) -> bool:
+def _never(_fact: Fact) -> bool:
     return False
 
 

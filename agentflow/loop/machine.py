@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Never
 
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id as fresh_id
@@ -96,10 +96,7 @@ class Machine(Folded):
         Raises:
             UsageError: The fact is not legal in this state.
         """
-        handler = self.state.row.get(fact.__class__)
-        if handler is None:
-            raise _misplaced(fact, self.state)
-        return handler(self, fact)
+        return self.state.row[fact.__class__](self, fact)
 
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
@@ -120,7 +117,7 @@ class Machine(Folded):
             if n:
                 state = self._led(state, facts[n - 1])
             if fact.__class__ not in state.row:
-                raise _misplaced(fact, state)
+                raise _misplaced(type(fact), state)
             judge = _CHECKS.get(fact.__class__)
             if judge is not None:
                 judge(self, fact)
@@ -131,8 +128,6 @@ class Machine(Folded):
         return to if isinstance(to, State) else to[_CASES[type(fact)](self, fact)]
 
     # ---- the effects of facts; illegal ones raise first
-    #
-    # Each accepts a tuple of the fact's fields too, since a fact is not created until it is read.
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
@@ -144,7 +139,7 @@ class Machine(Folded):
         """Fold a `CallOpened`."""
         run_id, call_id, messages, max_iterations, answer = fact
         if answer is not None or len(messages) != 1 or messages[0].role != "user":
-            self.check_opened(CallOpened._make(fact))
+            self.check_opened(fact)
         self.transcript.stored.extend(messages)
         self.run_id = run_id
         self.call_id = call_id
@@ -166,17 +161,17 @@ class Machine(Folded):
 
     def on_reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
         """Fold a `Reasoned`."""
-        run_id, iteration, msg, _, _, accepted, _, stop, summary, _ = fact
-        if not accepted or summary or run_id != self.run_id or msg.role != "assistant":
-            self.check_reasoned(Reasoned._make(fact))
+        msg, accepted = fact.message, fact.accepted
+        if not accepted or fact.summary or fact.run_id != self.run_id or msg.role != "assistant":
+            self.check_reasoned(fact)
         uses: tuple[ToolUseBlock, ...] = ()
         if accepted:
             for block in msg.content:
                 if type(block) is ToolUseBlock:
                     uses = self.transcript.ask(msg)  # this raises an error if an id is not unique
                     break
-        self.iteration = iteration
-        self.stop = stop
+        self.iteration = fact.iteration
+        self.stop = fact.stop
         self.injected = ()
         if uses:
             self.decided = {}
@@ -185,10 +180,10 @@ class Machine(Folded):
             self.unfinished = {uses[0].id} if len(uses) == 1 else {use.id for use in uses}
             self.state = _WITH_CALLS
             return ()
-        if summary:
+        if fact.summary:
             self.limited = True
         if not accepted:
-            return self._reject(Reasoned._make(fact))
+            return self._reject(fact)
         self.final = msg
         self.state = _WITHOUT_CALLS
         return ()
@@ -208,48 +203,46 @@ class Machine(Folded):
 
     def on_tool_decided(self, fact: ToolDecided) -> tuple[Msg, ...]:
         """Fold a `ToolDecided`."""
-        _, use_id, _, _, _ = fact
+        use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(ToolDecided._make(fact))
+            raise self.not_open(fact)
         self.decided[use_id] = fact
         return ()
 
     def on_tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
         """Fold a `ToolStarted`."""
-        _, use_id, attempt, _ = fact
+        use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(ToolStarted._make(fact))
-        self.started[use_id] = attempt
-        if self.answers:  # an approval is valid only once
+            raise self.not_open(fact)
+        self.started[use_id] = fact.attempt
+        if self.answers:  # an approval is valid once
             self.answers.pop(use_id, None)
         return ()
 
     def on_tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
         """Fold a `ToolFinished`."""
-        _, use_id, _, result, _, stop, _ = fact
+        use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(ToolFinished._make(fact))
+            raise self.not_open(fact)
         self.unfinished.discard(use_id)
-        self.finished[use_id] = result
+        self.finished[use_id] = fact.result
         if self.stop is None:
-            self.stop = stop
+            self.stop = fact.stop
         return ()
 
     def on_round_closed(self, fact: RoundClosed) -> tuple[Msg, ...]:
         """Fold a `RoundClosed`."""
-        run_id, message_id, results, stop = fact
-        if run_id != self.run_id:
-            raise self.of_another_run(RoundClosed._make(fact))
-        _, moved = self.transcript.close_round(results, message_id)
+        if fact.run_id != self.run_id:
+            raise self.of_another_run(fact)
+        _, moved = self.transcript.close_round(fact.results, fact.message_id)
         self.decided = self.started = self.finished = EMPTY
         self.unfinished = NO_CALLS
         self.pending = ()
         self.answers = None
         self.injected = ()
-        if stop is None:
-            stop = self.stop
+        stop = self.stop if fact.stop is None else fact.stop
         if stop is not None:
-            self._answer_with(stop, run_id)
+            self._answer_with(stop, fact.run_id)
             self.state = AFTER_ROUND["with a Stop"]
         else:
             self.state = AFTER_ROUND["without a Stop"]
@@ -297,7 +290,7 @@ class Machine(Folded):
         """Fold a `CallClosed`."""
         run_id, _, outcome, final = fact
         if final is not self.final or run_id != self.run_id or outcome == "suspended" or self.transcript.open_round:
-            self.check_closed(CallClosed._make(fact))
+            self.check_closed(fact)
             if outcome == "suspended":
                 self.state = AFTER_CLOSE["as suspended"]
                 return ()
@@ -316,11 +309,10 @@ class Machine(Folded):
         return added
 
 
-def _misplaced(fact: Fact, state: State) -> UsageError:
-    legal = ", ".join(sorted(one.name for one in legal_in(type(fact))))
+def _misplaced(kind: type[Fact], state: State) -> UsageError:
+    legal = ", ".join(sorted(one.name for one in legal_in(kind)))
     return UsageError(
-        f"A fact {type(fact).__name__} is not legal in state {state.name}, only in {legal}. Check whether "
-        "facts of two runs are mixed."
+        f"A fact {kind.__name__} is not legal in state {state.name}; legal in {legal}. (Are facts of two runs mixed?)"
     )
 
 
@@ -388,5 +380,17 @@ _CHECKS: dict[type, Callable[[Machine, Any], None]] = {
 }
 """The checks of facts in addition to the transitions."""
 
-for _state, _row in TRANSITIONS.items():
-    _state.row = {kind: _FOLDS[kind] for kind in _row}
+
+class _Row(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
+    """The functions that fold the legal facts of a state; a lookup of another fact raises `UsageError`."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__({kind: _FOLDS[kind] for kind in TRANSITIONS[state]})
+        self._state = state
+
+    def __missing__(self, kind: type[Fact]) -> Never:
+        raise _misplaced(kind, self._state)
+
+
+for _state in State:
+    _state.row = _Row(_state)

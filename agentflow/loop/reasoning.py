@@ -17,7 +17,7 @@ from agentflow.reactive.iterators import raise_in
 from agentflow.reactive.operators.items import DROP, Step
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
-from agentflow.vocabulary.facts import Injected, Reasoned, RoundSuspended
+from agentflow.vocabulary.facts import Injected, Reasoned, RoundSuspended, new_fact
 from agentflow.vocabulary.messages import Msg, Pending, ToolUseBlock, as_messages, message, with_metadata
 from agentflow.vocabulary.ports.model import Model, ModelRequest, resolve_model
 from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
@@ -128,11 +128,12 @@ def _accept(
     chain = events.chains[PostReasoning]
     if purpose == "reason" and (chain is None or (events.buffer is None and chain.passes(reply))):
         events.seq += 1
-        reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+        fields = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+        reasoned = new_fact(Reasoned, fields)
         if events.buffer is None:
-            return run.journal.append_new(Reasoned, reasoned)
+            return run.journal.append(reasoned)
         event = events.sealed(PostReasoning, (reply, used, duration_ms, purpose, model))
-        return events.hand_over_after(run.journal.append_new(Reasoned, reasoned), event)
+        return events.hand_over_after(run.journal.append(reasoned), event)
     emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
     if emitted is None or isinstance(emitted, Event):
         return _accept_with(run, emitted, reply, purpose, duration_ms, used, model)
@@ -165,8 +166,9 @@ def _accept_with(
     events = run.events
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
-        reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
-        writing = run.journal.append_new(Reasoned, reasoned)
+        fields = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+        reasoned = new_fact(Reasoned, fields)
+        writing = run.journal.append(reasoned)
     else:
         writing = _judged(run, event, reply, purpose, duration_ms, used, model)
     return events.hand_over_after(writing, event)

@@ -28,7 +28,7 @@ from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.tool_call import ToolCall
 from agentflow.reactive import EMPTY, Mono
 from agentflow.vocabulary.events import Event, Origin, PostToolRound, PreToolRound
-from agentflow.vocabulary.facts import Fact, RoundClosed, RoundSuspended
+from agentflow.vocabulary.facts import Fact, RoundClosed, RoundSuspended, new_fact
 from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Deny, Stop, Suspend
@@ -356,8 +356,7 @@ def _finish(run: RunBase, running: _Round | ToolCall) -> Awaitable[object] | Non
             return _finish_slowly(run, _round_of(running), emitted)
         event = emitted
     run.round = None
-    closed = (run.run_id, run.config.new_id("msg_"), results, None)
-    writing = run.journal.append_new(RoundClosed, closed)
+    writing = run.journal.append(new_fact(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None)))
     return writing if event is None else events.hand_over_after(writing, event)
 
 
@@ -431,10 +430,8 @@ def _close(
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     if round_.stop is not None:
         run.outcome = "stopped"
-    closed = (run.run_id, run.config.new_id("msg_"), results, round_.stop)
-    if origin is None and not also:
-        return run.journal.append_new(RoundClosed, closed)
-    return run.journal.append(RoundClosed(*closed), *also, origin=origin or "injected")
+    closed = RoundClosed(run.run_id, run.config.new_id("msg_"), results, round_.stop)
+    return run.journal.append(closed, *also, origin=origin)
 
 
 async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None:

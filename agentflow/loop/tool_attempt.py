@@ -41,7 +41,7 @@ from agentflow.tools.results import failure_text
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.vocabulary.events import ActingChunk, PreActing
-from agentflow.vocabulary.facts import ToolStarted
+from agentflow.vocabulary.facts import ToolStarted, new_fact
 from agentflow.vocabulary.messages import ToolResultBlock, ToolState, ToolUseBlock
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
@@ -164,7 +164,7 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         await written(run.journal.write_held())
         raise
     try:
-        writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id))
+        writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id)))
         if writing is not None:
             await writing
     except BaseException:  # the tool's coroutine was never started

@@ -29,7 +29,7 @@ from agentflow.tools.results import render
 from agentflow.tools.tool import FullTool
 from agentflow.tools.unexpected import warn_unexpected
 from agentflow.vocabulary.events import ErrorPhase, Event, OnACall, PostActing, PreActing
-from agentflow.vocabulary.facts import ToolDecided, ToolFinished
+from agentflow.vocabulary.facts import ToolDecided, ToolFinished, new_fact
 from agentflow.vocabulary.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Suspend
@@ -170,7 +170,7 @@ class ToolCall:
         if approval is not None or (tool is not None and (tool.requires_approval or tool.external)):
             return self._decide("")
         self.phase = "vetted"
-        return run.journal.append_new(ToolDecided, (run.run_id, use.id, use, None, run.call_id))
+        return run.journal.append(new_fact(ToolDecided, (run.run_id, use.id, use, None, run.call_id)))
 
     async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
         """Finish `vet` if hooks or the reader need time, or if hooks have changed the call or decided on it."""
@@ -198,7 +198,7 @@ class ToolCall:
         self.phase = "vetted"
         if self.pending:
             return None
-        return run.journal.append_new(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
+        return run.journal.append(new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id)))
 
     async def _waiting(self, hooks: Awaitable[PreActing | None]) -> PreActing | None:
         """Wait for hooks. The time does not count as work."""
@@ -470,7 +470,7 @@ class ToolCall:
         if self.pending or self.open_end or (run.scope.stopped and run.scope.leaves()):
             return None
         finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
-        return run.journal.append_new(ToolFinished, finished)
+        return run.journal.append(new_fact(ToolFinished, finished))
 
     async def dismiss(self, stop: str | None) -> None:
         """Close a call that was deferred and will not run because of a Stop or Suspend."""

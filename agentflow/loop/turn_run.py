@@ -39,7 +39,7 @@ from agentflow.tools.signature import return_hint
 from agentflow.tools.tool import full_tool
 from agentflow.vocabulary.context import Compaction
 from agentflow.vocabulary.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
-from agentflow.vocabulary.facts import Fact, new_fact
+from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Deny
@@ -196,13 +196,9 @@ class _TurnJournal(Journal):
 
     __slots__ = ()
 
-    def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> None:
+    def append(self, fact: Fact, *also: Fact, origin: Origin | None = None) -> None:
         """Record facts."""
         self.facts.extend((fact, *also))
-
-    def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> None:
-        """Record a fact."""
-        self.facts.append(new_fact(kind, fields))
 
 
 class _TurnCall(ToolCall):

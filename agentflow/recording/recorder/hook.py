@@ -264,7 +264,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
             seen = place.facts
-            facts = run.journal.facts_since(seen.count)
+            facts = run.journal.facts[seen.count :]
             if facts:
                 seen.count += len(facts)
             if run.scope.cause is not None and not place.interrupted:
