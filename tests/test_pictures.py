@@ -61,11 +61,11 @@ def test_the_picture_of_the_states_has_every_fact_that_leads_somewhere() -> None
         assert [name for name in (state.name, *moving) if name not in said] == []
 
 
-def test_the_path_of_an_event_is_seven_functions_long() -> None:
+def test_the_path_of_an_event_is_six_functions_long() -> None:
     """The functions from the call to the hook are those that `docs/architecture.md` names."""
     steps = path.watched()
     above = next(step.above for step in steps if step.name == "your hook")
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    assert len(above) == 7
+    assert len(above) == 6
     assert [name for name in above if f"`{name}`" not in page] == []
     assert steps[-1].name == "your tool"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
-from functools import partial
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow._support.cancellation import cancel_requests
@@ -100,7 +99,6 @@ class Events:
     __slots__ = (
         "_disabled",
         "_frame",
-        "_now",
         "_owner",
         "_reported",
         "buffer",
@@ -109,6 +107,7 @@ class Events:
         "hooks",
         "in_chain",
         "iteration",
+        "now",
         "scope",
         "seq",
     )
@@ -125,7 +124,7 @@ class Events:
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
         self.handled = hooks.handled if buffer is None else ALL_EVENTS
-        self._now = now
+        self.now = now
         self.scope = scope
         self.buffer = buffer
         self._frame: Frame | None = None
@@ -177,9 +176,9 @@ class Events:
         if chain is None:
             if buffer is None:
                 return None
-            full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values))
+            full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values))
             return cast("Emitted[E]", full) if full is not None and self._waits() else None
-        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None:
             return self._after_hooks(event, waits)
@@ -188,24 +187,6 @@ class Events:
             if full is not None and self._waits():
                 return self._after(event, full)
         return event
-
-    def teller(self, kind: type[E]) -> Callable[[tuple[object, ...]], Emitted[E]] | None:
-        """Return `fire` for many events of one kind in one round, or None if no hook handles them and there is no reader."""
-        buffer = self.buffer
-        if self.chains[kind] is not None:
-            return partial(self.fire, kind)
-        if buffer is None:
-            return None
-        put: Callable[[E], Any] = buffer.put
-        scope, now, frame, iteration = self.scope, self._now, self.frame, self.iteration
-
-        def tell(values: tuple[object, ...]) -> Emitted[E]:
-            if scope.stopped:
-                return self.fire(kind, values)
-            self.seq = seq = self.seq + 1
-            return put(kind.make(frame, iteration, seq, now(), values))
-
-        return tell
 
     async def emit(self, kind: type[E], values: tuple[object, ...] = (), hooks: FullHookSet | None = None) -> E | None:
         """`fire`, and wait for the result.
@@ -253,8 +234,8 @@ class Events:
         if chain is None:
             if self.buffer is None or not shown:
                 return None
-            return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
-        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+            return kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
+        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
         in_chain = self.in_chain
         self.in_chain = (*in_chain, event)
         waits = run_chain(chain, event, self)
@@ -276,7 +257,7 @@ class Events:
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
         """Return a sealed event that no chain has built, for wrapping hooks or the reader."""
-        return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+        return kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
 
     def hand_over(self, event: Event) -> Awaitable[Event] | None:
         """Pass an event to the reader, if there is one. An awaitable is returned only if the run must wait for the

@@ -300,7 +300,7 @@ class Machine(Folded):
         if added:
             self.transcript.stored.extend(added)
             self.late = ()
-        self.closed = fact
+        self.ended = fact
         self.final = None
         self.stop = None
         self.pending = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.loop.journal import written
@@ -33,6 +33,8 @@ SUMMARY_PROMPT = (
 
 
 _NO_CALLS = ModelOptions(tool_choice="none")
+_Values: TypeAlias = tuple[Msg, Usage, float, Purpose, str]
+"""The fields of `PostReasoning`: reply, usage, duration, purpose, model."""
 
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
@@ -115,81 +117,58 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     used = one_call(reply.usage)
     run.add_usage(used)
     duration_ms = (config.clock.monotonic() - started) * 1000
-    if (accepting := _accept(run, reply, purpose, duration_ms, used, model_name)) is not None:
+    chain = events.chains[PostReasoning]
+    if chain is None or chain.passes(reply):
+        events.seq += 1
+        post: PostReasoning | None = None
+        if events.buffer is not None:
+            post = events.sealed(PostReasoning, (reply, used, duration_ms, purpose, model_name))
+        accepting = _record(run, post, reply, used, duration_ms, purpose, model_name)
+    else:
+        accepting = _accept(run, reply, used, duration_ms, purpose, model_name)
+    if accepting is not None:
         await accepting
 
 
-def _accept(
-    run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str
-) -> Awaitable[object] | None:
-    """Pass the reply through the Post chain, make it a fact, and hand over the event. Return an awaitable only if this
+def _accept(run: RunBase, *values: *_Values) -> Awaitable[object] | None:
+    """Pass a reply through the Post chain, make it a fact, and hand over the event. Return an awaitable only if this
     needs time."""
-    events = run.events
-    chain = events.chains[PostReasoning]
-    if purpose == "reason" and (chain is None or (events.buffer is None and chain.passes(reply))):
-        events.seq += 1
-        fields = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
-        reasoned = new_fact(Reasoned, fields)
-        if events.buffer is None:
-            return run.journal.append(reasoned)
-        event = events.sealed(PostReasoning, (reply, used, duration_ms, purpose, model))
-        return events.hand_over_after(run.journal.append(reasoned), event)
-    emitted = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
+    emitted = run.events.decide(PostReasoning, values)
     if emitted is None or isinstance(emitted, Event):
-        return _accept_with(run, emitted, reply, purpose, duration_ms, used, model)
-    return _accept_slowly(run, emitted, reply, purpose, duration_ms, used, model)
+        return _record(run, emitted, *values)
+    return _accept_slowly(run, emitted, values)
 
 
-async def _accept_slowly(
-    run: RunBase,
-    emitted: Awaitable[PostReasoning | None],
-    reply: Msg,
-    purpose: Purpose,
-    duration_ms: float,
-    used: Usage,
-    model: str,
-) -> None:
+async def _accept_slowly(run: RunBase, emitted: Awaitable[PostReasoning | None], values: _Values) -> None:
     """Accept a reply after hooks that need time."""
-    await written(_accept_with(run, await emitted, reply, purpose, duration_ms, used, model))
+    await written(_record(run, await emitted, *values))
 
 
-def _accept_with(
+def _record(
     run: RunBase,
     event: PostReasoning | None,
     reply: Msg,
-    purpose: Purpose,
-    duration_ms: float,
     used: Usage,
+    duration_ms: float,
+    purpose: Purpose,
     model: str,
 ) -> Awaitable[object] | None:
     """Make a reply after its hooks a fact, and hand over the event."""
-    events = run.events
-    if purpose == "reason" and (event is None or event.decision is None):
-        reply = reply if event is None else event.reasoning_result
-        fields = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
-        reasoned = new_fact(Reasoned, fields)
-        writing = run.journal.append(reasoned)
-    else:
-        writing = _judged(run, event, reply, purpose, duration_ms, used, model)
-    return events.hand_over_after(writing, event)
-
-
-def _judged(
-    run: RunBase,
-    event: PostReasoning | None,
-    reply: Msg,
-    purpose: Purpose,
-    duration_ms: float,
-    used: Usage,
-    model: str,
-) -> Awaitable[None] | None:
-    """Make a reply with a verdict, or a summary, a fact."""
-    result = reply if event is None else event.reasoning_result
+    if event is not None:
+        reply = event.reasoning_result
     summary = purpose == "summary"
     if summary:
-        result = _without_calls(result)
-    reasoned = Reasoned(run.run_id, run.events.iteration, result, used, duration_ms, summary=summary, model=model)
-    if event is None or event.decision is None:
+        reply = _without_calls(reply)
+    fields = (run.run_id, run.events.iteration, reply, used, duration_ms, True, (), None, summary, model)
+    reasoned = new_fact(Reasoned, fields)
+    if event is None:
+        return run.journal.append(reasoned)
+    return run.events.hand_over_after(_judged(run, event, reasoned), event)
+
+
+def _judged(run: RunBase, event: PostReasoning, reasoned: Reasoned) -> Awaitable[None] | None:
+    """Make a reply a fact, with the verdict on it."""
+    if event.decision is None:
         return run.journal.append(reasoned)
     hook = event.decision.hook
     verdict = event.verdict
@@ -239,7 +218,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
-            await written(_accept(run, journal_reply, purpose, 0.0, Usage(), ""))
+            await written(_accept(run, journal_reply, Usage(), 0.0, purpose, ""))
         case Deny(reason=reason):
             await _closed_with(run, reason, "denied")
         case Stop(reason=reason):
@@ -285,7 +264,8 @@ async def _pull(
 ) -> list[ModelChunk]:
     """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
     events, scope = run.events, run.scope
-    tell = events.teller(ReasoningChunk) if ReasoningChunk in events.handled else None
+    frame = events.frame if ReasoningChunk in events.handled else None
+    buffer = events.buffer if frame is not None and events.chains[ReasoningChunk] is None else None
     attempt, runs_seen = 1, 1
     chunk: Any = None
     try:
@@ -307,10 +287,13 @@ async def _pull(
                 _bill(run, chunks)
                 chunks = []
             chunks.append(chunk)
-            if tell is None:
-                events.seq += 1
-            else:
-                emitted = tell((chunk, attempt, restart, chunks, len(chunks)))
+            if frame is not None:
+                values = (chunk, attempt, restart, chunks, len(chunks))
+                if buffer is None or scope.stopped:
+                    emitted: Any = events.fire(ReasoningChunk, values)
+                else:  # only the reader receives it
+                    events.seq = seq = events.seq + 1
+                    emitted = buffer.put(ReasoningChunk.make(frame, events.iteration, seq, events.now(), values))
                 if emitted is not None and not isinstance(emitted, Event):
                     try:
                         await emitted
@@ -318,6 +301,8 @@ async def _pull(
                         if scope.is_cancelled() and not scope.stopped:
                             await (raise_in(stream, error) if attempts is None else attempts.stage.throw(error))
                         raise
+            else:
+                events.seq += 1
             if scope.stopped:
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up

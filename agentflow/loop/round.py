@@ -191,7 +191,7 @@ class _Round:
         other.run, other.results, other.tool_calls = run, dict(self.results), {}
         for call_id, tool_call in self.tool_calls.items():
             other.tool_calls[call_id] = clone = copy(tool_call)
-            clone.run, clone.progress = run, copy(tool_call.progress)
+            clone.run = run
         return other
 
     def note(self, call: ToolUseBlock, tool_call: ToolCall) -> None:
@@ -223,7 +223,7 @@ async def act(run: RunBase) -> None:
     open_round = machine.transcript.open_round
     calls = machine.open_calls if machine.finished else open_round
     if not calls or (machine.stop is not None and not machine.finished):
-        await written(_close_without_work(run, calls))
+        await _close_without_work(run, calls)
         return
     wrapped = PreToolRound in events.hooks.wraps
     running = ToolCall(run, calls[0], 0) if len(open_round) == 1 and not wrapped else _Round(run, calls)
@@ -252,8 +252,27 @@ async def act(run: RunBase) -> None:
         run.round = round_ = _round_of(running)
         await _interrupt(run, round_, error)
         raise
-    if (finishing := _finish(run, running)) is not None:
-        await finishing
+    if isinstance(running, ToolCall):
+        result = running.result
+        results = () if result is None or running.pending or running.open_end else (result,)
+    else:
+        results = () if running.halted or running.suspended else running.ordered()
+    post: Emitted[PostToolRound] = None
+    if results and running.stop is None:
+        if PostToolRound in events.handled:
+            post = events.decide(PostToolRound, (open_round, results))
+        else:
+            events.seq += 1
+        if post is None or (isinstance(post, PostToolRound) and post.decision is None):
+            run.round = None
+            closed = new_fact(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None))
+            writing: Awaitable[object] | None = run.journal.append(closed)
+            if post is not None:
+                writing = events.hand_over_after(writing, post)
+            if writing is not None:
+                await writing
+            return
+    await _finish(run, _round_of(running), post)
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
@@ -281,13 +300,14 @@ def _answered(run: RunBase, calls: tuple[ToolUseBlock, ...], event: PreToolRound
     return round_ if round_.answer_with(event.verdict, event.decision.hook) else None
 
 
-def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> Awaitable[object] | None:
+async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
     """Close a round whose reply was stopped, or that was interrupted by a crash after its last result."""
     round_ = _Round(run, calls)
-    if not calls:
-        return _finish(run, round_)
-    round_.answer_rest("Not run: the call was stopped.", "denied")
-    return _close(run, round_, round_.ordered(), origin="stopped")
+    if calls:
+        round_.answer_rest("Not run: the call was stopped.", "denied")
+        await written(_close(run, round_, round_.ordered(), origin="stopped"))
+    else:
+        await _finish(run, round_, None)
 
 
 async def close_open_round(run: RunBase) -> None:
@@ -337,30 +357,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         round_.answer_rest("(no result)", "error")
 
 
-def _finish(run: RunBase, running: _Round | ToolCall) -> Awaitable[object] | None:
-    """Complete a round whose calls are all answered or suspended: Post chain, facts, then the event for the reader."""
-    events = run.events
-    if isinstance(running, ToolCall):
-        result = running.result
-        results = () if result is None or running.pending or running.open_end else (result,)
-    else:
-        results = () if running.halted or running.suspended else running.ordered()
-    if not results or running.stop is not None:  # halted, suspended or stopped
-        return _finish_slowly(run, _round_of(running), None)
-    event: PostToolRound | None = None
-    if events.buffer is None and events.chains[PostToolRound] is None:
-        events.seq += 1
-    else:
-        emitted = events.decide(PostToolRound, (run.machine.transcript.open_round, results))
-        if not isinstance(emitted, PostToolRound) or emitted.decision is not None:
-            return _finish_slowly(run, _round_of(running), emitted)
-        event = emitted
-    run.round = None
-    writing = run.journal.append(new_fact(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None)))
-    return writing if event is None else events.hand_over_after(writing, event)
-
-
-async def _finish_slowly(run: RunBase, round_: _Round, emitted: Emitted[PostToolRound]) -> None:
+async def _finish(run: RunBase, round_: _Round, emitted: Emitted[PostToolRound]) -> None:
     """Complete a round that was stopped, suspended or halted, or whose hooks need time or have decided.
 
     Args:

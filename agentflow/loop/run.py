@@ -177,7 +177,7 @@ class Additions:
     def __init__(self) -> None:
         self.head: tuple[Msg, ...] = ()
         self.transient: tuple[Msg, ...] = ()
-        self.bills: list[Usage] | None = None
+        self.bills: list[Usage] = []
 
 
 class RunBase:
@@ -386,7 +386,7 @@ class RunBase:
     def usage(self) -> Usage:
         """The usage of the run so far, summed when read."""
         bills = self.additions.bills
-        if bills is None:
+        if not bills:
             return NOTHING
         if len(bills) == 1:
             return bills[0]
@@ -397,11 +397,8 @@ class RunBase:
 
     def add_usage(self, usage: Usage) -> None:
         """Add usage to this run and its parents."""
-        additions, parent = self.additions, self.settings.parent
-        if additions.bills is None:
-            additions.bills = [usage]
-        else:
-            additions.bills.append(usage)
+        self.additions.bills.append(usage)
+        parent = self.settings.parent
         if parent is not None:
             parent.add_usage(usage)
 

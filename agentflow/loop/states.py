@@ -164,9 +164,9 @@ class Folded:
     __slots__ = (
         "answers",
         "call_id",
-        "closed",
         "compacted",
         "decided",
+        "ended",
         "final",
         "finished",
         "injected",
@@ -194,14 +194,14 @@ class Folded:
         self.max_iterations = 0
         self.iteration = 0
         self.limited = False
-        self.decided: dict[str, tuple[Any, ...]] = EMPTY  # for the open round; replaced for each new round
+        self.decided: dict[str, ToolDecided] = EMPTY  # for the open round; replaced for each new round
         self.started: dict[str, int] = EMPTY
         self.finished: dict[str, ToolResultBlock] = EMPTY
         self.unfinished = NO_CALLS  # calls of the open round without a result
         self.final: Msg | None = None
         self.stop: str | None = None
         self.pending: tuple[Pending, ...] = ()
-        self.closed: tuple[Any, ...] | None = None
+        self.ended: CallClosed | None = None  # the fact that ended the last call
         self.answers: dict[str, Any] | None = None  # decisions on pending calls that are not used yet
         self.injected: tuple[str, ...] = ()  # keys of injections since the last decision
         self.late: tuple[Msg, ...] = ()  # injected after the answer, and stored with it
@@ -221,11 +221,6 @@ class Folded:
             return "respond"
         return "suspended" if state is SUSPENDED else "input"
 
-    @property
-    def ended(self) -> CallClosed | None:
-        """The fact that ended the last call."""
-        return None if self.closed is None else CallClosed._make(self.closed)
-
     def waiting_inside(self) -> dict[str, tuple[Pending, ...]]:
         """Return the pending calls of suspended sub-agents, by the id of the tool call, unless the tool call was
         started again."""
@@ -235,11 +230,6 @@ class Folded:
             if use_id is not None and use_id not in self.started and use_id not in self.finished:
                 found[use_id] = (*found.get(use_id, ()), waits)
         return found
-
-    def decision_on(self, tool_use_id: str) -> ToolDecided | None:
-        """Return the decision of hooks on an open call, if there is one."""
-        decided = self.decided.get(tool_use_id)
-        return None if decided is None else ToolDecided._make(decided)
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:

@@ -35,17 +35,16 @@ from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.journal import written
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.stage import Stage
-from agentflow.loop.waits import Waits
 from agentflow.reactive.iterators import raise_in
 from agentflow.tools.results import failure_text
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.vocabulary.events import ActingChunk, PreActing
 from agentflow.vocabulary.facts import ToolStarted, new_fact
-from agentflow.vocabulary.messages import ToolResultBlock, ToolState, ToolUseBlock
+from agentflow.vocabulary.messages import ToolState, ToolUseBlock
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
-__all__ = ["HookWork", "ToolProgress", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
+__all__ = ["Hold", "HookWork", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
@@ -70,54 +69,15 @@ held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", de
 """The locks that the running code holds, including those of its callers. Set in the context of a tool's work."""
 
 
-class ToolProgress:
-    """The progress of a tool call through its attempts.
-
-    Attributes:
-        attempt: The number of attempts that have started, including those before a crash.
-        began: The time at which its work began, minus the time that it had waited before; None if work has not begun.
-        waits: Its waits for locks, hooks, the reader and people; None if it has none and is not part of another call.
-        delivered: Whether a chunk was delivered, so that the tool is not tried again.
-        holding: The locks that its work holds.
-        chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
-        consume: Receives each value of a streaming tool; None: they are collected.
-        value: The value that the last attempt returned.
-        rendered: `value` as a result.
-        subagents: The number of sub-agents that its tool has called.
-        error: The exception from which the result of a turn was made.
-        before_hooks: The result before the hooks of `PostActing` have changed it.
-    """
-
-    # Most calls never set or read these, so they are no instance attributes until then.
-    delivered: bool = False
-    consume: Callable[[object], Awaitable[None]] | None = None
-    value: object = None
-    rendered: ToolResultBlock | None = None
-    subagents: int = 0
-    error: Exception | None = None
-    before_hooks: ToolResultBlock | None = None
-
-    def __init__(self, attempt: int) -> None:
-        self.attempt = attempt
-        self.began: float | None = None
-        self.waits: Waits | None = None
-        self.holding: tuple[Hold, ...] = ()
-        self.chunk_error: Exception | None = None
-
-    def raise_chunk_error(self) -> None:
-        """Raise a hook's failure on a chunk again if the tool or a wrapping hook swallowed it, since it ends the call."""
-        assert self.chunk_error is not None
-        try:
-            raise self.chunk_error
-        finally:
-            self.chunk_error = None  # the error's traceback holds this object
-
-
 class Attempted(TurnPlace, Protocol):
-    """The tool call that is attempted."""
+    """The tool call that is attempted; see `ToolCall`."""
 
-    progress: ToolProgress
     hooks: FullHookSet | None
+    attempt: int
+    delivered: bool
+    holding: tuple[Hold, ...]
+    chunk_error: Exception | None
+    consume: Callable[[object], Awaitable[None]] | None
 
     def key(self) -> str:
         """Return a key that is stable across retries and recoveries of this call."""
@@ -150,21 +110,21 @@ class HookWork:
 
 async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, transform: Transform | None) -> object:
     """Run one attempt of a tool, or of a hook's work instead."""
-    run, use, progress = call.run, call.use, call.progress
-    progress.attempt += 1
+    run, use = call.run, call.use
+    call.attempt += 1
     limit = tool.timeout
     chunks: ToolChunks | None = None
     context: ToolContext | None = None
     if tool.wants_context:
         chunks = ToolChunks(call, TimeLimit(limit), transform)
-        context = ToolContext(use, run.context, progress.attempt, call.key(), ToolEmitter(chunks.emit))
+        context = ToolContext(use, run.context, call.attempt, call.key(), ToolEmitter(chunks.emit))
     try:
         work: Any = tool.start(use, context)
     except BaseException:  # hooks of `Error` run next
         await written(run.journal.write_held())
         raise
     try:
-        writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, progress.attempt, run.call_id)))
+        writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, call.attempt, run.call_id)))
         if writing is not None:
             await writing
     except BaseException:  # the tool's coroutine was never started
@@ -173,8 +133,8 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         raise
     place = copy_context()
     place.run(current_turn.set, call)
-    if progress.holding:
-        place.run(held_locks.set, progress.holding)
+    if call.holding:
+        place.run(held_locks.set, call.holding)
     for variable, value in run.settings.inherits:
         place.run(variable.set, value)
     try:
@@ -227,13 +187,11 @@ async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform:
         return await _locked(call, tool, transform)
 
     def should_retry(error: Exception) -> bool:
-        return not (
-            call.progress.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended)
-        )
+        return not (call.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended))
 
     def tell(_attempt: int, error: BaseException, _wait: float) -> None:
         logger.bind(**ids_of(call.run.events.frame)).trace(
-            "tool {} failed in attempt {} and is retried: {!r}", tool.name, call.progress.attempt, error
+            "tool {} failed in attempt {} and is retried: {!r}", tool.name, call.attempt, error
         )
 
     policy = RetryPolicy(
@@ -267,7 +225,7 @@ async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transfor
         with call.waits:
             await lock.acquire()
     hold = Hold(lock)
-    call.progress.holding = (*held, hold)
+    call.holding = (*held, hold)
     try:
         return await make_attempt(call, tool, transform)
     finally:
@@ -297,10 +255,10 @@ class ToolChunks:
     async def fire(self, chunk: object, consume: Callable[[object], Awaitable[None]] | None = None) -> None:
         """Pass a chunk to hooks and the reader, then to `consume`."""
         call = self._call
-        run, hooks, progress = call.run, call.hooks, call.progress
+        run, hooks = call.run, call.hooks
         events = run.events
         events.check()  # a tool may be woken between the request and the delivery of its cancellation
-        progress.delivered = True
+        call.delivered = True
         no_hook = (events.chains[ActingChunk] if hooks is None else events.chain_in(hooks, ActingChunk)) is None
         if no_hook and events.buffer is None:
             events.seq += 1
@@ -314,7 +272,7 @@ class ToolChunks:
                     try:
                         await events.emit(ActingChunk, (call.use, chunk), hooks)
                     except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
-                        progress.chunk_error = error
+                        call.chunk_error = error
                         raise
                 if consume is not None:
                     await consume(chunk)
@@ -391,7 +349,7 @@ class ToolChunks:
             stage = Stage(self._call.run, PreActing)
             source = stage.chunks_of(driven)
             stream = source.over(self._transform(source)).open()
-        consume = self._call.progress.consume
+        consume = self._call.consume
         collected: list[object] = []
         requested = cancel_requests()
         try:

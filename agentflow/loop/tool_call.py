@@ -19,9 +19,9 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
-from agentflow.loop.run import RunBase
+from agentflow.loop.run import Resumption, RunBase
 from agentflow.loop.stage import Stage, apply_steps, tool_source, wrap
-from agentflow.loop.tool_attempt import HookWork, ToolProgress, failure_of, fits, make_attempt, work_of
+from agentflow.loop.tool_attempt import Hold, HookWork, failure_of, fits, make_attempt, work_of
 from agentflow.loop.waits import Waits
 from agentflow.reactive import EMPTY, Mono
 from agentflow.reactive.mono import mono_steps_over
@@ -55,29 +55,41 @@ class ToolCall:
     Attributes:
         original: The call as the model requested it; `use` is the call after hooks.
         hooks: The hooks for its tool; None: the run's.
-        phase: `opened` once `PreActing` is emitted, `vetted` after its chain and approval, `closed` with `PostActing`.
+        phase: `decided` if a decision was committed before a crash, `opened` once `PreActing` is emitted, `vetted` after
+            its chain and approval, `closed` with `PostActing`.
         open_end: `halted` if a sub-agent in the call stopped at a safe point, `deferred` if the round was suspended
             before the call ran. In both cases the call's result does not become a fact.
+        attempt: The number of attempts that have started, including those before a crash.
+        began: The time at which its work began, minus the time that it had waited before; None if work has not begun.
+        waited: Its waits for locks, hooks, the reader and people; None if it has none and is not part of another call.
+        delivered: Whether a chunk was delivered, so that the tool is not tried again.
+        holding: The locks that its work holds.
+        chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
+        consume: Receives each value of a streaming tool; None: they are collected.
+        rendered: The value that the last attempt returned, as a result.
+        subagents: The number of sub-agents that its tool has called.
     """
 
-    __slots__ = (
-        "approval",
-        "event",
-        "hooks",
-        "index",
-        "open_end",
-        "original",
-        "pending",
-        "phase",
-        "progress",
-        "recovers",
-        "result",
-        "run",
-        "stop",
-        "tool",
-        "use",
-        "verdict",
-    )
+    # Most calls never set these, so they are no instance attributes until then.
+    approval: Resolution | None = None
+    recovers: bool = False
+    hooks: FullHookSet | None = None
+    phase: Literal["new", "decided", "opened", "vetted", "closed"] = "new"
+    open_end: Literal["", "halted", "deferred"] = ""
+    event: PreActing | None = None
+    verdict: OnACall | None = None
+    result: ToolResultBlock | None = None
+    pending: tuple[Pending, ...] = ()
+    stop: str | None = None
+    attempt: int = 0
+    began: float | None = None
+    waited: Waits | None = None
+    delivered: bool = False
+    holding: tuple[Hold, ...] = ()
+    chunk_error: Exception | None = None
+    consume: Callable[[object], Awaitable[None]] | None = None
+    rendered: ToolResultBlock | None = None
+    subagents: int = 0
 
     def __init__(self, run: RunBase, use: ToolUseBlock, index: int) -> None:
         self.run = run
@@ -85,32 +97,24 @@ class ToolCall:
         self.use = use
         self.tool: FullTool[..., Any] | None = run.config.tools.get(use.name)
         self.index = index
-        self.approval: Resolution | None = None
-        self.recovers = False
-        attempt = 0
-        if run.resumption is not None or run.machine.started:
-            attempt = self._restore()
-        self.progress = ToolProgress(attempt)
-        self.phase: Literal["new", "opened", "vetted", "closed"] = "new"
-        self.open_end: Literal["", "halted", "deferred"] = ""
-        self.event: PreActing | None = None
-        self.verdict: OnACall | None = None
-        self.result: ToolResultBlock | None = None
-        self.pending: tuple[Pending, ...] = ()
-        self.stop: str | None = None
-        self.hooks: FullHookSet | None = None
+        if run.resumption is not None:
+            self._restore(run.resumption)
 
-    def _restore(self) -> int:
-        """Restore the decision on the call, and return the number of attempts before the agent's call was continued."""
-        run, call = self.run, self.original.id
-        started, resumption = run.machine.started, run.resumption
-        if resumption is not None and resumption.in_round:
+    def _restore(self, resumption: Resumption) -> None:
+        """Restore the decision on the call, and the number of attempts before the agent's call was continued."""
+        machine, call = self.run.machine, self.original.id
+        started = machine.started
+        if resumption.in_round:
             self.approval = resumption.decisions.get(call)
             # the call continues with the decisions for its sub-agent
             if call in resumption.in_subagents and call not in started:
                 self.approval = Approve()
+        if isinstance(self.approval, Approve) and self.approval.input is not None:
+            self.use = self.use.replace(input=self.approval.input)
+        if call in machine.decided:
+            self.phase = "decided"
         self.recovers = call in started
-        return started.get(call, 0)
+        self.attempt = started.get(call, 0)
 
     @property
     def inner_decisions(self) -> Mapping[str, Resolution] | None:
@@ -120,16 +124,15 @@ class ToolCall:
 
     def next_subagent(self) -> int:
         """Count another sub-agent that the tool calls, and return the sub-agent's number."""
-        self.progress.subagents += 1
-        return self.progress.subagents
+        self.subagents += 1
+        return self.subagents
 
     @property
     def waits(self) -> Waits:
         """Its waits for people, hooks and readers, which do not count as the tool's time."""
-        waits = self.progress.waits
-        if waits is None:
-            waits = self.progress.waits = Waits(self.run.config.clock.monotonic, self.run.scope.waits)
-        return waits
+        if self.waited is None:
+            self.waited = Waits(self.run.config.clock.monotonic, self.run.scope.waits)
+        return self.waited
 
     @property
     def type(self) -> ToolType:
@@ -143,62 +146,13 @@ class ToolCall:
         self.use = use
         self.tool = self.run.config.tools.get(use.name)
 
-    def vet(self) -> Awaitable[None] | None:
-        """Pass the call through its Pre chain, unless a decision is committed. Return an awaitable only if hooks, the
-        reader or the store need time."""
-        run, approval, tool, use = self.run, self.approval, self.tool, self.use
-        events = run.events
-        if run.machine.decided and (committed := run.machine.decision_on(use.id)) is not None:
-            self._change(committed.tool_use)
-            self.verdict = cast("OnACall | None", committed.verdict)
-            self.hooks = run.hooks_of(self.tool)
-            self.phase = "vetted"
-            return None
-        if approval is not None and isinstance(approval, Approve) and approval.input is not None:
-            self.use = use = use.replace(input=approval.input)
-        self.phase = "opened"
-        if tool is not None and (tool.hooks or tool.tags):
-            self.hooks = run.hooks_of(tool)
-        if self.hooks is None and PreActing not in events.handled:
-            events.seq += 1
-        else:
-            emitted = events.fire(PreActing, (use, approval), self.hooks)
-            if isinstance(emitted, PreActing) and emitted.tool_use is use and emitted.decision is None:
-                self.event = emitted
-            elif emitted is not None:
-                return self._vet_slowly(emitted)
-        if approval is not None or (tool is not None and (tool.requires_approval or tool.external)):
-            return self._decide("")
+    def _recall(self) -> None:
+        """Take over the decision that was committed before a crash."""
+        committed = self.run.machine.decided[self.original.id]
+        self._change(committed.tool_use)
+        self.verdict = cast("OnACall | None", committed.verdict)
+        self.hooks = self.run.hooks_of(self.tool)
         self.phase = "vetted"
-        return run.journal.append(new_fact(ToolDecided, (run.run_id, use.id, use, None, run.call_id)))
-
-    async def _vet_slowly(self, emitted: PreActing | Awaitable[PreActing | None]) -> None:
-        """Finish `vet` if hooks or the reader need time, or if hooks have changed the call or decided on it."""
-        requested, hook = self.use.name, ""
-        event = emitted if isinstance(emitted, Event) else await self._waiting(emitted)
-        if event is not None:
-            self.event = event
-            self.use = event.tool_use
-            if event.decision is not None:
-                self.verdict, hook = event.verdict, event.decision.hook
-            if self.use.name != requested:
-                self._change(self.use)
-                hook = await self._renamed() or hook
-        await written(self._decide(hook))
-
-    def _decide(self, hook: str) -> Awaitable[None] | None:
-        """Decide on the call by its approval and its hooks, and record the decision as a fact."""
-        run, use, tool = self.run, self.use, self.tool
-        if (
-            self.approval is not None
-            or self.verdict is not None
-            or (tool is not None and (tool.requires_approval or tool.external))
-        ):
-            self._take_approval(self.approval, hook)
-        self.phase = "vetted"
-        if self.pending:
-            return None
-        return run.journal.append(new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id)))
 
     async def _waiting(self, hooks: Awaitable[PreActing | None]) -> PreActing | None:
         """Wait for hooks. The time does not count as work."""
@@ -222,8 +176,9 @@ class ToolCall:
         self.verdict = event.verdict
         return event.decision.hook
 
-    def _take_approval(self, approval: Resolution | None, hook: str) -> None:
-        verdict, tool = self.verdict, self.tool
+    def _take_approval(self, hook: str) -> None:
+        """Decide on the call by its approval and the verdict of a hook."""
+        approval, verdict, tool = self.approval, self.verdict, self.tool
         if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
             # (an external call cannot run here: even after an approval it waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
@@ -241,6 +196,10 @@ class ToolCall:
         if isinstance(verdict, Suspend):
             self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
 
+    def _defers(self, waits: Callable[[ToolType], bool]) -> bool:
+        """Whether the call must be deferred because hooks have changed it to a tool of another type."""
+        return self.use is not self.original and self.verdict is None and waits(self.type)
+
     async def run_to_end(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
 
@@ -250,42 +209,74 @@ class ToolCall:
         Returns:
             True if the call has finished; False if it was deferred, so this must be called again later.
         """
-        run, progress = self.run, self.progress
-        part = run.scope.waits is not None
+        run = self.run
+        events, scope = run.events, run.scope
+        part = scope.waits is not None
         if part:
             self.waits.enter()
         try:
-            if self.phase != "vetted":
-                if (vetting := self.vet()) is not None:
-                    await vetting
-                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
+            if self.phase == "new":
+                use, tool, hook = self.use, self.tool, ""
+                self.phase = "opened"
+                if tool is not None and (tool.hooks or tool.tags):
+                    self.hooks = run.hooks_of(tool)
+                if self.hooks is None and PreActing not in events.handled:
+                    events.seq += 1
+                else:
+                    emitted = events.fire(PreActing, (use, self.approval), self.hooks)
+                    event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
+                    if event is not None:
+                        self.event = event
+                        if event.decision is not None:
+                            self.verdict, hook = event.verdict, event.decision.hook
+                        if event.tool_use is not use:
+                            self.use = event.tool_use
+                            if self.use.name != use.name:
+                                self._change(self.use)
+                                hook = await self._renamed() or hook
+                            use, tool = self.use, self.tool
+                if self.approval or self.verdict or (tool is not None and (tool.requires_approval or tool.external)):
+                    self._take_approval(hook)
+                self.phase = "vetted"
+                if not self.pending:
+                    decided = (run.run_id, use.id, use, self.verdict, run.call_id)
+                    if (writing := run.journal.append(new_fact(ToolDecided, decided))) is not None:
+                        await writing
+                if waits is not None and self._defers(waits):
                     return False
-            if run.scope.stopped:
-                run.scope.check()
-            progress.began = run.config.clock.monotonic()
-            if progress.waits is not None:
-                progress.began -= progress.waits.seconds
+            elif self.phase == "decided":
+                self._recall()
+                if waits is not None and self._defers(waits):
+                    return False
+            if scope.stopped:
+                scope.check()
+            self.began = run.config.clock.monotonic()
+            if self.waited is not None:
+                self.began -= self.waited.seconds
             if self.verdict is not None or (self.recovers and not self._repeatable()):
                 self.result = self._decided()
             else:
-                hooks = run.events.hooks if self.hooks is None else self.hooks
+                hooks = events.hooks if self.hooks is None else self.hooks
                 try:
                     if PreActing in hooks.wraps and (not hooks.conditions or hooks.wraps_in(PreActing, run.context)):
                         self.result = await self._through_arounds(hooks)
                     elif hooks.tool_listeners:
-                        event = self.event or run.events.sealed(PreActing, (self.use, self.approval))
+                        event = self.event or events.sealed(PreActing, (self.use, self.approval))
                         self.result = await hooks.observed_tool(event, self.work)()
-                        run.scope.check()
+                        scope.check()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))
                 except BaseException as error:  # most failures become a result
                     self.result = await self._result_of(error)
                     if self.result is None:
                         raise
-            if progress.chunk_error is not None:
-                progress.raise_chunk_error()
+            if self.chunk_error is not None:  # the tool or a wrapping hook swallowed it
+                try:
+                    raise self.chunk_error
+                finally:
+                    self.chunk_error = None  # its traceback holds this
         except BaseException as error:  # every call has its PostActing
-            with run.scope.cleanup(error):
+            with scope.cleanup(error):
                 try:
                     await self.abort(error)
                 except Exception as problem:
@@ -324,8 +315,8 @@ class ToolCall:
         """Return a result that informs the model, or suspend to ask a person, if the process ended while the tool ran."""
         if self.run.config.on_unknown_outcome == "tell":
             return self._result(UNKNOWN_OUTCOME, "error")
-        use, attempt = self.use, self.progress.attempt
-        request = {"outcome": "unknown", "tool": use.name, "input": dict(use.input), "attempt": attempt}
+        use = self.use
+        request = {"outcome": "unknown", "tool": use.name, "input": dict(use.input), "attempt": self.attempt}
         self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
         return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
@@ -360,8 +351,8 @@ class ToolCall:
             self.pending = error.pending_of(self.use)
             return self._result("Suspended: waits for a decision.", "suspended")
         if isinstance(error, Exception):
-            if error is self.progress.chunk_error:
-                self.progress.chunk_error = None
+            if error is self.chunk_error:
+                self.chunk_error = None
                 return None
             return await self._failed(error)
         recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
@@ -385,7 +376,7 @@ class ToolCall:
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
                 run.scope.check()
-                if value is self.progress.rendered:
+                if value is self.rendered:
                     return value
         finally:
             stage.over = True  # a failure while wrapping ends the stage too
@@ -402,11 +393,9 @@ class ToolCall:
 
     def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
         """Return a value as the call's result. If `checked`, check it against the tool's contract."""
-        tool, progress = self.tool, self.progress
-        if checked and tool is not None and tool.contract is not None:
-            tool.checked(value)
-        progress.value = value
-        progress.rendered = rendered = tool_result(self.original.id, self.use.name, render(value))
+        if checked and self.tool is not None and self.tool.contract is not None:
+            self.tool.checked(value)
+        self.rendered = rendered = tool_result(self.original.id, self.use.name, render(value))
         return rendered
 
     def key(self) -> str:
@@ -429,22 +418,17 @@ class ToolCall:
     def close(self) -> Awaitable[object] | None:
         """Pass the result through its Post chain, make it a fact, and hand over the event. Return an awaitable only if
         this needs time."""
-        run, progress = self.run, self.progress
-        events, waits, began = run.events, progress.waits, progress.began
-        result = progress.before_hooks = self.result
-        assert result is not None
+        run, waits, began = self.run, self.waited, self.began
+        events = run.events
         waited = 0.0 if waits is None else waits.seconds * 1000
         duration = 0.0 if began is None else (run.config.clock.monotonic() - began) * 1000 - waited
         self.phase = "closed"
-        if self.hooks is None and events.chains[PostActing] is None:
+        if self.hooks is None and PostActing not in events.handled:
             events.seq += 1
-            if events.buffer is None:
-                return self._finished(duration, waited)
-            event = events.sealed(PostActing, (self.use, self.original, result, duration, waited))
-            return events.hand_over_after(self._finished(duration, waited), event)
-        emitted = events.decide(PostActing, (self.use, self.original, result, duration, waited), self.hooks)
+            return self._record(None, duration, waited)
+        emitted = events.decide(PostActing, (self.use, self.original, self.result, duration, waited), self.hooks)
         if emitted is None or isinstance(emitted, Event):
-            return self._close_with(emitted, duration, waited)
+            return self._record(emitted, duration, waited)
         return self._close_slowly(emitted, duration, waited)
 
     async def _close_slowly(self, emitted: Awaitable[PostActing | None], duration: float, waited: float) -> None:
@@ -453,24 +437,22 @@ class ToolCall:
             event = await emitted
         except BaseException as error:  # the result stays, even if its hooks fail
             with self.run.scope.cleanup(error):
-                await written(self._finished(duration, waited))
+                await written(self._record(None, duration, waited))
             raise
-        await written(self._close_with(event, duration, waited))
+        await written(self._record(event, duration, waited))
 
-    def _close_with(self, event: PostActing | None, duration: float, waited: float) -> Awaitable[object] | None:
+    def _record(self, event: PostActing | None, duration: float, waited: float) -> Awaitable[object] | None:
         """Make the result after hooks a fact, and hand over the event."""
+        run = self.run
         if event is not None:
             self.result = event.tool_result
             if event.decision is not None and (verdict := event.verdict) is not None:
                 self.stop = verdict.reason
-        return self.run.events.hand_over_after(self._finished(duration, waited), event)
-
-    def _finished(self, duration: float, waited: float) -> Awaitable[None] | None:
-        run = self.run
-        if self.pending or self.open_end or (run.scope.stopped and run.scope.leaves()):
-            return None
-        finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
-        return run.journal.append(new_fact(ToolFinished, finished))
+        writing: Awaitable[None] | None = None
+        if not (self.pending or self.open_end or (run.scope.stopped and run.scope.leaves())):
+            finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
+            writing = run.journal.append(new_fact(ToolFinished, finished))
+        return writing if event is None else run.events.hand_over_after(writing, event)
 
     async def dismiss(self, stop: str | None) -> None:
         """Close a call that was deferred and will not run because of a Stop or Suspend."""

@@ -204,18 +204,31 @@ class _TurnJournal(Journal):
 class _TurnCall(ToolCall):
     """The tool call of a turn: its values and its exception are passed to the turn's caller."""
 
-    __slots__ = ()
+    error: Exception | None = None
+    """The exception from which its result was made."""
+    value: object = None
+    """The value that its last attempt returned."""
+    before_hooks: ToolResultBlock | None = None
+    """Its result before the hooks of `PostActing` have changed it."""
 
     def __init__(self, turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0)
         if turn.tool.streaming:
-            self.progress.consume = partial(run.give, turn, values=values)
+            self.consume = partial(run.give, turn, values=values)
 
     def key(self) -> str:
         return self.original.id  # the turn's id, since each run has another run id
 
     def _notice(self, error: Exception) -> None:
-        self.progress.error = error  # for the caller, so it is not logged
+        self.error = error  # for the caller, so it is not logged
+
+    def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
+        self.value = value
+        return super()._rendered(value, checked)
+
+    def close(self) -> Awaitable[object] | None:
+        self.before_hooks = self.result
+        return super().close()
 
     def outcome(self) -> Any:
         """Return the turn's value after hooks.
@@ -224,7 +237,7 @@ class _TurnCall(ToolCall):
             TurnDeniedError: It was denied.
             Exception: The exception of the tool.
         """
-        name, result, verdict, progress = self.use.name, self.result, self.verdict, self.progress
+        name, result, verdict = self.use.name, self.result, self.verdict
         assert result is not None
         if self.pending:
             raise TurnDeniedError(name, _missing(self.pending))
@@ -232,17 +245,17 @@ class _TurnCall(ToolCall):
             raise TurnDeniedError(name, verdict.reason)
         if result.state == "denied":
             raise TurnDeniedError(name, result.text)
-        if progress.error is not None and result.state != "success":
+        if self.error is not None and result.state != "success":
             try:
-                raise progress.error
+                raise self.error
             finally:
-                progress.error = None  # its traceback holds this
-        if result is not progress.before_hooks:  # replaced by a hook of PostActing
+                self.error = None  # its traceback holds this
+        if result is not self.before_hooks:  # replaced by a hook of PostActing
             return self._read(result)
         if isinstance(verdict, Answer):
             return verdict.value.text if isinstance(verdict.value, ToolResultBlock) else verdict.value
-        if progress.rendered is not None and result.content is progress.rendered.content:
-            return progress.value
+        if self.rendered is not None and result.content is self.rendered.content:
+            return self.value
         return self._read(result)  # replaced by a wrapping hook
 
     def _read(self, result: ToolResultBlock) -> object:
@@ -366,9 +379,9 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
     await call.run_to_end()
     run.stop = call.stop
     value = call.outcome()
-    tool, progress = call.tool, call.progress  # a hook may have changed the tool
-    streams = progress.consume is not None and tool is not None and tool.streaming
-    if not streams or (progress.rendered is None and not progress.delivered):  # or a verdict answered the turn
+    tool = call.tool  # a hook may have changed it
+    streams = call.consume is not None and tool is not None and tool.streaming
+    if not streams or (call.rendered is None and not call.delivered):  # or a verdict answered the turn
         await run.give_last(turn, value, values)
     return value
 

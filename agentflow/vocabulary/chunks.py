@@ -170,6 +170,10 @@ class _Folding:
 
 _besides_text = attrgetter(*[field.name for field in fields(ModelChunk) if field.name != "text"])
 _TEXT_ALONE = _besides_text(ModelChunk(""))
+_beside_words = attrgetter("tool_uses", "thinking", "blocks", "restart", "signature", "model", "citations")
+_WORDS_ALONE = _beside_words(ModelChunk(""))
+_beside_calls = attrgetter("text", "thinking", "blocks", "signature")
+_CALLS_ALONE = _beside_calls(ModelChunk(""))
 
 
 def fold(
@@ -191,9 +195,10 @@ def fold(
         The message: blocks in order of arrival, tool calls complete.
     """
     msg_id = new_id("msg_") if id is None else id
-    if isinstance(chunks, list) and len(chunks) == 1 and (chunk := chunks[0]).tool_uses:
-        content = _lone_call(chunk, used_ids)
-        if content:
+    if isinstance(chunks, list) and len(chunks) == 1 and len(calls := (chunk := chunks[0]).tool_uses) == 1:
+        call = calls[0]  # one complete call in one chunk, as many servers send it
+        if _beside_calls(chunk) == _CALLS_ALONE and call.id not in used_ids and _LEGAL_ID.match(call.id):
+            content = (ToolUseBlock.from_json(call.id, call.name, call.arguments),)
             return message("assistant", content, msg_id, EMPTY, chunk.usage, chunk.finish_reason)
     rest = iter(chunks)
     texts: list[str] = []
@@ -202,15 +207,7 @@ def fold(
     add = texts.append
     for chunk in rest:  # the fast path: most replies are thousands of chunks with text only
         if _besides_text(chunk) != _TEXT_ALONE:
-            if (
-                chunk.tool_uses
-                or chunk.thinking
-                or chunk.blocks
-                or chunk.restart
-                or chunk.signature is not None
-                or chunk.model is not None
-                or chunk.citations
-            ):
+            if _beside_words(chunk) != _WORDS_ALONE:
                 folding = _Folding()
                 if any(texts):
                     folding.parts, folding.current = texts, "text"
@@ -254,15 +251,3 @@ def _fold_rest(
             seen.add(block.id)
         content.append(block)
     return tuple(content)
-
-
-def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
-    """Return the content of a reply that is one complete call in one chunk, as many servers send it; otherwise `()`."""
-    deltas = chunk.tool_uses
-    if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
-        return ()
-    delta = deltas[0]
-    use_id = delta.id
-    if use_id in used_ids or not _LEGAL_ID.match(use_id):
-        return ()
-    return (ToolUseBlock.from_json(use_id, delta.name, delta.arguments),)
