@@ -138,8 +138,8 @@ class Hook:
     def concerns(self, reply: Msg) -> bool:
         """Whether this hook should see a reply of the model.
 
-        If all hooks of `PostReasoning` return False and the stream has no reader, the event is not built. If the event
-        is built, hooks that returned False may receive it too, so `on_event` should check again.
+        If all hooks of `PostReasoning` return False, none of them is called. Otherwise hooks that returned False may be
+        called too, so `on_event` should check again.
         """
         return True
 

@@ -381,7 +381,7 @@ _CHECKS: dict[type, Callable[[Machine, Any], None]] = {
 """The checks of facts in addition to the transitions."""
 
 
-class _Row(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
+class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
     """The functions that fold the legal facts of a state; a lookup of another fact raises `UsageError`."""
 
     def __init__(self, state: State) -> None:
@@ -393,4 +393,4 @@ class _Row(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
 
 
 for _state in State:
-    _state.row = _Row(_state)
+    _state.row = _StateRow(_state)

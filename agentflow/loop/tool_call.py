@@ -235,7 +235,11 @@ class ToolCall:
                                 self._change(self.use)
                                 hook = await self._renamed() or hook
                             use, tool = self.use, self.tool
-                if self.approval or self.verdict or (tool is not None and (tool.requires_approval or tool.external)):
+                if (
+                    self.approval is not None
+                    or self.verdict is not None
+                    or (tool is not None and (tool.requires_approval or tool.external))
+                ):
                     self._take_approval(hook)
                 self.phase = "vetted"
                 if not self.pending:

@@ -22,7 +22,7 @@ from agentflow import (
     PreReasoning,
     ToolUseBlock,
 )
-from agentflow.vocabulary.context import RunContext
+from agentflow.vocabulary.context import RunContext, port_of
 
 
 class Sleeps(Hook):
@@ -249,16 +249,14 @@ class Counts(Hook):
         return event
 
 
-class Unconcerned(Hook):
-    """Says that no reply concerns it, and edits replies: only where the event is built anyway."""
+class EditsStreams(Hook):
+    """Edits replies only if the call has a reader."""
 
     events = (PostReasoning,)
 
-    def concerns(self, reply: Msg) -> bool:
-        return False
-
     def on_event(self, event: Any) -> Any:
-        if not event.reasoning_result.tool_uses:
+        run: Any = port_of(event.context)
+        if run.events.buffer is not None and not event.reasoning_result.tool_uses:
             event.reasoning_result = Msg.assistant("All is well.", usage=event.reasoning_result.usage)
         return event
 
@@ -355,7 +353,7 @@ DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("never_awaited", Drops, {}),
     ("shared_state", Remembers, {}),
     ("shared_state", Counts, {}),
-    ("streaming", Unconcerned, {}),
+    ("streaming", EditsStreams, {}),
     ("unclosed_generator", ReadsHalf, {}),
     ("unsavable_state", Keeps, {}),
     ("unsavable_state", KeepsWhatDoesNotFit, {}),

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from loguru import logger
-from planted import DEFECTS, Counts, Remembers, SaysTrue, Unconcerned
+from planted import DEFECTS, Counts, EditsStreams, Remembers, SaysTrue
 from thorough import THOROUGH
 
 from agentflow import (
@@ -252,8 +252,8 @@ def test_a_finding_is_a_value() -> None:
 def test_the_fixture_fails_with_the_report(check: pytest_plugin.HookCheck) -> None:
     """In a test, the fixture is all one needs."""
     assert check(Sees, runs=2, orders=0, cuts=0).clean
-    with pytest.raises(FindingsError, match=r"Unconcerned: 3 findings .*\n  streaming"):
-        check(Unconcerned, runs=2, orders=0, cuts=0)
+    with pytest.raises(FindingsError, match=r"EditsStreams: 3 findings .*\n  streaming"):
+        check(EditsStreams, runs=2, orders=0, cuts=0)
 
 
 @pytest.mark.parametrize("on_before", [True, False])
