@@ -215,7 +215,7 @@ class Machine(Folded):
         if use_id not in self.unfinished:
             raise self.not_open(fact)
         self.started[use_id] = fact.attempt
-        if self.answers:  # an approval is valid once
+        if self.answers:  # an approval is valid only once
             self.answers.pop(use_id, None)
         return ()
 
@@ -312,7 +312,8 @@ class Machine(Folded):
 def _misplaced(kind: type[Fact], state: State) -> UsageError:
     legal = ", ".join(sorted(one.name for one in legal_in(kind)))
     return UsageError(
-        f"A fact {kind.__name__} is not legal in state {state.name}; legal in {legal}. (Are facts of two runs mixed?)"
+        f"A fact {kind.__name__} is not legal in state {state.name}, only in {legal}. Check whether "
+        "facts of two runs are mixed."
     )
 
 
