@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, assert_never
 
+from agentflow._support.cancellation import cancel_requests
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
@@ -307,8 +308,10 @@ async def _pull(
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
-        if (task := scope.task) is not None and task.cancelling():  # as in `Stage.check_end`, if a hook wraps the model
-            raise asyncio.CancelledError("a hook cancelled the run's task")
+        if (
+            cancel_requests()
+        ):  # a hook has cancelled its own task: that raises here, unless it was raised and handled before
+            await asyncio.sleep(0)
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it

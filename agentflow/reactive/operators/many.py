@@ -178,8 +178,8 @@ async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[
             except GeneratorExit:
                 raise
             except BaseException as error:  # raised again by `amb`
-                if isinstance(error, asyncio.CancelledError) and cancel_requests():
-                    raise
+                if cancel_requests() or isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise  # it is no longer needed, or the process ends
                 value = _Failure(error)
             try:
                 yield index, value

@@ -14,17 +14,19 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias, cast
 from urllib.parse import quote
 
 from agentflow._support.logs import logger
-from agentflow.errors import StoreError
+from agentflow._support.shown import without_password
+from agentflow.errors import StoreError, UsageError
 from agentflow.recording.keeping import KeptLog, LogStore, too_many
 
-__all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_folder", "prune_store"]
+__all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_folder", "prune_store", "target_of"]
 
 _PATIENCE = 60.0
 """Seconds to wait for a store."""
@@ -194,3 +196,25 @@ def prune_store(store: LogStore, max_bytes: int | None, max_age: timedelta | Non
         store.prune_logs(max_bytes=max_bytes, max_age=max_age).result(_PATIENCE)
     except (StoreError, TimeoutError) as error:
         logger.warning("old run logs cannot be deleted: {}", error)
+
+
+Prune: TypeAlias = Callable[[int | None, timedelta | None], None]
+
+
+def target_of(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, Prune | None]:
+    """Return the factory of runs' sinks; and, if each run has a log of its own, the function that deletes the oldest."""
+    if where is None:
+        return None, None
+    if isinstance(where, str) and "://" in where:
+        raise UsageError(f"Recorder({without_password(where)!r}): pass the store itself, Recorder(SqlStore(...)).")
+    if isinstance(where, str | Path):
+        path = Path(where)
+        if is_folder(where):
+            return lambda run: FileSink(file_of(path, run)), partial(prune_folder, path)
+        return lambda _: FileSink(path), None
+    if not isinstance(cast("object", where), LogStore):
+        raise UsageError(
+            f"Recorder({where!r:.60}): use a folder such as 'runs/', a file such as 'runs.jsonl', a store for run logs (a "
+            "SqlStore, or your own LogStore), or None for memory only."
+        )
+    return StoreTarget(where), partial(prune_store, where)

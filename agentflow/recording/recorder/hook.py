@@ -24,7 +24,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 
-from agentflow._support.shown import without_password
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.answers import cancelled
 from agentflow.hooks.hook import Hook
@@ -62,13 +61,8 @@ from agentflow.recording.recorder.entry_builder import (
     RecordedCall,
 )
 from agentflow.recording.recorder.files import (
-    FileSink,
-    Sink,
     StoreTarget,
-    file_of,
-    is_folder,
-    prune_folder,
-    prune_store,
+    target_of,
 )
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
@@ -184,7 +178,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         clean: Clean | None = None if redaction is None else redaction.outside
         finds = redaction.finds if isinstance(redaction, FindsInStream) else None
         self._builder = partial(EntryBuilder, short > 0, clean, finds)
-        target, prune = _target(where)
+        target, prune = target_of(where)
         closed = None
         if max_bytes is not None or max_age is not None:
             if prune is None:
@@ -588,25 +582,3 @@ def run_of(context: RunContext) -> RunBase:
 
 def _injections(added: Iterable[tuple[tuple[Msg, ...], bool]]) -> list[Line]:
     return [{"messages": messages, "keep": keep} for messages, keep in added]
-
-
-_Prune = Callable[[int | None, timedelta | None], None]
-
-
-def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, _Prune | None]:
-    """Return the factory of runs' sinks; and, if each run has a log of its own, the function that deletes the oldest."""
-    if where is None:
-        return None, None
-    if isinstance(where, str) and "://" in where:
-        raise UsageError(f"Recorder({without_password(where)!r}): pass the store itself, Recorder(SqlStore(...)).")
-    if isinstance(where, str | Path):
-        path = Path(where)
-        if is_folder(where):
-            return lambda run: FileSink(file_of(path, run)), partial(prune_folder, path)
-        return lambda _: FileSink(path), None
-    if not isinstance(cast("object", where), LogStore):
-        raise UsageError(
-            f"Recorder({where!r:.60}): use a folder such as 'runs/', a file such as 'runs.jsonl', a store for run logs (a "
-            "SqlStore, or your own LogStore), or None for memory only."
-        )
-    return StoreTarget(where), partial(prune_store, where)

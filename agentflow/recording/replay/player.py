@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
@@ -42,6 +41,7 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
+from agentflow.recording.replay.attempts import Attempts
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, divergence_at
@@ -130,8 +130,7 @@ class Player(Recorder):
         self._played: dict[tuple[str, str], RecordedWork] = {}
         self._waits: dict[tuple[str, int], Key] = {}
         self._failing: dict[tuple[str, int, str], Key] = {}
-        self._starting: Counter[tuple[str, int]] = Counter()
-        self._replying: Counter[tuple[str, int]] = Counter()
+        self._attempts = Attempts(script, self._progress)
 
     # ---- events of the run
 
@@ -458,7 +457,8 @@ class Player(Recorder):
         if self.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            await self._start_reply(place, iteration)
+            if self._strict and (mine := self._pairs.get(place.call)) is not None:
+                await self._attempts.start(mine, iteration)
             inner = source.using(model=RecordedModel(request.model, replies))
         stream = self._recorded(place, context, iteration, request, "", inner).open()
         try:
@@ -468,36 +468,6 @@ class Player(Recorder):
             await close(stream)
             if not played and self.reaction is None:  # the run was stopped before the request was sent
                 await self._pass_request(place, iteration)
-
-    async def _start_reply(self, place: RecordedCall, iteration: int) -> None:
-        """Let an attempt at a reply start in its turn. If a wrapper attempts several at once, one more than in the recording
-        may be waiting here: it was never started, and waits to be cancelled."""
-        mine = self._pairs.get(place.call)
-        if mine is None or not self._strict:
-            return
-        left, round_ = partial(self.script.replies_left, mine, iteration), (mine, iteration)
-        if not left() and not self._replying[round_]:
-            return
-        task, early = asyncio.current_task(), 0
-
-        def is_next() -> bool:
-            return bool(left()) and self._progress.is_next(("begun", left()[0].n, 0))
-
-        self._starting[round_] += 1
-        try:
-            while True:
-                try:
-                    await self._progress.wait_until(is_next)
-                    break
-                except asyncio.CancelledError:
-                    if task is None or not task.cancelling() or self._starting[round_] > len(left()):
-                        raise
-                    early += 1
-                    task.uncancel()
-        finally:
-            self._starting[round_] -= 1
-        if early and task is not None:
-            self._progress.on_early_cancellation(task, early)
 
     async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
         """Let the next recorded reply pass, since the run was stopped before it asked for it."""
@@ -535,14 +505,13 @@ class Player(Recorder):
         self._differ(call, reply.step, self._normalizer.request(entry))
         if self.reaction == "stop":
             await self._await_cancellation(call)
-        self._replying[str(mine), iteration] += 1
         try:
-            for n, due in enumerate(reply.pieces):
-                await self._until(due, ("chunk", reply.n, n), reply.end)
-                yield chunk_of(due.piece)
-            await self._end(call, reply)
+            with self._attempts.running(str(mine), iteration):
+                for n, due in enumerate(reply.pieces):
+                    await self._until(due, ("chunk", reply.n, n), reply.end)
+                    yield chunk_of(due.piece)
+                await self._end(call, reply)
         finally:  # it may be closed or cancelled at a chunk, and its recorded cleanup may have taken a while
-            self._replying[str(mine), iteration] -= 1
             await self._finish(reply)
 
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:

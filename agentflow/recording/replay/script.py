@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -123,6 +123,7 @@ class Script:
         total: The number of events.
         waits: The waits for the reader.
         broken_off: The calls without an end in the log, because the process was killed.
+        attempts: The number of attempts at a reply in each round of a call.
         last_events: The cancellations by an enclosing call between two steps, by the event after which nothing began.
 
     Raises:
@@ -144,6 +145,7 @@ class Script:
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.decisions: dict[str, dict[str, Resolution]] = {}
         self.pending: dict[str, list[str]] = {}
+        self.attempts: Counter[tuple[str, int]] = Counter()
         self._replies: dict[tuple[str, int, str], deque[RecordedWork]] = defaultdict(deque)
         self._works: dict[tuple[str, str], deque[RecordedWork]] = defaultdict(deque)
         self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
@@ -230,6 +232,7 @@ class Script:
                 asking = None if entry.work is None else self._by_number.get(entry.work)
                 if asking is None:
                     self._replies[entry.call, entry.iteration, entry.side].append(reply)
+                    self.attempts[entry.call, entry.iteration] += not entry.side
                 else:
                     asking.asked.append(reply)
                 self._begin(reply, entry.call)

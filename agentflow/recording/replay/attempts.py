@@ -1,0 +1,74 @@
+"""Start the attempts at a reply in their recorded order, if wrappers make several at once.
+
+Rules:
+
+1. An attempt starts when the recorded start of the next reply is due.
+2. One more attempt than in the recording may wait here: a race was won before it started. It waits to be cancelled, and
+   none of the recorded replies is lost with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from agentflow.recording.replay.order import Progress
+from agentflow.recording.replay.script import Script
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """The attempts at replies that wait for their start or are running, by recorded call and round.
+
+    Args:
+        script: The recorded run.
+        progress: The progress of the replay.
+    """
+
+    def __init__(self, script: Script, progress: Progress) -> None:
+        self._script = script
+        self._progress = progress
+        self._waiting: Counter[tuple[str, int]] = Counter()
+        self._running: Counter[tuple[str, int]] = Counter()
+
+    @contextmanager
+    def running(self, call: str, iteration: int) -> Generator[None]:
+        """Count an attempt that has started, until it ends."""
+        self._running[call, iteration] += 1
+        try:
+            yield
+        finally:
+            self._running[call, iteration] -= 1
+
+    async def start(self, call: str, iteration: int) -> None:
+        """Wait until an attempt should start; return if the recording has no more, and no other one is running.
+
+        Raises:
+            CancelledError: It is cancelled before its start, as in the recording.
+        """
+        left, round_ = self._script.replies_left(call, iteration), (call, iteration)
+        task, early = asyncio.current_task(), 0
+
+        def may_start() -> bool:
+            if not left:  # the replay diverges, unless a race cancels this one meanwhile
+                return not self._running[round_] or self._script.attempts[round_] == 1
+            return self._progress.is_next(("begun", left[0].n, 0))
+
+        self._waiting[round_] += 1
+        try:
+            while True:
+                try:
+                    await self._progress.wait_until(may_start)
+                    break
+                except asyncio.CancelledError:
+                    if task is None or not task.cancelling() or self._waiting[round_] > len(left):
+                        raise
+                    early += 1  # the recording cancels it after its start
+                    task.uncancel()
+        finally:
+            self._waiting[round_] -= 1
+        if early and task is not None:
+            self._progress.on_early_cancellation(task, early)
