@@ -364,8 +364,7 @@ async def _through_arounds(
     bare = model_source(attempts, model, request)
     try:
         made: Any = wrap(run, PreReasoning, event, bare)
-        # pyright: ignore[reportUnknownVariableType] - the hook's items
-        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)
+        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
         steps = steps_over(flux, bare) if attempts.observed is None else None
         if steps is not None:
             asked = resolve_model(model) if isinstance(model, str) else model

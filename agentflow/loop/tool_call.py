@@ -371,8 +371,7 @@ class ToolCall:
             do = partial(stage.observe, partial(hooks.observed_tool, event)) if hooks.tool_listeners else stage.do
             bare = tool_source(do, self.work, tool is None or tool.wants_context)
             made: Any = wrap(run, PreActing, event, bare, hooks)
-            # pyright: ignore[reportUnknownArgumentType] - the hook's value
-            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None
+            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(made)
             else:

@@ -666,7 +666,7 @@ def test_the_fold_of_the_split_is_what_was_received(actions: list[Any], checks: 
 @pytest.mark.parametrize("name", ["gpt-5.4-nano", "gpt-5.3-chat", "responses/gpt-5", "computer-use-preview"])
 async def test_models_without_it(name: str) -> None:
     """A model that is not trained on this tool is refused before a request is sent."""
-    with pytest.raises(UsageError, match="has no tool 'computer' of its own"):
+    with pytest.raises(UsageError, match="has no built-in tool 'computer'"):
         await Agent("a", OpenAIWire(name, api_key="k"), tools=[display([])]).call("Go.")
 
 

@@ -82,8 +82,7 @@ class Form(Generic[T]):
             ) from error
         self.wrapped = schema.get("type") != "object" or "properties" not in schema or not schema["properties"]
         if self.wrapped:
-            # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
-            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))
+            self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
             schema = json_schema(self.adapter.core_schema, {})
         self.schema: dict[str, Any] = schema
 

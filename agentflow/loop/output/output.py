@@ -134,14 +134,10 @@ class Output(Generic[T_co]):
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
             raise UsageError(
-                f"Output(via={via!r}) is invalid; use 'native', 'tool' or 'prompt', or None for the best that the "
-                "model supports."
+                f"Output(via={via!r}) is invalid; use 'native', 'tool', 'prompt', or None for the best one supported."
             )
         if type(retries) is not int or retries < 0:
-            raise UsageError(
-                f"Output(retries={retries!r}) is invalid; use the number of times that the model is asked again, 0 or "
-                "more."
-            )
+            raise UsageError(f"Output(retries={retries!r}) is invalid; use a number of further attempts, 0 or more.")
         if end not in ("all", "first"):
             raise UsageError(
                 f"Output(end={end!r}) is invalid; use 'all', or 'first' if nothing else of the reply should run."

@@ -89,8 +89,7 @@ class Partial(Mapping[str, Any], Generic[T_co]):
         self.complete = complete
         self.kind = kind
 
-    # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
-    def completed(self, output: T_co) -> Partial[T_co]:
+    def completed(self, output: T_co) -> Partial[T_co]:  # pyright: ignore[reportGeneralTypeIssues] - read-only, so covariance is safe
         """Return the same data, with the output."""
         return Partial(self._data, output, complete=True, kind=self.kind)
 

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from agentflow.recording.replay.order import Progress
 from agentflow.recording.replay.script import Script
 
-__all__ = ["Attempts"]
+__all__ = ["RecordedAttempts"]
 
 
-class Attempts:
+class RecordedAttempts:
     """The attempts at replies that wait for their start or are running, by recorded call and round.
 
     Args:

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
@@ -33,7 +33,6 @@ from agentflow.recording.entries import (
     ChunksEntry,
     End,
     EventEntry,
-    Injection,
     PiecesEntry,
     RequestEntry,
     WrittenEntry,
@@ -41,7 +40,7 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
-from agentflow.recording.replay.attempts import Attempts
+from agentflow.recording.replay.attempts import RecordedAttempts
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, divergence_at
@@ -49,7 +48,7 @@ from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.script import Due, RecordedWork, Script
-from agentflow.recording.replay.substitutes import RecordedModel, bill, refuse
+from agentflow.recording.replay.substitutes import RecordedModel, bill, inject, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import Event, Frame, HookEvent, PreActing, PreReasoning
@@ -130,7 +129,7 @@ class Player(Recorder):
         self._played: dict[tuple[str, str], RecordedWork] = {}
         self._waits: dict[tuple[str, int], Key] = {}
         self._failing: dict[tuple[str, int, str], Key] = {}
-        self._attempts = Attempts(script, self._progress)
+        self._attempts = RecordedAttempts(script, self._progress)
 
     # ---- events of the run
 
@@ -587,9 +586,9 @@ class Player(Recorder):
             elif key[0] == "chunk":
                 await context.emitter.emit(due.piece)
             else:
-                self._inject(context, work.injected[done : done + 1])
+                inject(self.script.log, context, work.injected[done : done + 1])
                 done += 1
-        self._inject(context, work.injected[done:])
+        inject(self.script.log, context, work.injected[done:])
         if work.interrupts is not None:
             await self._wait(("cut", self._pairs[call], 0))
             context.run.interrupt(work.interrupts)
@@ -597,8 +596,3 @@ class Player(Recorder):
         if work.result is None:
             return None
         return self.script.log.tool_result(work.result)
-
-    def _inject(self, context: ToolCallContext, injected: Iterable[Injection]) -> None:
-        for one in injected:
-            messages = [self.script.log.message(ref) for ref in one.messages]
-            context.run.inject(*messages, keep=one.keep)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from agentflow.errors import ToolError
 from agentflow.hooks.wrapping import ToolCallContext
-from agentflow.recording.log import chunk_of
+from agentflow.recording.entries import Injection
+from agentflow.recording.log import RunLog, chunk_of
 from agentflow.recording.recorder.hook import run_of
 from agentflow.recording.replay.script import RecordedWork
 from agentflow.vocabulary.chunks import ModelChunk, fold
@@ -16,7 +17,7 @@ from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import one_call
 
-__all__ = ["RecordedModel", "bill", "refuse"]
+__all__ = ["RecordedModel", "bill", "inject", "refuse"]
 
 
 class RecordedModel:
@@ -56,3 +57,9 @@ def bill(context: RunContext, step: Any) -> None:
         chunks = [chunk_of(due.piece) for due in step.pieces]
         if step.end == "done" or any(chunk.usage is not None for chunk in chunks):
             run_of(context).add_usage(one_call(fold(chunks).usage))
+
+
+def inject(log: RunLog, context: ToolCallContext, injected: Iterable[Injection]) -> None:
+    """Inject the messages that a recorded tool injected."""
+    for one in injected:
+        context.run.inject(*[log.message(ref) for ref in one.messages], keep=one.keep)
