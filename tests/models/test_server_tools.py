@@ -238,7 +238,7 @@ async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
         (lambda: ServerTool.web_fetch(blocked_domains=["https://a.com"]), "Write only the domain"),
         (ServerTool.file_search, "needs the id of a vector store"),
         (lambda: ServerTool.mcp("a", "http://a.com"), "begins with https://"),
-        (lambda: ServerTool("search", {}), "there are web_search"),  # pyright: ignore[reportArgumentType]
+        (lambda: ServerTool("search", {}), "Use one of web_search"),  # pyright: ignore[reportArgumentType]
         (lambda: ModelOptions(server_tools=(look,)), "is not a ServerTool"),  # pyright: ignore[reportArgumentType]
     ],
 )

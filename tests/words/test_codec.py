@@ -297,7 +297,7 @@ GOOD = json.loads(fact_to_json(CallResumed("r", "c")))
         (json.dumps({**GOOD, "version": "1"}), "has the version '1'"),
         (json.dumps({**GOOD, "kind": "call_dreamt"}), "has the unknown kind 'call_dreamt'"),
         (json.dumps({**GOOD, "kind": ["x"]}), "has the unknown kind ['x']"),
-        (json.dumps({**GOOD, "fact": None}), "the call_resumed has no fields"),
+        (json.dumps({**GOOD, "fact": None}), "the data of the call_resumed is not an object with fields"),
         (json.dumps({**GOOD, "fact": {"run_id": "r"}}), "the call_resumed has wrong fields: call_id"),
         (json.dumps({**GOOD, "fact": {"run_id": "r", "call_id": "c", "x": 1}}), "wrong fields: x"),
         (

@@ -250,4 +250,4 @@ def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
     with pytest.raises(TypeError) as caught:
         PreActing(tool_use=USE, also=1, tool=2)  # type: ignore[call-arg]
     names = ", ".join(f.name for f in fields(PreActing) if f.name not in {g.name for g in fields(Event)})
-    assert str(caught.value) == f"PreActing() has no field also, tool. Fields: {names}."
+    assert str(caught.value) == f"PreActing() has no field also, tool. Its fields are {names}."
