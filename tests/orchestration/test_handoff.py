@@ -70,7 +70,7 @@ async def test_the_next_message_goes_to_who_holds_the_conversation() -> None:
         "system: You are triage.",
         "user: Is invoice 4 paid?",
         "assistant: ",
-        "tool: The conversation continues with billing.",
+        "tool: The conversation goes on with billing.",
         "assistant: Handed over to billing.",
         "assistant: It is paid.",
         "user: When?",

@@ -585,7 +585,7 @@ async def test_failures_are_exceptions_in_code() -> None:
         "failed: search: Tool 'search' was not run: its arguments do not fit.",
         "failed: search: Tool 'search' was not run: its arguments do not fit.",
         "failed: pay: Denied: not today",
-        "failed: delete does not exist.",
+        "failed: There is no function delete.",
         "delete() takes at most 2 arguments, not 3",
     ]
     assert lines[-1] == "TypeError: Object of type set is not JSON serializable"

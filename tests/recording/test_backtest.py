@@ -336,7 +336,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no hook 'Missing'\. Its hooks: .*Old"):
         backtest([tmp_path], variant(without=["Missing"]))
     for more in ({"workers": -1}, {"limit": 0}, {"limit": float("nan")}):
-        with pytest.raises(UsageError, match="they must be"):
+        with pytest.raises(UsageError, match="are invalid; workers must be at least 0"):
             backtest([tmp_path], variant(), **more)
 
 

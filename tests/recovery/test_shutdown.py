@@ -379,7 +379,7 @@ async def test_in_a_server_that_runs_in_a_thread() -> None:
 
 async def test_wrong_use() -> None:
     """No agents, a limit below zero, and a manual start outside of the block."""
-    with pytest.raises(UsageError, match="needs the agents"):
+    with pytest.raises(UsageError, match="was called without agents"):
         await shutdown([])
     with pytest.raises(UsageError, match="seconds, 0 or more"):
         GracefulShutdown(Agent("a", "m"), limit=-1)

@@ -383,7 +383,7 @@ class OfferHandoffs(NarrowHook):
         finally:
             if not ready:
                 self._taken = ""
-        return ToolResultBlock(use.id, use.name, f"The conversation continues with {to}.")
+        return ToolResultBlock(use.id, use.name, f"The conversation goes on with {to}.")  # as in older recordings
 
 
 def _spec(tool: str, agent: Agent[Any], form: Form[Any] | None) -> ToolSpec:
