@@ -28,11 +28,12 @@ class Docstrings(griffe.Extension):
                 decorator.value = griffe.ExprCall(_DATACLASS, [keywords])
 
     def on_attribute_instance(self, *, node: ast.AST | griffe.ObjectNode, attr: griffe.Attribute, **_: Any) -> None:
-        """An attribute was read: `before_llm: NamedEvent[E] = NamedEvent("before_llm", "when it fires")` and its like."""
+        """An attribute was read: `before_llm = NamedEvent("before_llm", PreReasoning, "when it fires")` and its like."""
         match node:
-            case ast.AnnAssign(
-                annotation=ast.Subscript(value=ast.Name(id="NamedEvent"), slice=ast.Name(id=event)),
-                value=ast.Call(args=[_, ast.Constant(value=str(about))]),
+            case ast.Assign(
+                value=ast.Call(
+                    func=ast.Name(id="NamedEvent"), args=[_, ast.Name(id=event), ast.Constant(value=str(about))]
+                )
             ):
                 text = f"A function of one `{event}` as a hook: {about}. Decorator, with options or without; see `on`."
                 attr.docstring = griffe.Docstring(text, parent=attr)
