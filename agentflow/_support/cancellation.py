@@ -7,6 +7,9 @@ cancellation from others compares the count before and after.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
+import weakref
 from typing import Any
 
 
@@ -45,3 +48,42 @@ def running_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+if sys.version_info >= (3, 13):
+
+    def count_exactly(task: asyncio.Task[Any]) -> None:
+        """Do nothing: this Python counts the cancellations of its task groups correctly."""
+
+else:
+
+    def count_exactly(task: asyncio.Task[Any]) -> None:
+        """Undo the cancellations of a task that a failed `asyncio.TaskGroup` requests and does not undo itself.
+
+        Before Python 3.13, a group whose child fails while the group waits in `__aexit__` leaves `task.cancelling()` at 1
+        (see asyncio in "What's New In Python 3.13"), so code that handles the failure would seem to swallow a cancellation.
+        """
+        counted: Any = task
+        if not isinstance(counted.cancel, _ExactCancel):
+            counted.cancel = _ExactCancel(task)
+
+    class _ExactCancel:
+        """A task's `cancel` that does not count the request of a `TaskGroup` that is already exiting."""
+
+        __slots__ = ("_task",)
+
+        def __init__(self, task: asyncio.Task[Any]) -> None:
+            self._task = weakref.ref(task)  # the task refers to this object; a cycle would live until a collection
+
+        def __call__(self, msg: Any = None) -> bool:
+            task = self._task()
+            if task is None:
+                return False
+            requested = type(task).cancel(task, msg)
+            here = inspect.currentframe()
+            caller = None if here is None else here.f_back
+            if requested and caller is not None and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
+                task.uncancel()
+            return requested
+
+    _CHILD_DONE = asyncio.TaskGroup._on_task_done.__code__

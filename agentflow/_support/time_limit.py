@@ -19,6 +19,8 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final
 
+from agentflow._support.cancellation import count_exactly
+
 _NOTHING_YET: Final = object()
 _SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a moved timer could spin
 
@@ -139,7 +141,10 @@ def drive(
             return stop.value
     limit.start()
     task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()  # the caller may have survived earlier cancellations
+    before = 0
+    if task is not None:
+        count_exactly(task)
+        before = task.cancelling()  # the caller may have survived earlier cancellations
     cancelled: asyncio.CancelledError | None = None
     try:
         while True:

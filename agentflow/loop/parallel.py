@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
+from agentflow._support.cancellation import count_exactly
 from agentflow.loop.scope import RunScope
 
 __all__ = ["Work", "in_tasks"]
@@ -72,6 +73,7 @@ class _CallTasks:
     def begin(self) -> None:
         """Start the next work."""
         task = asyncio.get_running_loop().create_task(self._run(self.waiting.pop()))
+        count_exactly(task)
         self.running[task] = None
         task.add_done_callback(self._ended)
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from agentflow._support.cancellation import cancel_requests, forget_cancellations, running_task
+from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
 from agentflow.loop.cause import Cause, CauseKind, Requester, ToolTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
@@ -119,15 +119,18 @@ class RunScope:
                 parent.add_inner(self)
             if self.waits is not None:
                 self.waits.enter()
-        task = loop.create_task(driver)
-        if self.state == "done":  # an eager task
-            return
-        self.task = task
-        task.add_done_callback(self._driver_ended)
-        if self.cause is not None:
+        self._run(driver, loop)
+        if self.task is not None and self.cause is not None:
             loop.call_soon(self._deliver)
-        elif self.timeout is not None:
+        elif self.task is not None and self.timeout is not None:
             self._timer = loop.call_later(self.timeout, self._expire)
+
+    def _run(self, driver: Coroutine[Any, Any, object], loop: asyncio.AbstractEventLoop) -> None:
+        task = loop.create_task(driver)
+        if self.state != "done":  # an eager task
+            count_exactly(task)
+            self.task = task
+            task.add_done_callback(self._driver_ended)
 
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
@@ -389,11 +392,7 @@ class RunScope:
         self._abandon = abandon
         self._tries = 1
         self._timer = loop.call_later(self.cleanup_timeout / 5, self._hurry)
-        task = loop.create_task(driver)
-        if self.state == "done":  # an eager task
-            return
-        self.task = task
-        task.add_done_callback(self._driver_ended)
+        self._run(driver, loop)
 
     @property
     def late(self) -> bool:
@@ -437,9 +436,8 @@ class RunScope:
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
         task = self.task
-        if (
-            self.cause is None and task is not None and task.cancelling()
-        ):  # nothing else cancels the task without a cause
+        # Nothing else cancels the task without a cause.
+        if self.cause is None and task is not None and task.cancelling():
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 

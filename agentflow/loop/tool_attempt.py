@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, ClassVar, Protocol, cast
 
-from agentflow._support.cancellation import cancel_requests
+from agentflow._support.cancellation import cancel_requests, count_exactly
 from agentflow._support.locks import FairLock
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.time_limit import LimitPassed, TimeLimit, drive
@@ -291,6 +291,7 @@ class ToolChunks:
         if self._queue is None:
             self._queue = asyncio.Queue(1)
             self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
+            count_exactly(self._pump)
         await self._queue.put((chunk,))
 
     async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> BaseException | None:

@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
+from agentflow._support.cancellation import count_exactly
+
 # The code of the functions that `asyncio.create_eager_task_factory` returns, `eager_task_factory` among them (Python 3.12).
 _EAGER = getattr(getattr(asyncio, "eager_task_factory", None), "__code__", None)
 
@@ -31,6 +33,7 @@ def create_task(
         task = asyncio.Task(work, loop=loop, context=context)
     else:
         task = loop.create_task(work, context=context)
+    count_exactly(task)
     reader = asyncio.current_task()
     if reader is not None:
         _readers[task] = ref(reader)
