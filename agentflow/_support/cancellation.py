@@ -60,7 +60,7 @@ else:
     def count_exactly(task: asyncio.Task[Any]) -> None:
         """Undo the cancellations of a task that a failed `asyncio.TaskGroup` requests and does not undo itself.
 
-        Before Python 3.13, a group whose child fails while the group waits in `__aexit__` leaves `task.cancelling()` at 1
+        Before Python 3.13, if a child fails while its group waits in `__aexit__`, the group leaves `task.cancelling()` at 1
         (see asyncio in "What's New In Python 3.13"), so code that handles the failure would seem to swallow a cancellation.
         """
         counted: Any = task
