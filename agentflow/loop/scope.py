@@ -32,7 +32,7 @@ from agentflow.reactive.tasks import reader_of
 
 __all__ = ["CLEANUP_TIMEOUT", "Notice", "RunScope"]
 
-Notice: TypeAlias = Literal["cancelled", "failed", "twice"]
+Notice: TypeAlias = Literal["cancelled", "failed", "pending", "twice"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -63,7 +63,8 @@ class RunScope:
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
-            or when a hook subscribed `twice` at the same time to a source that allows only one subscription.
+            when a hook subscribed `twice` at once to a source that allows one subscription; or before a task whose own
+            cancellation is `pending` cancels it.
         turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
@@ -276,6 +277,8 @@ class RunScope:
         if self.cause is None and self.state != "ending":
             if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
                 self.at = self.positions()
+            if inside and not self.stopped and cancel_requests():
+                self.notify("pending")
             self._stop(Cause(kind, reason, inside, by_caller))
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
@@ -367,8 +370,7 @@ class RunScope:
 
     def _hurry(self) -> None:
         """Cancel late cleanup repeatedly, then abandon it."""
-        task = self.task
-        if task is None:
+        if (task := self.task) is None:
             return
         loop = task.get_loop()
         inner = [child for child in self.inner if not child.lost]

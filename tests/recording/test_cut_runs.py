@@ -291,6 +291,38 @@ def test_a_run_whose_hook_read_a_source_twice_at_the_same_time_is_refused(kind: 
     assert Replay(recorded(again).log).run(agent(again)).divergence is None
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refused(own: bool) -> None:
+    """The two cancellations have no order that can be repeated. An expired time limit of a hook is no such cancellation."""
+
+    def interrupting() -> Agent[Any]:
+        @on(PostReasoning, priority=1)
+        async def cancels(event: PostReasoning) -> None:
+            task = asyncio.current_task()
+            if own and task is not None:
+                task.cancel()
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await asyncio.sleep(2)
+
+        @on(PostReasoning, priority=2)
+        async def interrupts(event: PostReasoning) -> None:
+            event.context.interrupt("enough")
+
+        return agent_of(SlowModel(), cancels, interrupts)
+
+    recorder, agent = Recorder(), interrupting()
+    agent.hook(recorder)
+    reply = run_virtual(agent.call("go"))
+    assert reply.outcome == "interrupted"
+    if own:
+        with pytest.raises(StoreError, match=r"cancelled its own task, and another one interrupted.*inexact=True"):
+            Replay(recorder.log)
+    else:
+        assert Replay(recorder.log).run(interrupting()).divergence is None
+
+
 def test_the_chunks_of_two_replies_that_are_read_at_once_are_recorded_in_their_order() -> None:
     """The first reply's chunks are dropped; each is recorded before the event of the second one's chunk of the same instant."""
     recorder = Recorder()

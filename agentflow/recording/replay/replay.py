@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.agent import Agent, FullAgent
@@ -217,14 +217,20 @@ def _check_whole(log: RunLog) -> None:
         )
 
 
+_NOT_EXACT: Final[Mapping[str, str]] = {
+    "twice": "subscribed twice at the same time to a source that allows it only once",
+    "pending": "cancelled its own task, and another one interrupted the call before the cancellation took effect",
+}
+"""What a hook did that cannot be replayed exactly, by the mark in the log."""
+
+
 def _check_cancellations(script: Script) -> None:
     """Refuse a run that was cancelled at an unknown point, as a whole or in part."""
     for entry in script.log.entries:
-        if isinstance(entry, MarkEntry) and entry.what == "twice":
+        if isinstance(entry, MarkEntry) and entry.what in _NOT_EXACT:
             raise StoreError(
-                f"{script.log.name} cannot be replayed exactly: a hook of its call {entry.call} subscribed twice at the same "
-                "time to a source that allows it only once. Correct the hook, and record the run again; or use "
-                "Replay(..., inexact=True) (in the command: --inexact)."
+                f"{script.log.name} cannot be replayed exactly: a hook of its call {entry.call} {_NOT_EXACT[entry.what]}. "
+                "Correct the hook, and record the run again; or use Replay(..., inexact=True) (in the command: --inexact)."
             )
     for call, cut in script.cuts.items():
         if not cut.at:
