@@ -7,7 +7,6 @@ cancellation from others compares the count before and after.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 import weakref
 from typing import Any
@@ -80,9 +79,8 @@ else:
             if task is None:
                 return False
             requested = type(task).cancel(task, msg)
-            here = inspect.currentframe()
-            caller = None if here is None else here.f_back
-            if requested and caller is not None and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
+            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+            if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
                 task.uncancel()
             return requested
 

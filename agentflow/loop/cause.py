@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from agentflow._support.values import NamedTuple
 
-__all__ = ["Cause", "CauseKind", "Requester", "ToolTasks"]
+__all__ = ["CallTurns", "Cause", "CauseKind", "Requester", "ToolTasks"]
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 
@@ -30,6 +30,19 @@ Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
 """The origin of a cancellation from inside: `interrupt`: a hook or tool; `failure`: a failed tool call, which cancels
 only the calls parallel to it; `caller`: the caller's run.
 """
+
+
+class CallTurns(NamedTuple):
+    """How a replay holds back the calls of parallel rounds.
+
+    Attributes:
+        wait: Awaited by each call before it starts, with its id and a function that returns whether its round starts no
+            more calls.
+        wake: Called when a round starts no more calls.
+    """
+
+    wait: Callable[[str, Callable[[], bool]], Awaitable[None]]
+    wake: Callable[[], None]
 
 
 class Cause(NamedTuple):

@@ -150,15 +150,23 @@ class _Round:
 
     def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
-            if (turn := self.run.scope.turn) is not None:
-                await turn(call.id)
-            if self.stop is None and not self.halted:
+            if (turns := self.run.scope.turns) is not None:
+                await turns.wait(call.id, self._starts_no_more)
+            if not self._starts_no_more():
                 index = self._place(call)
                 current_turn.set(self.tool_call(call, index))
                 if not await self.execute(call, index, waits):
                     deferred.append(call)
 
         return work
+
+    def _starts_no_more(self) -> bool:
+        return self.stop is not None or self.halted
+
+    def _wake_waiting(self) -> None:
+        """Let calls that a replay holds back see that they will not start."""
+        if (turns := self.run.scope.turns) is not None:
+            turns.wake()
 
     def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
         """Return the execution of a call. That of a deferred call is kept and used again."""
@@ -200,10 +208,12 @@ class _Round:
             self.suspended[call.id] = tool_call.pending
         elif tool_call.open_end == "halted":
             self.halted = True
+            self._wake_waiting()
         elif tool_call.result is not None:
             self.results[call.id] = tool_call.result
         if tool_call.stop is not None and self.stop is None:
             self.stop = tool_call.stop
+            self._wake_waiting()
 
     async def abort_waiting(self, error: BaseException) -> None:
         """Close the calls that were vetted and deferred, or during which the run was abandoned."""

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
-from agentflow.loop.cause import Cause, CauseKind, Requester, ToolTasks
+from agentflow.loop.cause import CallTurns, Cause, CauseKind, Requester, ToolTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
@@ -65,7 +65,7 @@ class RunScope:
         listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
             when a hook subscribed `twice` at once to a source that allows one subscription; or before a task whose own
             cancellation is `pending` cancels it.
-        turn: Awaited with its id by each call of a parallel round before it starts; set by a replay.
+        turns: Holds back each call of a parallel round until its turn; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
@@ -78,7 +78,7 @@ class RunScope:
     listener: Callable[[Notice], object] | None = None
     settled: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
-    turn: Callable[[str], Awaitable[None]] | None = None
+    turns: CallTurns | None = None
     delay: Callable[[Callable[[], None], Requester], object] | None = None
     passes: bool = False
     _caller: weakref.ref[asyncio.Task[Any]] | None = None

@@ -267,7 +267,6 @@ class ToolCall:
                     elif hooks.tool_listeners:
                         event = self.event or events.sealed(PreActing, (self.use, self.approval))
                         self.result = await hooks.observed_tool(event, self.work)()
-                        scope.check()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))
                 except BaseException as error:  # most failures become a result
@@ -378,7 +377,6 @@ class ToolCall:
                 value = self._rendered(await work_of(self, tool, None))
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
-                run.scope.check()
                 if value is self.rendered:
                     return value
         finally:

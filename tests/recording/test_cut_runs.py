@@ -26,7 +26,9 @@ from agentflow import (
     PreToolRound,
     ReasoningChunk,
     RunContext,
+    Stop,
     ToolEmitter,
+    ToolSchedule,
     ToolUseBlock,
     on,
     tool,
@@ -37,6 +39,7 @@ from agentflow.recording import RunLog
 from agentflow.recording.entries import (
     AnsweredEntry,
     ChunksEntry,
+    EventEntry,
     FinishedEntry,
     InterruptEntry,
     PiecesEntry,
@@ -321,6 +324,28 @@ def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refu
             Replay(recorder.log)
     else:
         assert Replay(recorder.log).run(interrupting()).divergence is None
+
+
+def test_a_call_that_did_not_start_in_a_stopped_round_holds_nothing_up_in_a_replay() -> None:
+    """A time limit of a wrapper, shorter than the replay's patience, does not pass while the replay waits for the call."""
+
+    def agent() -> Agent[Any]:
+        @on(PostActing)
+        def stops(event: PostActing) -> Stop:
+            return Stop("enough")
+
+        limit = Reads(PreToolRound, lambda source: source.timeout(0.5))
+        uses = [ToolUseBlock("t1", "unknown", {}), ToolUseBlock("t2", "slow", {})]
+        return Agent(
+            "a", ScriptedModel([uses, "done"]), tools=[slow], hooks=[stops, limit], schedule=ToolSchedule.PARALLEL
+        )
+
+    recorder, recorded = Recorder(), agent()
+    recorded.hook(recorder)
+    run_virtual(recorded.call("go"))
+    (uses,) = [one for one in recorder.log.entries if isinstance(one, EventEntry) and one.type == "PostToolRound"]
+    assert len(uses.fields["tool_results"]) == 2
+    assert Replay(recorder.log).run(agent()).divergence is None
 
 
 def test_the_chunks_of_two_replies_that_are_read_at_once_are_recorded_in_their_order() -> None:

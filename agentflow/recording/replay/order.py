@@ -287,11 +287,11 @@ class Progress:
         if not self.is_next(key):
             await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
 
-    async def wait_for_start(self, call: str, use: str, run: RunBase) -> None:
-        """Wait until a tool call of a parallel round should start; if it never did, until its run is cancelled."""
+    async def wait_for_start(self, call: str, use: str, run: RunBase, closed: Callable[[], bool]) -> None:
+        """Wait until a tool call of a parallel round should start; if it never did, until its run or round is stopped."""
         keys = self._order.events.get((call, "PreActing", use))
         if not keys:
-            await self._until(len(self._keys) - 1, lambda: run.scope.stopped or self.free())
+            await self._until(len(self._keys) - 1, lambda: run.scope.stopped or closed() or self.free())
             run.scope.check()
             return
         seq = self._order.seq(keys[0])

@@ -21,7 +21,7 @@ from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall, in_awaited_hook
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
-from agentflow.loop.cause import Requester
+from agentflow.loop.cause import CallTurns, Requester
 from agentflow.loop.run import RunBase
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
@@ -136,7 +136,7 @@ class Player(Recorder):
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         run = self._runs[frame.call_id] = run_of(frame.context)
         place = super()._begin(event, frame)
-        run.scope.turn = partial(self._start_in_turn, frame.call_id)
+        run.scope.turns = CallTurns(partial(self._start_in_turn, frame.call_id), self._progress.wake)
         run.scope.delay = partial(self._delay, frame.call_id)
         if place.parent is None:
             self._root = run
@@ -195,10 +195,10 @@ class Player(Recorder):
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
             self._progress.wake()
 
-    async def _start_in_turn(self, call: str, use: str) -> None:
+    async def _start_in_turn(self, call: str, use: str, closed: Callable[[], bool]) -> None:
         """Let a call of a parallel round start after the same number of events as in the recording."""
         if (mine := self._pairs.get(call)) is not None and self._strict:
-            await self._progress.wait_for_start(mine, self._normalizer.number(call, use), self._runs[call])
+            await self._progress.wait_for_start(mine, self._normalizer.number(call, use), self._runs[call], closed)
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""
