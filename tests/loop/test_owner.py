@@ -29,6 +29,8 @@ from agentflow import (
     ReasoningChunk,
     RunContext,
     Session,
+    ToolResultBlock,
+    ToolUseBlock,
     Turn,
     on,
     tool,
@@ -36,6 +38,8 @@ from agentflow import (
 from agentflow._support.time_limit import TimeLimit, drive
 from agentflow._support.virtual_time import run_virtual
 from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
+from agentflow.hooks.wrapping import ToolSource
+from agentflow.recording.recorder import Recorder as RunRecorder
 from agentflow.testing import ScriptedModel
 from agentflow.tools.tool_context import ToolEmitter
 from agentflow.vocabulary.context import own
@@ -1056,3 +1060,40 @@ def test_operators_of_a_wrapper_read_its_source_with_eager_tasks(operator: str, 
         return [result.text for msg in session.messages for result in msg.tool_results]
 
     assert run_virtual(main()) == ["3", "4"]
+
+
+class Unchanged(Hook):
+    """Wraps tools by nothing, by a plain function, or by code of its own."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        async def result() -> ToolResultBlock:
+            return await source
+
+        if self.how == "own":
+            return Mono(result)
+        return source if self.how == "same" else source.map(lambda result: result)
+
+
+@pytest.mark.parametrize("hook", [None, RunRecorder(), *map(Unchanged, ("same", "map", "own"))])
+@pytest.mark.parametrize("beside", [0, 1])
+def test_a_tool_that_interrupts_its_call_and_finishes_keeps_its_result(hook: Hook | None, beside: int) -> None:
+    """Alone and beside another call, with a Recorder and with a wrapper: its effect has happened."""
+
+    @tool(type="read")
+    async def last(context: RunContext) -> str:
+        """Save, and end the call."""
+        context.interrupt("enough")
+        return "saved"
+
+    async def main() -> tuple[str, list[tuple[str, str]]]:
+        uses = [ToolUseBlock(f"t{number}", "last", {}) for number in range(beside + 1)]
+        agent = Agent("a", ScriptedModel([uses, "more"]), tools=[last], hooks=[] if hook is None else [hook])
+        reply = await agent.call("go")
+        blocks = [block for message in await agent.history() for block in message.content]
+        return reply.outcome, [(block.state, block.text) for block in blocks if isinstance(block, ToolResultBlock)]
+
+    not_run = [("interrupted", "Interrupted.")] * beside
+    assert run_virtual(main()) == ("interrupted", [("success", "saved"), *not_run])
