@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
+from functools import partial
 from typing import Any
 
 
@@ -63,25 +64,19 @@ else:
         (see asyncio in "What's New In Python 3.13"), so code that handles the failure would seem to swallow a cancellation.
         """
         counted: Any = task
-        if not isinstance(counted.cancel, _ExactCancel):
-            counted.cancel = _ExactCancel(task)
+        if type(counted.cancel) is not partial:
+            # A weak reference: a cycle of the task and this function would live until a garbage collection.
+            counted.cancel = partial(_cancel, weakref.ref(task))
 
-    class _ExactCancel:
-        """A task's `cancel` that does not count the request of a `TaskGroup` that is already exiting."""
-
-        __slots__ = ("_task",)
-
-        def __init__(self, task: asyncio.Task[Any]) -> None:
-            self._task = weakref.ref(task)  # the task refers to this object; a cycle would live until a collection
-
-        def __call__(self, msg: Any = None) -> bool:
-            task = self._task()
-            if task is None:
-                return False
-            requested = type(task).cancel(task, msg)
-            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
-            if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
-                task.uncancel()
-            return requested
+    def _cancel(of: weakref.ref[asyncio.Task[Any]], msg: Any = None) -> bool:
+        """Cancel a task, and do not count the request of a `TaskGroup` that is already exiting."""
+        task = of()
+        if task is None:
+            return False
+        requested = type(task).cancel(task, msg)
+        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+        if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
+            task.uncancel()
+        return requested
 
     _CHILD_DONE = asyncio.TaskGroup._on_task_done.__code__

@@ -8,7 +8,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from agentflow._support.values import NamedTuple
 
-__all__ = ["CallTurns", "Cause", "CauseKind", "Requester", "ToolTasks"]
+__all__ = ["CallTurns", "Cause", "CauseKind", "Notice", "Requester", "ToolTasks"]
+
+Notice: TypeAlias = Literal["cancelled", "failed", "pending", "twice"]
+"""What the listener of a run is notified of; see `RunScope.listener`."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 

@@ -22,17 +22,15 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
-from agentflow.loop.cause import CallTurns, Cause, CauseKind, Requester, ToolTasks
+from agentflow.loop.cause import CallTurns, Cause, CauseKind, Notice, Requester, ToolTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "Notice", "RunScope"]
-
-Notice: TypeAlias = Literal["cancelled", "failed", "pending", "twice"]
+__all__ = ["CLEANUP_TIMEOUT", "RunScope"]
 
 CLEANUP_TIMEOUT: Final = 5.0
 """The default limit for cleanup after a cancellation, in seconds."""
@@ -120,18 +118,16 @@ class RunScope:
                 parent.add_inner(self)
             if self.waits is not None:
                 self.waits.enter()
-        self._run(driver, loop)
-        if self.task is not None and self.cause is not None:
-            loop.call_soon(self._deliver)
-        elif self.task is not None and self.timeout is not None:
-            self._timer = loop.call_later(self.timeout, self._expire)
-
-    def _run(self, driver: Coroutine[Any, Any, object], loop: asyncio.AbstractEventLoop) -> None:
         task = loop.create_task(driver)
-        if self.state != "done":  # an eager task
-            count_exactly(task)
-            self.task = task
-            task.add_done_callback(self._driver_ended)
+        if self.state == "done":  # an eager task
+            return
+        count_exactly(task)
+        self.task = task
+        task.add_done_callback(self._driver_ended)
+        if self.cause is not None:
+            loop.call_soon(self._deliver)
+        elif self.timeout is not None:
+            self._timer = loop.call_later(self.timeout, self._expire)
 
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
@@ -394,7 +390,11 @@ class RunScope:
         self._abandon = abandon
         self._tries = 1
         self._timer = loop.call_later(self.cleanup_timeout / 5, self._hurry)
-        self._run(driver, loop)
+        task = loop.create_task(driver)
+        if self.state != "done":  # an eager task
+            count_exactly(task)
+            self.task = task
+            task.add_done_callback(self._driver_ended)
 
     @property
     def late(self) -> bool:

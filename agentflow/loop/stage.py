@@ -240,7 +240,9 @@ class Stage:
             raise _cancelled_hook(self._kind) from error
         try:
             await self.close()
-            if self._kind is not PreActing:  # a finished tool has a result, although its call or another one was stopped
+            if (
+                self._kind is not PreActing
+            ):  # a finished tool has a result, although its call or another one was stopped
                 self._scope.check()
         except asyncio.CancelledError:
             if keep is not None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.errors import StoreError, UsageError
+from agentflow.errors import CallTimeoutError, StoreError, UsageError
 from agentflow.loop.session import Session, full_session
 from agentflow.recording import RunLog
 from agentflow.recording.entries import (
@@ -46,6 +47,7 @@ from agentflow.recording.entries import (
     ReplyEntry,
     RequestEntry,
 )
+from agentflow.recording.reading import load
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay
 from agentflow.recording.replay.cancellation import RecordedCancellation
@@ -346,6 +348,61 @@ def test_a_call_that_did_not_start_in_a_stopped_round_holds_nothing_up_in_a_repl
     (uses,) = [one for one in recorder.log.entries if isinstance(one, EventEntry) and one.type == "PostToolRound"]
     assert len(uses.fields["tool_results"]) == 2
     assert Replay(recorder.log).run(agent()).divergence is None
+
+
+@tool(type="read")
+async def stubborn() -> str:
+    """Ignore every cancellation for a minute."""
+    await _ignore_cancellations()
+    return "late"
+
+
+class StubbornModel:
+    """Ignores every cancellation for a minute, and then continues its reply."""
+
+    name = "stubborn"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        yield ModelChunk("half ")
+        await _ignore_cancellations()
+        yield ModelChunk("whole")
+
+
+async def _ignore_cancellations() -> None:
+    for _ in range(60):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+
+
+def stubborn_agent(kind: str, *hooks: Hook) -> Agent[Any]:
+    """An agent whose call is abandoned, since its work does not end when it is cancelled."""
+    if kind == "model":
+        return Agent("a", StubbornModel(), hooks=hooks, cleanup_timeout=2)
+    if kind == "sub-agent":
+        asks = ScriptedModel([ToolUseBlock("t1", "inner", {"message": "go"}), "done"])
+        inner = Agent("inner", StubbornModel(), cleanup_timeout=2)
+        return Agent("a", asks, tools=[inner.as_tool()], hooks=hooks, cleanup_timeout=2)
+    uses = [ToolUseBlock(f"t{number}", "stubborn", {}) for number in range(1 if kind == "tool" else 2)]
+    return Agent("a", ScriptedModel([uses, "done"]), tools=[stubborn], hooks=hooks, cleanup_timeout=2)
+
+
+@pytest.mark.parametrize("kind", ["model", "tool", "parallel tools", "sub-agent"])
+def test_the_log_of_an_abandoned_call_can_be_read_and_replayed(kind: str, tmp_path: Path) -> None:
+    """Work that is still running is recorded as cancelled at the end of its call; what it does later is not recorded."""
+    recorder = Recorder(tmp_path / "run.jsonl")
+
+    async def main() -> None:
+        with pytest.raises(CallTimeoutError):
+            await stubborn_agent(kind, recorder).call("go", timeout=3)
+        await asyncio.sleep(100)
+
+    run_virtual(main())
+    recorder.close()
+    log = load(tmp_path / "run.jsonl")
+    ended = [entry.end for entry in log.entries if isinstance(entry, AnsweredEntry | FinishedEntry)]
+    assert "cut" in ended
+    assert log.entries[-1].kind == "event"
+    assert Replay(log).run(stubborn_agent(kind)).divergence is None
 
 
 def test_the_chunks_of_two_replies_that_are_read_at_once_are_recorded_in_their_order() -> None:

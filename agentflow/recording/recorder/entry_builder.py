@@ -72,9 +72,10 @@ class RecordedCall:
         root: The outermost run; its log records the call.
         interrupted: Whether the cause of its early end has been observed.
         begun: The hooks of all calls of its run that have begun since the last observation.
+        working: The kind of entry with which its running work of models and tools will end, by the work's number.
     """
 
-    __slots__ = ("begun", "call", "facts", "interrupted", "line", "parent", "root", "run", "source")
+    __slots__ = ("begun", "call", "facts", "interrupted", "line", "parent", "root", "run", "source", "working")
 
     def __init__(self, line: Line, above: RecordedCall | None = None, facts: FactsSeen | None = None) -> None:
         self.line = line
@@ -86,6 +87,7 @@ class RecordedCall:
         self.root: str = self.run if above is None else above.root
         self.begun: list[EntryValues] = [] if above is None else above.begun
         self.interrupted = False
+        self.working: dict[int, str] = {}
 
 
 class EventSeen(NamedTuple):

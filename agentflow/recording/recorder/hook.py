@@ -40,8 +40,8 @@ from agentflow.hooks.recording import (
     in_awaited_hook,
 )
 from agentflow.hooks.wrapping import ToolSource, checks_its_end
+from agentflow.loop.cause import Notice
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.scope import Notice
 from agentflow.loop.stage import close_quietly
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux
@@ -271,6 +271,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                 values = (*values[:3], failed, *values[4:])
         if kind is ActingChunk:
             values = (*values, work_of(place))
+        elif kind is CallEnded and place.working:
+            self._end_abandoned(place, event.time)
         self._put(_make(EventSeen, (place, kind, values, facts)))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
@@ -278,6 +280,12 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             if self.where is not None and place.parent is None and current_turn.get() is None:
                 return asyncio.to_thread(self._writer.flush)
         return None
+
+    def _end_abandoned(self, place: RecordedCall, time: float) -> None:
+        """Record the end of work that ignored its cancellation until its call was abandoned."""
+        for n, kind in place.working.items():
+            self._in_order(place, kind, {"n": n, "time": time, "end": "cut"})
+        place.working.clear()
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Remember that a hook begins, in case anything else happens before it ends."""
@@ -495,6 +503,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if side and (asking := self._work_here(place)) is not None:
             sent["work"] = asking
         self._in_order(place, "request", sent)
+        place.working[n] = "answered"
         end: End = "done"
         failure: ErrorText | None = None
         waited = None
@@ -523,8 +532,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                         close(stream) if side else close_quietly(stream)
                     )  # the model's reply is kept even if this fails
             finally:
-                answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
-                self._in_order(place, "answered", answered)
+                if place.working.pop(n, None) is not None:  # otherwise the call was abandoned
+                    answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
+                    self._in_order(place, "answered", answered)
 
     def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Record the result of the tool, after all other hooks."""
@@ -547,6 +557,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         WORKS.set((place, n, works))
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
         self._in_order(place, "started", started)
+        place.working[n] = "finished"
         finished: Line = {"n": n}
         try:
             result = await work()
@@ -563,7 +574,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
-            self._in_order(place, "finished", finished)
+            if place.working.pop(n, None) is not None:  # otherwise the call was abandoned
+                self._in_order(place, "finished", finished)
 
     def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
