@@ -61,6 +61,7 @@ class ChunkReader:
         self._last = ""
         self._foreign: set[int] = set()
         self._sound: list[str] = []
+        self._refused = False
         self.finish_reason: str | None = None
 
     def read(self, chunk: object) -> Iterator[ModelChunk]:
@@ -80,7 +81,7 @@ class ChunkReader:
             elif text := as_text(field(choice, "text"), "text"):
                 yield ModelChunk(text)
             if isinstance(reason := field(choice, "finish_reason"), str) and reason:
-                self.finish_reason = reason
+                self.finish_reason = "content_filter" if self._refused and reason == "stop" else reason
                 if self._sound and (block := sound_in(self._sound)) is not None:
                     yield ModelChunk(blocks=(block,))
                 self._sound = []
@@ -93,8 +94,11 @@ class ChunkReader:
         content = field(delta, "content")
         if isinstance(content, (list, tuple)):
             yield from self._parts(cast("Sequence[object]", content))
-        elif (text := as_text(content, "content")) or (text := as_text(field(delta, "refusal"), "refusal")):
+        elif text := as_text(content, "content"):
             yield ModelChunk(text)
+        elif refusal := as_text(field(delta, "refusal"), "refusal"):
+            self._refused = True
+            yield ModelChunk(refusal)
         calls = field(delta, "tool_calls")
         fragments = one_or_more(calls)
         if calls and not fragments:
@@ -124,6 +128,7 @@ class ChunkReader:
             elif isinstance(part, str) or field(part, "text") is not None:
                 yield ModelChunk(as_text(part, "content"))
             elif refusal := as_text(field(part, "refusal"), "refusal"):
+                self._refused = True
                 yield ModelChunk(refusal)
             else:
                 skipped(self._model, f"a content part of type {kind!r}")

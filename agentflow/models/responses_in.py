@@ -130,6 +130,7 @@ class ItemsReader:
         self._silent: dict[int, str] = {}
         self._in_part = self._in_item = self._searches = 0
         self._spoken = self._thought = False
+        self._refused = False
         self.finish_reason: str | None = None
         self.ended = False
 
@@ -143,7 +144,10 @@ class ItemsReader:
         except msgspec.DecodeError:
             event = _loose(anything(data))
         match event.type:
-            case "response.output_text.delta" | "response.refusal.delta":
+            case "response.output_text.delta":
+                return self._text(event.delta)
+            case "response.refusal.delta":
+                self._refused = True
                 return self._text(event.delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if event.delta:
                 self._thought = True
@@ -175,6 +179,7 @@ class ItemsReader:
         """Read the last event, or an event that repeats fragments if these were not sent before."""
         match event.type:
             case "response.output_text.done" | "response.refusal.done":
+                self._refused |= event.type == "response.refusal.done"
                 found = () if self._in_part else self._text(event.text or event.refusal)
                 self._in_item += self._in_part
                 self._in_part = 0
@@ -277,6 +282,7 @@ class ItemsReader:
         found: list[ModelChunk] = []
         for part in item.content or ():
             if text := _part_text(part):
+                self._refused |= field(part, "type") == "refusal"
                 found.append(text_chunk(text))
             if cited := tuple(
                 Citation.of(cast("dict[str, Any]", note), self._model)
@@ -327,7 +333,7 @@ class ItemsReader:
         return found
 
     def _finished(self, reason: str, response: _Response | None) -> Sequence[ModelChunk]:
-        self.finish_reason = reason
+        self.finish_reason = reason = "content_filter" if self._refused and reason == "stop" else reason
         self.ended = True
         found = [ModelChunk(finish_reason=reason)]
         if response is not None and (used := response.usage) is not None:

@@ -73,7 +73,8 @@ class SchemaRule(NamedTuple):
         family: The family to which the row applies.
         keyword: The keyword of JSON schema.
         action: `note`: it becomes text. `drop`: it is left out. `close`: objects are closed. `all`: every property is
-            required. `only:a,b`: other values become text. `refuse`: the schema cannot be sent.
+            required. `only:a,b`: other values become text. `refuse`: the schema cannot be sent. `loose`: it is sent without
+            `strict`.
         mark: The kind of source.
         source: The document or issue that states it.
     """
@@ -146,26 +147,35 @@ class _Fitting:
         self.refused = False
         self.strict = True
 
-    def node(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Fit one schema, with its subschemas."""
+    def node(self, schema: Mapping[str, Any] | bool) -> dict[str, Any]:
+        """Fit one schema, with its subschemas. True accepts everything; False, which accepts nothing, cannot be sent."""
+        if isinstance(schema, bool):
+            self.refused = self.refused or not schema
+            schema = {}
         made: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in schema.items():
             action = self._actions.get(key, "")
+            self.strict = self.strict and action != "loose"
             if action == "refuse":
                 self.refused = True
             elif action == "note" or (action.startswith("only:") and value not in action[5:].split(",")):
                 notes.append(f"{key}: {json.dumps(_plain(value), ensure_ascii=False)}")
             elif key in ("properties", "$defs"):
                 made[key] = {name: self.node(inner) for name, inner in value.items()}
-            elif key == "items" or (key == "additionalProperties" and isinstance(value, Mapping)):
+            elif key in ("items", "if", "then", "else") or (
+                key == "additionalProperties" and isinstance(value, Mapping)
+            ):
                 made[key] = self.node(cast("Mapping[str, Any]", value))
-            elif key in ("anyOf", "allOf"):
+            elif key in ("anyOf", "allOf", "oneOf"):
                 made[key] = [self.node(inner) for inner in value]
             elif key != "title":
                 made[key] = _plain(value)
+        every = self._actions.get("required") == "all"
         if schema.get("type") == "object":
             self._object(made)
+        elif every and not made.keys() & {"type", "anyOf", "enum", "$ref"}:  # strict schemas have a type everywhere
+            self.strict = False
         if notes:
             made["description"] = ". ".join([*([schema["description"]] if "description" in schema else ()), *notes])
         return made

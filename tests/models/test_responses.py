@@ -252,11 +252,11 @@ async def test_other_forms_of_the_stream_are_the_same_reply(fault: Fault) -> Non
     [
         (WireReply("So", finish="length"), "length"),
         (WireReply("So", finish="refusal"), "content_filter"),
-        (WireReply("x", faults=Fault.refusal("So")), "stop"),
+        (WireReply("x", faults=Fault.refusal("So")), "content_filter"),
     ],
 )
 async def test_why_a_reply_ended(line: WireReply, finish: str) -> None:
-    """Incomplete for the tokens, or for the filter; the text of a refusal is text."""
+    """Incomplete for the tokens, or for the filter; the text of a refusal is text, and its reason is the filter's."""
     reply, _ = await played([line])
     assert (reply.text, reply.finish_reason) == ("So", finish)
 
