@@ -23,7 +23,8 @@ class _Retries:
 
 
 class RetryEmptyAnswers(NarrowHook):
-    """Repeat a model call once, with a reminder, if its answer has neither text nor tool calls; then fail.
+    """Repeat a model call once, with a reminder, if its answer has neither text nor tool calls; then fail. An answer that a
+    content filter has emptied fails at once.
 
     Priority 20: runs before hooks that read the answer.
 
@@ -49,6 +50,13 @@ class RetryEmptyAnswers(NarrowHook):
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
+        if event.reasoning_result.finish_reason == "content_filter":
+            raise ModelError(
+                "The model refused to answer, or the provider's content filter blocked its answer (finish_reason "
+                "'content_filter'). Change the messages, or use another model.",
+                model=event.agent.model_name,
+                kind="content_policy",
+            )
         if state.empty >= self.times:
             raise ModelError(
                 f"The model's answer was empty {state.empty + 1} times: neither text nor a tool call (finish_reason "

@@ -22,17 +22,19 @@ class AnswerState:
     Attributes:
         way: How the model was asked the last time; empty if it was not asked yet.
         sent_back: How many answers of this run were refused and sent back to the model.
+        retries: The most that are sent back before the call fails.
     """
 
     way: str = ""
     sent_back: int = 0
+    retries: int = 0
 
 
 @dataclass
 class AcceptedAnswers:
     """The accepted values for the answers in the model's current reply; not stored with a session.
 
-    `skipped` are the ids of the calls that do not run because of `Output(end="first")`.
+    `skipped` are the ids of the calls that do not run because of `Output(end="first")` or `"one"`.
 
     It saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
     a restart, or because a hook changed the text), `accept` reads and validates it again.

@@ -11,8 +11,10 @@ Rules:
 
 from __future__ import annotations
 
+import inspect
 import json
-from typing import TYPE_CHECKING, Any, Final, Generic
+import re
+from typing import TYPE_CHECKING, Any, Final, Generic, cast, get_args
 
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json, to_json
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "json_in"]
+__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "is_prose", "json_in", "type_name"]
 
 T = TypeVar("T", default=Any)
 
@@ -39,6 +41,7 @@ WRAPPED: Final = "answer"
 
 _DECODER: Final = json.JSONDecoder()
 _MOST_TRIES: Final = 50
+_MODULES: Final = re.compile(r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)""")
 
 
 class MisfitError(ValueError):
@@ -84,31 +87,39 @@ class Form(Generic[T]):
         if self.wrapped:
             self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
             schema = json_schema(self.adapter.core_schema, {})
+        self._may_be_text = str in get_args(kind)
         self.schema: dict[str, Any] = schema
 
     @property
     def title(self) -> str:
         """The name of the type, in characters that every provider accepts."""
-        name = getattr(self.kind, "__name__", "")
-        return name if name.isidentifier() and name.isascii() else "answer"
+        return legal_name(getattr(self.kind, "__name__", ""))
+
+    @property
+    def about(self) -> str:
+        """The type for the model: its name, and the first line of its docstring."""
+        return _about(self.kind)
 
     def read(self, text: str, context: Any = None) -> T:
         """Parse a text into a value.
 
         Args:
-            text: JSON, possibly with text or a code fence around it.
+            text: JSON, possibly with text or a code fence around it. For a union with `str`, text without JSON is
+                the string.
             context: Pydantic's validation context, the `info.context` of validators.
 
         Raises:
             MisfitError: The text is not JSON, or has another form.
         """
         raw = json_in(text, alone=self.wrapped)
+        if self._may_be_text and is_prose(raw):
+            raw = to_json({WRAPPED: raw}).decode()
         try:
             value = self.adapter.validate_json(raw, context=context)
             check_numbers(raw)
         except ValueError as error:
-            if self.wrapped and isinstance(error, ValidationError) and (bare := self._bare(raw, context)) is not None:
-                return bare[0]
+            if self.wrapped and isinstance(error, ValidationError) and (other := self._other(raw, context)) is not None:
+                return other[0]
             raise MisfitError(self._explain(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
 
@@ -127,14 +138,19 @@ class Form(Generic[T]):
         except PydanticSerializationError as error:
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
-    def _bare(self, raw: str, context: Any) -> tuple[T] | None:
-        """Return the value of a text without the object around it, which models can leave out; None if the text has that
-        object.
+    def _other(self, raw: str, context: Any) -> tuple[T] | None:
+        """Return the value of a text without the object around it, which models can leave out, or with the value as JSON
+        text in a string, which some models write for lists and objects; None if it is neither.
         """
         try:
-            given: object = from_json(raw)
+            given = cast("object", from_json(raw))
             if isinstance(given, dict) and WRAPPED in given:
-                return None
+                inner = cast("dict[str, object]", given)[WRAPPED]
+                if len(cast("dict[str, object]", given)) > 1 or not isinstance(inner, str):
+                    return None
+                if not isinstance(from_json(inner), list | dict):
+                    return None
+                raw = inner
             value = self.adapter.validate_json(f'{{"{WRAPPED}":{raw}}}', context=context)[WRAPPED]
             check_numbers(raw)
         except ValueError:
@@ -161,15 +177,20 @@ class SchemaForm(Form[Any]):
         if not schema:
             raise UsageError("output={} is an empty JSON schema. Write the properties of the object.")
         self.kind = dict[str, Any]
-        self.wrapped = False
+        self.wrapped = self._may_be_text = False
         self._arguments = SchemaArguments("final_answer", schema)
         self.schema = self._arguments.schema
 
     @property
     def title(self) -> str:
         """The schema's title, if every provider accepts it as a name."""
-        name = str(self.schema.get("title", ""))
-        return name if name.isidentifier() and name.isascii() else "answer"
+        return legal_name(str(self.schema.get("title", "")))
+
+    @property
+    def about(self) -> str:
+        """The schema's title and the first line of its description, for the model."""
+        name, lines = str(self.schema.get("title", "an object")), str(self.schema.get("description", "")).splitlines()
+        return f"{name} ({lines[0]})" if lines else name
 
     def read(self, text: str, context: Any = None) -> dict[str, Any]:
         """See `Form.read`; pydantic's context has no meaning here."""
@@ -234,3 +255,47 @@ def _ends(text: str, start: int) -> int | None:
         return _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
         return None
+
+
+def legal_name(name: str) -> str:
+    """Return a type's name in characters that every provider accepts; `answer` if it has others.
+
+    Example:
+        >>> legal_name("Page[list[int]]"), legal_name("Größe")
+        ('Pagelistint', 'answer')
+    """
+    if "[" in name:  # a generic class of pydantic
+        name = re.sub(r"[\[\]., ]", "", name)
+    return name if name.isidentifier() and name.isascii() else "answer"
+
+
+def type_name(kind: Any) -> str:
+    """Return the name of a type as it is written in code, without modules.
+
+    Example:
+        >>> type_name(int | None), type_name(list[int]), type_name(TimeoutError)
+        ('int | None', 'list[int]', 'TimeoutError')
+    """
+    if not hasattr(kind, "__args__"):
+        return str(getattr(kind, "__name__", kind))
+    return _MODULES.sub(lambda found: found["text"] or "", str(kind))
+
+
+def _about(kind: Any) -> str:
+    name = type_name(kind)
+    doc = vars(kind).get("__doc__") if isinstance(kind, type) and kind.__module__ != "builtins" else None
+    # the signature that a dataclass defines itself
+    if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):
+        return "no value" if kind is type(None) else name
+    return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"
+
+
+def is_prose(text: str) -> bool:
+    """Whether a text is neither JSON nor an attempt at it."""
+    if not text or text[0] in '{["' or re.search(r'[{\[]\s*"', text):
+        return False
+    try:
+        from_json(text)
+    except ValueError:
+        return True
+    return False

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from agentflow.errors import ModelError, OutputError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import MisfitError, is_prose
 from agentflow.loop.output.output import Output, Way
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.output.tools import AnswerTool
@@ -55,6 +55,7 @@ PROMPT = (
 )
 BY_TOOL = "Give your answer by calling the tool {name}. {problem}"
 OR_TEXT = "If none of its forms suits, answer with plain text."
+NOT_AS_TEXT = "Give your answer by calling the tool {name}, not as text."
 SKIPPED = "Not run: the same reply gives the final answer. Call it again if that fails and it is still needed."
 
 
@@ -76,32 +77,33 @@ class AskForOutput(Hook):
         self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
-        first = output.end == "first"
-        self.events = (PreReasoning, PostReasoning, PreActing) if first else (PreReasoning, PostReasoning)
+        some = output.end != "all"
+        self.events = (PreReasoning, PostReasoning, PreActing) if some else (PreReasoning, PostReasoning)
         self._model = model
         self._last = max_iterations
         self._modes: dict[str, AnswerModes] = {}
         self._may_run = any(choice.runs for choice in output.choices)
+        self._takes_none = any(type(None) in (choice.form, *get_args(choice.form)) for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
-        """Return True for text that can become a step's arguments, and for calls of the final tools."""
+        """Return True for text that can become a step's arguments, for calls of the final tools, and for replies that
+        are read differently: an answer beside calls with `end="first"`, and no answer if that is one.
+        """
         uses = reply.tool_uses
-        return (not uses and self._may_run) or any(use.name in self.output.tools for use in uses)
+        if not uses:
+            return self._may_run or (self._takes_none and is_empty(reply))
+        return self.output.end == "first" or any(use.name in self.output.tools for use in uses)
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to these events
         self, event: PreReasoning | PostReasoning | PreActing
     ) -> PreReasoning | PostReasoning | Answer | Deny | Awaitable[PreReasoning | None] | None:
         """Add the request for the output; turn text that holds a step's arguments into a call."""
-        if not self.output.tools:
-            return None
         if isinstance(event, PreActing):
             return Deny(SKIPPED) if event.tool_use.id in event.context.state[AcceptedAnswers].skipped else None
         if isinstance(event, PostReasoning):
-            if event.purpose == "reason" and event.reasoning_result.tool_uses:
-                return self._take_last_round(event)
-            if event.purpose == "reason" and self._may_run:
-                self._make_call(event)
-            return event
+            return self._read(event) if event.purpose == "reason" else None
+        if not self.output.tools:
+            return None
         results = _last_round(event.input_messages)
         closing = self._closing(results)
         if closing is not None:
@@ -135,20 +137,22 @@ class AskForOutput(Hook):
     def _ask(self, event: PreReasoning, way: Way, modes: AnswerModes) -> PreReasoning:
         if way == "tool" and event.purpose == "summary":  # a summary has no tools
             way = "prompt"
-        event.context.state[AnswerState].way = way
+        state = event.context.state[AnswerState]
+        state.way, state.retries = way, self.output.retries
         match way:
             case "native":
-                event.options = ModelOptions(
-                    answer_schema={"title": self.output.shape.title, **self.output.shape.schema}
-                )
+                event.options = ModelOptions(answer_schema=self.output.asked_schema)
+                if self.output.via == "native" and self.output.prompt:
+                    self._ask_in_text(event)
             case "tool":
                 self._offer_tool(event, modes)
             case "prompt":
-                note = with_metadata(
-                    Msg.user(prompt_of(self.output), id=event.context.new_id("msg_")), synthetic=SOURCE
-                )
-                event.input_messages = with_appended(event.input_messages, note)
+                self._ask_in_text(event)
         return event
+
+    def _ask_in_text(self, event: PreReasoning) -> None:
+        note = with_metadata(Msg.user(prompt_of(self.output), id=event.context.new_id("msg_")), synthetic=SOURCE)
+        event.input_messages = with_appended(event.input_messages, note)
 
     def _offer_tool(self, event: PreReasoning, modes: AnswerModes) -> None:
         specs = tuple([tool.spec for tool in self.output.tools.values()])
@@ -164,11 +168,11 @@ class AskForOutput(Hook):
 
         If another tool failed in that round, the model should see that, because its answer can depend on it.
         """
-        names, first = self.output.tools, self.output.end == "first"
-        if not first and any(result.name not in names and result.state != "success" for result in results):
+        names, end = self.output.tools, self.output.end
+        if end != "first" and any(result.name not in names and result.state != "success" for result in results):
             return None
         taken = [result for result in results if result.name in names and result.state == "success"]
-        return taken[0 if first else -1].text if taken else None
+        return taken[-1 if end == "all" else 0].text if taken else None
 
     def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
         """Count a round in which the final tool failed as a refused answer.
@@ -181,6 +185,49 @@ class AskForOutput(Hook):
             return
         answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
         count_refusal(event, self.output, failed[-1].text, answer, new=0)
+
+    def _read(self, event: PostReasoning) -> Awaitable[None] | None:
+        """Read a reply as an answer, where it is one in another form."""
+        reply = event.reasoning_result
+        uses = reply.tool_uses
+        if any(use.name in self.output.tools for use in uses):
+            return self._take_last_round(event)
+        if uses:
+            return self._take_beside(event) if self.output.end == "first" else None
+        if is_empty(reply):
+            self._take_none(event)
+        elif self._may_run:
+            self._make_call(event)
+        return None
+
+    async def _take_beside(self, event: PostReasoning) -> None:
+        """With `end="first"`, use an answer beside calls of tools: the calls are removed, so they do not run. Plain text
+        and the arguments of a function are no answer here, because text beside calls is often an introduction.
+        """
+        reply, output = event.reasoning_result, self.output
+        answer = output.answer_of(reply)
+        if isinstance(answer, str) and (output.takes_text or not output.tools or output.runs or is_prose(answer)):
+            return
+        given = event.context.state[AcceptedAnswers]
+        given.begin(event.seq)
+        try:
+            await given.accept(partial(output.accept, run=event.context, own=True), answer)
+        except MisfitError:
+            return
+        kept = [block for block in reply.content if not isinstance(block, ToolUseBlock)]
+        event.reasoning_result = _with(reply, tuple(kept))
+
+    def _take_none(self, event: PostReasoning) -> None:
+        """Use a second empty reply as None, if None is an answer; the first one is requested again."""
+        reply = event.reasoning_result
+        if not self._takes_none or reply.finish_reason in ("length", "content_filter"):
+            return
+        if any(
+            isinstance(fact, Reasoned) and not fact.accepted and is_empty(fact.message)
+            for fact in port_of(event.context).facts()
+        ):
+            kept = [block for block in reply.content if not isinstance(block, TextBlock)]
+            event.reasoning_result = _with(reply, (*kept, TextBlock(self.output.write(None))))
 
     def _take_last_round(self, event: PostReasoning) -> Awaitable[None] | None:
         uses = event.reasoning_result.tool_uses
@@ -215,7 +262,7 @@ class AskForOutput(Hook):
         if given.closing is not None and given.closing == reply.text:
             return
         try:
-            made = self.output.named_call(reply.text)
+            made = self.output.named_call(reply.text, event.context)
         except MisfitError:
             return  # the guard of this module reports the problem
         if made is None:
@@ -280,8 +327,9 @@ class JudgeOutput(Hook):
             except MisfitError as misfit:
                 problems.append(str(misfit))
                 continue
-            if use is not None and output.end == "first":
-                given.skipped = frozenset(other.id for other in uses if other is not use)
+            if use is not None and output.end != "all":
+                others = uses if output.end == "first" else calls
+                given.skipped = frozenset(other.id for other in others if other is not use)
             return None
         return self._refuse(event, "\n".join(dict.fromkeys(problems)))
 
@@ -289,13 +337,13 @@ class JudgeOutput(Hook):
         """Accept the answer of a call, or of the text; a function's return value is unknown before it has run."""
         output, reply = self.output, event.reasoning_result
         if use is None and output.runs and not output.several:
-            output.shape.read(reply.text)
+            output.shape.read(reply.text, output.context_of(event.context))
         elif use is None:
             await given.accept(partial(output.accept, run=event.context, own=True), output.answer_of(reply))
         elif isinstance(tool := output.tools[use.name], AnswerTool):
             await given.accept(partial(output.accept, run=event.context), output.given_by(use))
         else:
-            tool.form.read(arguments_text(use))
+            tool.form.read(arguments_text(use), output.context_of(event.context))
 
     async def _judge_final(self, event: PostCall) -> None:
         """Accept the text that the call returns; if it is refused, the reply has no output."""
@@ -305,10 +353,18 @@ class JudgeOutput(Hook):
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
         if event.purpose == "summary":  # a summary is not repeated
             return None
-        way = event.context.state[AnswerState].way
-        count_refusal(event, self.output, problem, event.reasoning_result, new=1)
+        reply, way = event.reasoning_result, event.context.state[AnswerState].way
+        if reply.finish_reason == "content_filter":
+            raise ModelError(
+                "The model refused to answer, or the provider's content filter ended its answer (finish_reason "
+                f"'content_filter'): {reply.text!r:.200}. Change the messages, or use another model.",
+                model=event.agent.model_name,
+                kind="content_policy",
+            )
+        count_refusal(event, self.output, problem, reply, new=1)
         if way == "tool":
-            problem = BY_TOOL.format(name=" or ".join(self.output.tools), problem=problem)
+            text = NOT_AS_TEXT if not reply.tool_uses and is_prose(reply.text) else BY_TOOL
+            problem = text.format(name=" or ".join(self.output.tools), problem=problem)
         return Again(with_metadata(Msg.user(problem, id=event.context.new_id("msg_")), synthetic=SOURCE))
 
 
@@ -321,6 +377,13 @@ def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
         if msg.role != "user" or "synthetic" not in msg.metadata:
             break
     return ()
+
+
+def is_empty(reply: Msg) -> bool:
+    """Whether a reply has nothing but thoughts and blank text."""
+    return all(
+        block.type == "thinking" or (type(block) is TextBlock and not block.text.strip()) for block in reply.content
+    )
 
 
 def _failed(result: ToolResultBlock, output: Output[Any]) -> bool:

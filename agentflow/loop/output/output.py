@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from agentflow.errors import UsageError
 from agentflow.loop.output.choices import Choices, named_text
-from agentflow.loop.output.form import Form, MisfitError, SchemaForm
+from agentflow.loop.output.form import Form, MisfitError, SchemaForm, type_name
 from agentflow.loop.output.tools import AnswerTool, StepTool, content_text, step_of
 from agentflow.loop.output.validating import Validators, validators_of
 from agentflow.loop.output.validating import validate as run_validators
@@ -33,8 +33,8 @@ Way: TypeAlias = Literal["native", "tool", "prompt"]
 
 One: TypeAlias = type[T] | Callable[..., Awaitable[T] | T]
 
-End: TypeAlias = Literal["all", "first"]
-"""The tools that run beside an answer in the same reply: all, or none after the first accepted answer."""
+End: TypeAlias = Literal["all", "one", "first"]
+"""What runs beside an accepted answer in the same reply: everything, other tools but no other answer, or nothing."""
 
 FINAL: Final = "final_answer"
 """The default name of the tool that takes an answer; `Output(name=...)` overrides it."""
@@ -65,8 +65,8 @@ class Output(Generic[T_co]):
         prompt: The text for `via="prompt"`, in which `{schema}` is replaced by the JSON schema.
         validation_context: Pydantic's validation context (`info.context` in validators), or a function that returns it
             for the `RunContext`.
-        end: The tools that run beside an answer in the same reply: `"all"` of them, and the last accepted answer
-            counts; or `"first"`: the first accepted answer counts, and nothing else runs.
+        end: What runs beside an answer in the same reply. `"all"`: the other tools and answers, and the last accepted
+            answer counts. `"one"`: the other tools, and the first accepted answer. `"first"`: that answer only.
 
     Raises:
         UsageError: The form is not supported, or an option is invalid.
@@ -133,15 +133,11 @@ class Output(Generic[T_co]):
         end: End = "all",
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
-            raise UsageError(
-                f"Output(via={via!r}) is invalid; use 'native', 'tool', 'prompt', or None for the best one supported."
-            )
+            raise UsageError(f"Output(via={via!r}) is invalid; use 'native', 'tool', 'prompt' or None (the best one).")
         if type(retries) is not int or retries < 0:
             raise UsageError(f"Output(retries={retries!r}) is invalid; use a number of further attempts, 0 or more.")
-        if end not in ("all", "first"):
-            raise UsageError(
-                f"Output(end={end!r}) is invalid; use 'all', or 'first' if nothing else of the reply should run."
-            )
+        if end not in ("all", "one", "first"):
+            raise UsageError(f"Output(end={end!r}) is invalid; use 'all', 'one' or 'first'.")
         if isinstance(form, Output):
             raise UsageError("Output(Output(...)): the argument is an Output already. Pass it as output=.")
         self.form = form
@@ -165,6 +161,9 @@ class Output(Generic[T_co]):
     def _check_choices(self) -> None:
         if not self.choices:
             raise UsageError("Output([]): the list of outputs is empty; an agent without output= answers with text.")
+        for form in (str, DataBlock):
+            if sum(choice.form is form for choice in self.choices) > 1:
+                raise UsageError(f"{self!r}: {form.__name__} is in the list twice, but has no name to choose by.")
         if self.several and (self.name is not None or self.description is not None):
             raise UsageError(
                 f"{self!r}: name= and description= belong to one of several outputs: [Output(Invoice, name='bill'), ...]."
@@ -194,7 +193,7 @@ class Output(Generic[T_co]):
         """Whether the form is a function, which runs as the last step; of several: whether all are."""
         if self.several:
             return all(choice.runs for choice in self.choices)
-        return isinstance(self.form, (FunctionType, MethodType, Tool)) or inspect.isbuiltin(self.form)
+        return isinstance(self.form, (FunctionType, MethodType, partial, Tool)) or inspect.isbuiltin(self.form)
 
     @property
     def is_text(self) -> bool:
@@ -231,21 +230,18 @@ class Output(Generic[T_co]):
         Raises:
             UsageError: A tool before it has the same name.
         """
+        context = (self if above is None else above).context_of
         if self.runs:
-            made: AnswerTool | StepTool = step_of(
-                self.form, self.name, self.description, self.validated if above is None else partial(above.passed, self)
-            )
+            validated = self.validated if above is None else partial(above.passed, self)
+            made: AnswerTool | StepTool = step_of(self.form, self.name, self.description, validated, context)
         else:
             title, count = self.shape.title, 2
             name = self.name or (FINAL if above is None else f"{FINAL}_{title}")
             while self.name is None and name in others:
                 name, count = f"{FINAL}_{title}_{count}", count + 1
-            about = (
-                self.description or f"Give the final answer to the user: {_about(self.form)}. The work ends with it."
-            )
+            about = self.description or f"Give the final answer to the user: {self.shape.about}. The work ends with it."
             checked = self.validators or (above is not None and above.validators)
             judge = (self if above is None else above).accept if checked else None
-            context = (self if above is None else above).context_of
             made = AnswerTool(
                 name, about, self.shape, judge, context, None if above is None else partial(named_text, name)
             )
@@ -357,18 +353,18 @@ class Output(Generic[T_co]):
         name, value = shape.fitting(answer, self.context_of(run))
         return by_name[name], value
 
-    def named_call(self, text: str) -> tuple[str, str] | None:
+    def named_call(self, text: str, run: RunContext) -> tuple[str, str] | None:
         """Return the function and the JSON of its arguments that a text names; None if it names none.
 
         Raises:
             MisfitError: The arguments do not fit.
         """
         if not self.several:
-            return (self.tool.name, str(self.shape.read(text))) if self.runs else None
+            return (self.tool.name, str(self.shape.read(text, self.context_of(run)))) if self.runs else None
         named = cast("Choices", self.shape).named(text)
         if named is None or not isinstance(self.tools[named[0]], StepTool):
             return None
-        return named[0], str(self.tools[named[0]].form.read(named[1]))
+        return named[0], str(self.tools[named[0]].form.read(named[1], self.context_of(run)))
 
     def read_result(self, text: str) -> T_co:
         """Return the value of a reply's text, without `validate`; for a function its return value, parsed by its
@@ -404,6 +400,8 @@ class Output(Generic[T_co]):
             one.tool for one in self.choices if isinstance(one.form, type) and one.has_tool and type(value) is one.form
         ]
         for tool in (*own, *self.tools.values()):
+            if isinstance(tool, StepTool):
+                continue
             try:
                 return named_text(tool.name, tool.form.write(value))
             except UsageError:
@@ -433,14 +431,25 @@ class Output(Generic[T_co]):
     @property
     def schema_text(self) -> str:
         """The JSON schema as text, for a model that is asked in the prompt."""
-        return to_json(self.shape.schema).decode()
+        return to_json(self._described({})).decode()
+
+    @property
+    def asked_schema(self) -> dict[str, Any]:
+        """The JSON schema for a model's JSON-schema mode."""
+        return self._described({"title": self.shape.title})
+
+    def _described(self, first: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON schema with the name and the description of this output; for a function, with its docstring."""
+        schema = {**first, **self.shape.schema, **({} if self.name is None else {"title": self.name})}
+        description = self.tool.spec.description if self.runs and not self.several else self.description
+        return {**schema, "description": description} if description else schema
 
     @property
     def name_of_form(self) -> str:
         """The name of the form in errors."""
         if self.several:
             return " | ".join(choice.name_of_form for choice in self.choices)
-        return str(getattr(self.form, "__name__", self.form)) if not hasattr(self.form, "__args__") else str(self.form)
+        return str(self.form.get("title", "a JSON schema")) if self.is_schema else type_name(self.form)
 
     def __repr__(self) -> str:
         return f"Output({self.name_of_form}{'' if self.via is None else f', via={self.via!r}'})"
@@ -476,7 +485,7 @@ def _choice(form: Any) -> Output[Any]:
             f"output=[{form!r:.60}]: a list in a list of outputs. Write one list; for a list of values: list[int]."
         )
     if not isinstance(form, Output):
-        return Output(form)
+        return Output(type(None) if form is None else form)
     given = cast("Output[Any]", form)
     if given.several or given.via or given.prompt is not None or given.end != "all" or given.retries != 2:
         raise UsageError(
@@ -484,15 +493,6 @@ def _choice(form: Any) -> Output[Any]:
             "options belong to the Output of the list: Output([...], via='tool')."
         )
     return given
-
-
-def _about(form: Any) -> str:
-    name = getattr(form, "__name__", str(form))
-    doc = vars(form).get("__doc__") if isinstance(form, type) and form.__module__ != "builtins" else None
-    # the signature that a dataclass defines itself
-    if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):
-        return name
-    return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"
 
 
 NO_OUTPUT: Final[Output[None]] = Output(type(None))

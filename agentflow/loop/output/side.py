@@ -52,7 +52,7 @@ async def ask_aside(
     if output.tools:
         native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
         if native:
-            options = options.merge(ModelOptions(answer_schema={"title": output.shape.title, **output.shape.schema}))
+            options = options.merge(ModelOptions(answer_schema=output.asked_schema))
         else:
             conversation = (*conversation, Msg.user(prompt_of(output)))
     times, used = 0, Usage()

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from pydantic_core import SchemaValidator
+
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.loop.output.answer import AcceptedAnswers
 from agentflow.loop.output.form import Form, MisfitError, json_in
@@ -28,6 +30,9 @@ __all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
 
 Checked: TypeAlias = Callable[[Any, RunContext | None], Coroutine[Any, Any, Any]]
 """Returns the output for a value, or for the text of an answer, in a run; raises `MisfitError` to refuse it."""
+
+ContextOf: TypeAlias = Callable[[RunContext | None], Any]
+"""Returns pydantic's validation context; raises `MisfitError` if it needs a run, and there is none."""
 
 
 class AnswerTool(FullTool[..., Any]):
@@ -48,7 +53,7 @@ class AnswerTool(FullTool[..., Any]):
     expected_errors = (ValueError,)
     form: Form[Any]
     _accept: Checked | None
-    _context: Callable[[RunContext | None], Any]
+    _context: ContextOf
     _named: Callable[[str], str] | None
 
     def __init__(
@@ -57,7 +62,7 @@ class AnswerTool(FullTool[..., Any]):
         description: str,
         form: Form[Any],
         accept: Checked | None,
-        context: Callable[[RunContext | None], Any],
+        context: ContextOf,
         named: Callable[[str], str] | None,
     ) -> None:
         super().__init__(_same, name=name, description=description, type="read", timeout=None, idempotent=True)
@@ -87,7 +92,8 @@ class AnswerTool(FullTool[..., Any]):
 
     def validate(self, tool_use: ToolUseBlock) -> None:
         """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
-        self._fit(tool_use, None)
+        if _has_context(self._context):
+            self._fit(tool_use, None)
 
     def _fit(self, tool_use: ToolUseBlock, run: RunContext | None) -> None:
         try:
@@ -102,6 +108,8 @@ class StepTool(FullTool[..., Any]):
     Args:
         made: The tool of that function.
         validated: Turns the return value into the output, or refuses it with `MisfitError`.
+        context: Returns pydantic's validation context for the arguments.
+        description: The description for the model; that of the tool by default.
 
     Raises:
         UsageError: The tool does not return a single value.
@@ -111,8 +119,11 @@ class StepTool(FullTool[..., Any]):
     form: Form[Any]
     _inner: Tool[..., Any]
     _validated: Checked
+    _context: ContextOf
 
-    def __init__(self, made: FullTool[..., Any], validated: Checked) -> None:
+    def __init__(
+        self, made: FullTool[..., Any], validated: Checked, context: ContextOf, description: str | None
+    ) -> None:
         if made.streaming or made.external:
             what = "yields several values" if made.streaming else "is answered from outside"
             raise UsageError(
@@ -120,14 +131,29 @@ class StepTool(FullTool[..., Any]):
             )
         made.prepare()
         self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
+        self.__dict__.update(_context=context)
+        description = (
+            description or made.spec.description or f"Give the final answer with {made.name}. The work ends with it."
+        )
+        if description != made.spec.description:
+            spec = made.spec
+            self.__dict__["spec"] = ToolSpec(
+                spec.name, description, spec.parameters, type=spec.type, tags=spec.tags,
+                requires_approval=spec.requires_approval, native=spec.native, native_only=spec.native_only,
+            )  # fmt: skip
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Any:
         """See `FullTool.start`; the return value is cached for the reply."""
         given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
-        made: FullTool[..., Any] = object.__new__(FullTool)
         run = None if context is None else context.run
-        made.__dict__.update(self._inner.__dict__, _call=partial(self._step, self._inner.__dict__["_call"], given, run))
+        made = in_context(full_tool(self._inner), self._context(run))
+        made.__dict__.update(_call=partial(self._step, self._inner.__dict__["_call"], given, run))
         return made.start(tool_use, context)
+
+    def validate(self, tool_use: ToolUseBlock) -> None:
+        """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
+        if _has_context(self._context):
+            in_context(full_tool(self._inner), self._context(None)).validate(tool_use)
 
     async def _step(
         self,
@@ -148,6 +174,24 @@ class StepTool(FullTool[..., Any]):
         return value
 
 
+def in_context(tool: FullTool[..., Any], context: Any) -> FullTool[..., Any]:
+    """Return a copy of a prepared tool that validates its arguments in pydantic's validation context."""
+    same: FullTool[..., Any] = object.__new__(FullTool)
+    same.__dict__.update(tool.__dict__)
+    if context is not None and isinstance(validator := tool.plan.validator, SchemaValidator):
+        same.__dict__.update(_check=partial(validator.validate_json, context=context))
+    return same
+
+
+def _has_context(context: ContextOf) -> bool:
+    """Whether pydantic's validation context is available without a run."""
+    try:
+        context(None)
+    except MisfitError:
+        return False
+    return True
+
+
 def content_text(content: str | tuple[TextBlock | DataBlock, ...]) -> str:
     """Return the text of a tool's result."""
     return content if isinstance(content, str) else "".join(getattr(block, "text", "") for block in content)
@@ -160,7 +204,7 @@ class Arguments(Form[Any]):
         made: The tool.
     """
 
-    def __init__(self, made: Tool[..., Any]) -> None:
+    def __init__(self, made: FullTool[..., Any]) -> None:
         self.kind = made.function
         self.wrapped = False
         self.schema = dict(made.spec.parameters)
@@ -172,17 +216,21 @@ class Arguments(Form[Any]):
         return self._tool.name
 
     def read(self, text: str, context: Any = None) -> str:
-        """See `Form.read`; pydantic's context has no meaning here."""
+        """See `Form.read`."""
         raw = json_in(text)
         try:
-            self._tool.validate(ToolUseBlock.from_json("", self._tool.name, raw))
+            in_context(self._tool, context).validate(ToolUseBlock.from_json("", self._tool.name, raw))
         except ToolArgumentError as error:
             raise MisfitError(str(error)) from error
         return raw
 
 
 def step_of(
-    function: Callable[..., Any] | Tool[..., Any], name: str | None, description: str | None, validated: Checked
+    function: Callable[..., Any] | Tool[..., Any],
+    name: str | None,
+    description: str | None,
+    validated: Checked,
+    context: ContextOf,
 ) -> StepTool:
     """Return the tool of a function that runs as the last step; a plain function runs in a thread.
 
@@ -191,9 +239,10 @@ def step_of(
     """
     if isinstance(function, Tool):
         made = full_tool(cast("Tool[..., Any]", function))
-        return StepTool(made if name is None else made.renamed(name), validated)
+        return StepTool(made if name is None else made.renamed(name), validated, context, description)
     plain = not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
-    return StepTool(FullTool(function, name=name, description=description, in_thread=plain), validated)
+    made = FullTool(function, name=name, description=description, in_thread=plain)
+    return StepTool(made, validated, context, description)
 
 
 async def _same(text: str) -> str:

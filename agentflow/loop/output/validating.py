@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from agentflow._support.annotations import annotations_of
+from agentflow._support.annotations import annotations_of, signature_of
 from agentflow.errors import UsageError
 from agentflow.loop.output.form import MisfitError
 from agentflow.tools.signature import plain_function
@@ -19,8 +19,8 @@ __all__ = ["Validator", "Validators", "validate", "validators_of"]
 T = TypeVar("T")
 
 Validators: TypeAlias = Callable[Concatenate[T, ...], Any] | Sequence[Callable[Concatenate[T, ...], Any]]
-Validator: TypeAlias = tuple[Callable[..., Any], bool]
-"""A function, and whether it takes the context of the run."""
+Validator: TypeAlias = tuple[Callable[..., Any], int | None]
+"""A function, and the position of its parameter for the context of the run: 0, 1, or None without it."""
 
 
 def validators_of(given: Any) -> tuple[Validator, ...]:
@@ -39,8 +39,11 @@ def _validator(function: Any) -> Validator:
             f"Output(validate={function!r:.60}) is invalid; pass a function of the value, or a list of functions."
         )
     plain = plain_function(function)
-    kinds = () if plain is None else annotations_of(plain).values()
-    return function, any(kind is RunContext or kind == "RunContext" for kind in kinds)
+    kinds: Mapping[str, Any] = {} if plain is None else annotations_of(plain)
+    name = next((name for name, kind in kinds.items() if kind is RunContext or kind == "RunContext"), None)
+    if name is None:
+        return function, None
+    return function, int(name != next(iter(signature_of(function).parameters)))
 
 
 async def validate(validators: Sequence[Validator], value: Any, run: RunContext | None, what: str, where: str) -> Any:
@@ -56,11 +59,11 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
     Raises:
         MisfitError: A validator refuses the value, or needs the context of a run, and there is none.
     """
-    for function, wants_run in validators:
-        if wants_run and run is None:
+    for function, place in validators:
+        if place is not None and run is None:
             raise MisfitError(f"{where} is validated in its run only, because a validator reads the RunContext.")
         try:
-            made = function(value, run) if wants_run else function(value)
+            made = function(*((value,) if place is None else (run, value) if place == 0 else (value, run)))
             if inspect.isawaitable(made):
                 made = await made
         except ValueError as error:
