@@ -141,6 +141,7 @@ async def test_what_models_write(form: Any, said: Any, meant: object) -> None:
         (Person | str, 'Here: {"name": 1'),
         (str | None, ""),
         (Person, "Hello."),
+        (list[str], "Hello."),
     ],
 )
 async def test_what_is_not_read_in_another_way(form: Any, said: Any) -> None:
@@ -393,7 +394,9 @@ async def test_no_answer_is_none(form: Any, empty: Any) -> None:
         assert Output(form).read_result(last.text) is None
 
 
-@pytest.mark.parametrize(("form", "error"), [(City, "empty 2 times"), (str, "empty 2 times"), (int, "empty 2 times")])
+@pytest.mark.parametrize(
+    ("form", "error"), [(form, "empty 2 times") for form in (City, str, int, dict[str, None], list[None])]
+)
 async def test_no_answer_is_an_error_otherwise(form: Any, error: str) -> None:
     """A type without None has no empty answer."""
     agent, _ = clerk(form, "", "")
@@ -568,6 +571,16 @@ async def test_the_name_of_an_answer_can_come_last() -> None:
     agent, _ = clerk(Output([Person, City], via="prompt"), text)
     *_, last = await agent.stream("x").partials().to_list()
     assert last.output == City(name="Rome")
+
+
+async def test_text_of_a_union_grows() -> None:
+    """For a union with `str`, text without JSON is shown while it arrives."""
+    agent, _ = clerk(Person | str, ["No", "body."], ['{"answer": "No', 'body."}'])
+    for _ in range(2):
+        seen = [dict(partial)["answer"] async for partial in agent.stream("x").partials()]
+        assert seen == ["No", "Nobody.", "Nobody."]
+    agent, _ = clerk(list[str], ["No", "body."], final(answer=[]))
+    assert [dict(partial) async for partial in agent.stream("x").partials()][:-1] == []
 
 
 async def test_a_stream_requests_again_too() -> None:

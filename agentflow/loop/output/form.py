@@ -14,7 +14,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, Generic, cast, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, Generic, Union, cast, get_args, get_origin
 
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json, to_json
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "is_prose", "json_in", "type_name"]
+__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "is_prose", "json_in", "members", "type_name"]
 
 T = TypeVar("T", default=Any)
 
@@ -59,6 +60,7 @@ class Form(Generic[T]):
         adapter: The validator of the type, or of the object around it.
         wrapped: Whether there is an object around it.
         schema: The JSON schema: an object.
+        may_be_text: Whether the type is a union with `str`, so that text without JSON is a value.
 
     Raises:
         UsageError: Pydantic does not support the type, or it has no JSON form.
@@ -67,6 +69,8 @@ class Form(Generic[T]):
         >>> Form(int).read('{"answer": 3}')
         3
     """
+
+    may_be_text = False
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -87,7 +91,7 @@ class Form(Generic[T]):
         if self.wrapped:
             self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
             schema = json_schema(self.adapter.core_schema, {})
-        self._may_be_text = str in get_args(kind)
+        self.may_be_text = kind is not str and str in members(kind)
         self.schema: dict[str, Any] = schema
 
     @property
@@ -112,7 +116,7 @@ class Form(Generic[T]):
             MisfitError: The text is not JSON, or has another form.
         """
         raw = json_in(text, alone=self.wrapped)
-        if self._may_be_text and is_prose(raw):
+        if self.may_be_text and is_prose(raw):
             raw = to_json({WRAPPED: raw}).decode()
         try:
             value = self.adapter.validate_json(raw, context=context)
@@ -177,7 +181,7 @@ class SchemaForm(Form[Any]):
         if not schema:
             raise UsageError("output={} is an empty JSON schema. Write the properties of the object.")
         self.kind = dict[str, Any]
-        self.wrapped = self._may_be_text = False
+        self.wrapped = False
         self._arguments = SchemaArguments("final_answer", schema)
         self.schema = self._arguments.schema
 
@@ -267,6 +271,16 @@ def legal_name(name: str) -> str:
     if "[" in name:  # a generic class of pydantic
         name = re.sub(r"[\[\]., ]", "", name)
     return name if name.isidentifier() and name.isascii() else "answer"
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union; the type itself if it is none.
+
+    Example:
+        >>> members(int | None), members(list[str])
+        ((<class 'int'>, <class 'NoneType'>), (list[str],))
+    """
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def type_name(kind: Any) -> str:

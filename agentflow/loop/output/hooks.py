@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from agentflow.errors import ModelError, OutputError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
-from agentflow.loop.output.form import MisfitError, is_prose
+from agentflow.loop.output.form import MisfitError, is_prose, members
 from agentflow.loop.output.output import Output, Way
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.output.tools import AnswerTool
@@ -83,7 +83,7 @@ class AskForOutput(Hook):
         self._last = max_iterations
         self._modes: dict[str, AnswerModes] = {}
         self._may_run = any(choice.runs for choice in output.choices)
-        self._takes_none = any(type(None) in (choice.form, *get_args(choice.form)) for choice in output.choices)
+        self._takes_none = any(type(None) in members(choice.form) for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
         """Return True for text that can become a step's arguments, for calls of the final tools, and for replies that

@@ -336,11 +336,13 @@ class Partials:
 
     Attributes:
         value: The partial answer so far, once `feed` has returned True.
+        takes_text: Whether plain text can be an answer.
     """
 
     def __init__(self, output: Output[Any], context: Any = None) -> None:
         self.context = context
-        self._takes_text = output.takes_text
+        self.takes_text = output.takes_text or output.shape.may_be_text
+        self._json = "{`" if output.takes_text else '{`["'
         self._has_form = bool(output.tools)
         self._text = _Shape(None, {WRAPPED: (WRAPPED, _Shape(str))})
         self._named: _NamedOutput | None = None
@@ -356,7 +358,7 @@ class Partials:
     def begin(self) -> None:
         """Start another answer."""
         self._top: dict[str, Any] = {}
-        self._is_text: bool | None = None if self._takes_text else False
+        self._is_text: bool | None = None if self.takes_text else False
         if self._named is not None:
             self._named.kind = None
         self.value: Partial[Any] = Partial(self._top)
@@ -374,7 +376,7 @@ class Partials:
         """
         self._changed = False
         if self._is_text is None and (begun := text.lstrip()):  # text, or JSON that names one of the outputs
-            self._is_text = not self._has_form or begun[0] not in "{`"
+            self._is_text = not self._has_form or begun[0] not in self._json
             if self._is_text:
                 self._nodes.append(_Node(self._text, self._top))
                 self.key(WRAPPED)
@@ -482,7 +484,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
                         seen.feed(prefix[fragment.name])
                         call = fragment.index
                     news = (fragment.index == call and seen.feed(fragment.arguments)) or news
-            if chunk.text and call < 0 and (not by_tool or output.takes_text):
+            if chunk.text and call < 0 and (not by_tool or seen.takes_text):
                 news = seen.feed(chunk.text) or news
             if news:
                 yield seen.value
