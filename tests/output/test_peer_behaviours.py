@@ -513,6 +513,10 @@ async def test_an_answer_beside_a_call_that_waits() -> None:
     assert ((await agent.call("x")).output, log) == (City(name="Rome"), ["pay"])
     agent, _ = clerk(Output(City, end="first"), msg(use("pay"), use("final_answer", "t2", name="Rome")), tools=[pay])
     assert ((await agent.call("x")).output, log) == (City(name="Rome"), ["pay"])
+    text = msg(TextBlock('{"name": "Rome"}'), use("pay"))
+    agent, _ = clerk(Output(City, end="first", via="native"), text, '{"name": "Oslo"}', tools=[pay])
+    assert (await agent.call("x")).outcome == "suspended"
+    assert (await agent.resume(decisions={"t1": Approve()})).output == City(name="Oslo")
 
 
 # ---- pydantic's validation context

@@ -202,9 +202,13 @@ class AskForOutput(Hook):
 
     async def _take_beside(self, event: PostReasoning) -> None:
         """With `end="first"`, use an answer beside calls of tools: the calls are removed, so they do not run. Plain text
-        and the arguments of a function are no answer here, because text beside calls is often an introduction.
+        and the arguments of a function are no answer here, because text beside calls is often an introduction. A call
+        that waits for approval is not removed: a person should see it.
         """
         reply, output = event.reasoning_result, self.output
+        called = {use.name for use in reply.tool_uses}
+        if any(spec.requires_approval and spec.name in called for spec in event.agent.tools):
+            return
         answer = output.answer_of(reply)
         if isinstance(answer, str) and (output.takes_text or not output.tools or output.runs or is_prose(answer)):
             return
