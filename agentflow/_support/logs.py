@@ -3,8 +3,9 @@
 Rules:
 
 1. Nothing is logged before `logger.enable("agentflow")` or `log_to_std()`: a library should not write to a program's
-   standard error. There are two exceptions: `EventLog`, because attaching it requests its lines, and bugs in
-   tools and hooks that do not end the run, because they would be invisible otherwise (`agentflow._support.once`).
+   standard error. There are three exceptions: `EventLog`, because attaching it requests its lines; bugs in tools and
+   hooks that do not end the run, because they would be invisible otherwise (`agentflow._support.once`); and a server's
+   failures, because its clients get only a reference to them.
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
    formats can use all of them.
 3. One line names the failure; the traceback is logged at level TRACE, because a traceback of loguru has a hundred lines
@@ -25,7 +26,12 @@ _IDS = ("run_id", "call_id", "session_id", "source")
 logger = _loguru.bind(**dict.fromkeys(_IDS, ""))
 """The logger of the library's modules."""
 
-_ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected", "agentflow.hooks.skipped")
+_ENABLED_BY_DEFAULT = (
+    "agentflow.plugins.logging",
+    "agentflow.tools.unexpected",
+    "agentflow.hooks.skipped",
+    "agentflow.serve.failures",
+)
 
 
 def reset_to_default() -> None:

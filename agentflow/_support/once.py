@@ -72,7 +72,7 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
             return False
         _warned.add(place)
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
-    logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *texts, _traceback_of(error))
+    logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *texts, traceback_of(error))
     return True
 
 
@@ -84,7 +84,8 @@ def _raised_at(trace: TracebackType | None) -> tuple[str, int]:
     return trace.tb_frame.f_code.co_filename, trace.tb_lineno
 
 
-def _traceback_of(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
+    """Return a traceback that begins outside the library, without the values of variables and passwords."""
     shown = traceback.TracebackException.from_exception(error)
     own = list(dropwhile(lambda frame: frame.filename.startswith(_MACHINERY), shown.stack))
     if own:

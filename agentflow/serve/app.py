@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -86,6 +86,9 @@ class App:
         all_agents = [agents] if isinstance(agents, Agent | HasWorkers) else list(agents)
         if isinstance(hosts, str) or isinstance(origins, str):
             raise UsageError("App: hosts= and origins= take lists: hosts=['chat.example.com'].")
+        for one in cast("list[object]", all_agents):
+            if not isinstance(one, Agent | HasWorkers):
+                raise UsageError(f"App(agents) takes an Agent, a DurableAgent or a list of these, not {one!r}.")
         self.service = Service(all_agents, store, limits or Limits(), view or View())
         self.authenticates = auth is not None
         self._resume = resume

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,8 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentflow._support.logs import logger
 from agentflow.errors import UsageError
+from agentflow.serve.failures import log_failed
 from agentflow.serve.refusals import Refusal
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None]]
@@ -96,6 +97,11 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, auth: Auth | None, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        if auth is not None and not callable(auth):
+            raise UsageError(
+                f"App: auth= takes an async function of the request, not {type(auth).__name__}. For fixed tokens, write "
+                "auth=bearer_tokens({'a-long-random-token': 'ada'})."
+            )
         self._app = app
         self._auth = auth
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -144,18 +150,21 @@ class Guard:
         if self._auth is None:
             return hashlib.sha256(b"").hexdigest()[:32]
         try:
-            user = cast("object", await self._auth(request))
+            given = cast("object", self._auth(request))
+            if not inspect.isawaitable(given):
+                raise UsageError(f"auth= must be an async function, but it returned {type(given).__name__}")
+            user = await given
         except Refusal:
             raise
         except Exception as error:
-            logger.opt(exception=error).error("auth failed, so the request was refused")
+            log_failed("auth failed, so the request was refused", error)
             raise Refusal(500, "authentication_failed", "The user could not be determined.") from error
         if not user:
             raise Refusal(
                 401, "unauthenticated", "This server requires authentication.", headers={"WWW-Authenticate": "Bearer"}
             )
         if not isinstance(user, str):
-            logger.error("auth returned {}, but a user's id is a str; the request was refused", type(user).__name__)
+            log_failed(f"auth returned {type(user).__name__}, but a user's id is a str; the request was refused")
             raise Refusal(500, "authentication_failed", "The user could not be determined.")
         return hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

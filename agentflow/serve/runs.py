@@ -20,12 +20,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from agentflow._support.logs import logger
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.durable.client_side import ClientSide
 from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
+from agentflow.serve.failures import log_failed
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, StateEvent, View
@@ -453,7 +453,7 @@ class Runs:
             end = EndEvent(outcome="interrupted")
         else:
             reference = secrets.token_hex(4)
-            logger.opt(exception=error).error("served run {} failed (reference {})", run.id, reference)
+            log_failed(f"served run {run.id} failed (reference {reference})", error)
             end = EndEvent(outcome="failed", reference=reference)
         run.end, run.reply = end, reply
         run.ended_at = time.monotonic()

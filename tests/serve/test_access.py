@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from typing import Any
 
 import pytest
+from loguru import logger
 from serve_client import LIMIT, Client, Gate, connected, served
 
-from agentflow import Agent, MemoryStore
+from agentflow import Agent, MemoryStore, ModelRequest
 from agentflow.errors import UsageError
 from agentflow.serve import App, Limits, bearer_tokens
 from agentflow.serve.server import listen
@@ -116,6 +118,42 @@ async def test_an_auth_that_fails_admits_nobody() -> None:
         async with served(App(talkative(), auth=auth)) as url, connected(url) as client:
             status, body = await client.ask("GET", "/agents")
             assert (status, "SECRET" in json.dumps(body)) == (expected, False)
+
+
+async def test_the_causes_of_failures_are_in_the_log() -> None:
+    """A program that enables no log sees each failure, with its reference and the traceback of its own code."""
+
+    def broken(request: ModelRequest) -> str:
+        raise KeyError("the cause")
+
+    def plain(request: object) -> str:
+        return "ada"
+
+    cases: list[tuple[Any, str]] = [
+        (
+            None,
+            r"served run \S+ failed \(reference {reference}\)\nTraceback(?s:.)* in broken\n(?s:.)*KeyError: 'the cause'",
+        ),
+        (plain, "auth failed(?s:.)*UsageError: auth= must be an async function, but it returned str"),
+    ]
+    for auth, expected in cases:
+        lines: list[str] = []
+        sink = logger.add(lines.append, format="{message}", filter="agentflow.serve")
+        try:
+            app = App(Agent("a", ScriptedModel(broken)), auth=auth)
+            async with served(app) as url, connected(url) as client:
+                _, body = await client.ask("POST", "/agents/a/call", {"input": "Hi"})
+        finally:
+            logger.remove(sink)
+        (line,) = lines
+        assert re.match(expected.replace("{reference}", body.get("end", {}).get("reference", "")), line)
+
+
+def test_unusable_agents_and_auth_are_refused() -> None:
+    """They fail when the application is created, not with the first request."""
+    for agents, auth, text in (("shop:clerk", None, "not 's'"), (talkative(), {"t": "ada"}, "not dict")):
+        with pytest.raises(UsageError, match=text):
+            App(agents, auth=auth)  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_foreign_host_or_origin_is_refused() -> None:

@@ -19,13 +19,13 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
-from agentflow._support.logs import logger
 from agentflow._support.shown import encodable
 from agentflow._support.validation import first_problem
 from agentflow.loop.session import Session
 from agentflow.serve.a2a.content import data_in
 from agentflow.serve.a2a.sdk import EventQueue, ParseError, agent_execution, helpers, tasks, types
 from agentflow.serve.bodies import DecisionBody, ResumeBody
+from agentflow.serve.failures import log_failed
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Numbered, ServedRun, StoredSession
 from agentflow.serve.service import Service
@@ -116,7 +116,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._work(context, message, progress)
         except Exception as error:
             reference = secrets.token_hex(4)
-            logger.opt(exception=error).error("the work of an A2A task failed (reference {})", reference)
+            log_failed(f"the work of an A2A task failed (reference {reference})", error)
             await progress.fail(reference)
 
     async def _work(
