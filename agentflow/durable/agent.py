@@ -37,6 +37,10 @@ class DurableAgent(Generic[T_co]):
         poll: Seconds between two polls of the database.
         state: Classes of the session's state; their values are stored with the events when they change, as `SessionState`.
 
+    Attributes:
+        agent: The agent.
+        database_url: The database of the queues.
+
     Raises:
         UsageError: The store is not shared between processes.
 
@@ -70,7 +74,7 @@ class DurableAgent(Generic[T_co]):
             )
         self.agent = agent
         self.client = FollowingClient(database_url, poll=poll)
-        self._url = database_url
+        self.database_url = database_url
         self.host = Host(agent, shared, deps, state)
 
     @property
@@ -96,7 +100,7 @@ class DurableAgent(Generic[T_co]):
             poll: Seconds between two polls for requests.
         """
         hosts = [self.host, *[other.host for other in others]]
-        return Worker(hosts, self._url, limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
+        return Worker(hosts, self.database_url, limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
 
     # ---- the client's methods, for this agent
 

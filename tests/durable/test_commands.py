@@ -129,6 +129,61 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
         worker.communicate()
 
 
+DURABLE = """
+from dataclasses import dataclass
+from durable_shop import clerk
+from agentflow import Agent, RunContext, ToolUseBlock, tool
+from agentflow.durable.agent import DurableAgent
+from agentflow.state import SqlStore
+from agentflow.testing import ScriptedModel
+
+class Till:
+    name = "the till"
+
+@dataclass
+class Cart:
+    items: int = 0
+
+@tool
+async def buy(till: Till, run: RunContext) -> str:
+    run.session_state[Cart].items += 1
+    return f"bought at {till.name}"
+
+def answer(request):
+    results = request.messages[-1].tool_results
+    return results[0].text if results else ToolUseBlock("t1", "buy")
+
+seller = DurableAgent(
+    Agent("seller", ScriptedModel(answer), tools=[buy], store=SqlStore("URL")), "URL", deps=Till(), state=[Cart]
+)
+other = DurableAgent(Agent("other", ScriptedModel([]), store=SqlStore("URL2")), "URL2")
+"""
+
+
+async def test_a_worker_runs_a_durable_agent_with_its_database_deps_and_state(folder: Path, ran: Ran) -> None:
+    """A module's `DurableAgent`, which a web process serves, is the agent of its workers too, beside plain agents."""
+    url = f"sqlite:///{folder / 'runs.db'}"
+    (folder / "durable_seller.py").write_text(DURABLE.replace("URL2", f"{url}2").replace("URL", url))
+    worker = command(folder, "worker", "durable_seller:seller", "durable_shop:clerk", "--poll", "0.05")
+    try:
+        assert worker.stderr is not None
+        assert worker.stderr.readline().endswith("runs seller, clerk\n")
+        async with DurableClient(url) as client, asyncio.timeout(60):
+            assert (await client.call("seller", "Buy", run_id="r1")).text == "bought at the till"
+            events = [event async for event in client.stream("r1")]
+            states = [event.data["values"] for event in events if event.type == "SessionState"]
+            assert states[-1] == {"durable_seller:Cart": {"items": 1}}
+    finally:
+        worker.kill()
+        worker.communicate()
+    for words, problem in (
+        (("durable_shop:clerk",), "The database is missing"),
+        (("durable_seller:seller", "durable_seller:other"), f"name {url} and {url}2."),
+    ):
+        code, _, said = await asyncio.to_thread(ran, "worker", *words)
+        assert (code, problem in said) == (2, True), said
+
+
 async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
     """Texts of a model, a tool or a caller reach the terminal as escapes."""
     url = f"sqlite:///{folder / 'runs.db'}"

@@ -22,7 +22,7 @@ from agentflow.errors import AgentFlowError
 from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
 from agentflow.terminal.cli.failures import CommandError, say
-from agentflow.terminal.cli.loading import load_agent
+from agentflow.terminal.cli.loading import load_agent_or
 
 LATEST = 20.0
 """Seconds after the grace period until the process exits regardless of pending work."""
@@ -31,15 +31,20 @@ DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@ho
 
 
 async def _work(
-    agents: Sequence[Agent], database: str, limits: QueueLimits, lease_seconds: float, grace: float, poll: float
+    agents: Sequence[Agent | DurableAgent],
+    database: str,
+    limits: QueueLimits,
+    lease_seconds: float,
+    grace: float,
+    poll: float,
 ) -> None:
     async with AsyncExitStack() as opened:
         opened.push_async_callback(close_clients)
         own = await opened.enter_async_context(SqlStore(database))
         durable: list[DurableAgent] = []
         for agent in agents:
-            store = own if agent.session(agent.name).store is None else None
-            durable.append(await opened.enter_async_context(DurableAgent(agent, database, store=store)))
+            made = agent if isinstance(agent, DurableAgent) else _durable(agent, database, own)
+            durable.append(await opened.enter_async_context(made))
         worker = durable[0].worker(*durable[1:], limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -59,6 +64,24 @@ async def _work(
             say(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
             _exit_at_latest(grace + LATEST)
     _exit_if_threads_are_left()
+
+
+def _durable(agent: Agent, database: str, own: SqlStore) -> DurableAgent:
+    return DurableAgent(agent, database, store=own if agent.session(agent.name).store is None else None)
+
+
+def _database(agents: Sequence[Agent | DurableAgent], given: str | None) -> str:
+    """Return the database of the queues, which durable agents already have."""
+    urls = {agent.database_url for agent in agents if isinstance(agent, DurableAgent)}
+    if given is not None:
+        urls.add(given)
+    if not urls:
+        raise CommandError("The database is missing. Use --database sqlite:///agentflow.db, or name a DurableAgent.")
+    if len(urls) > 1:
+        raise CommandError(
+            f"A worker has one database, but the agents and --database name {' and '.join(sorted(urls))}."
+        )
+    return urls.pop()
 
 
 def _exit_at_latest(seconds: float) -> None:
@@ -88,7 +111,7 @@ def _exit(code: int) -> NoReturn:
 
 @click.command()
 @click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
-@click.option("--database", envvar="AGENTFLOW_DATABASE", metavar="URL", required=True, help=DATABASE_HELP)
+@click.option("--database", envvar="AGENTFLOW_DATABASE", metavar="URL", help=DATABASE_HELP)
 @click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Concurrent calls here.")
 @click.option("--everywhere", type=click.IntRange(min=1), help="Concurrent calls in all workers together.")
 @click.option(
@@ -101,7 +124,7 @@ def _exit(code: int) -> NoReturn:
 @click.option("--poll", type=click.FloatRange(min=0, min_open=True), default=0.25, show_default=True, metavar="SECONDS")
 def worker(
     agents: tuple[str, ...],
-    database: str,
+    database: str | None,
     concurrency: int,
     everywhere: int | None,
     rate: tuple[int, float] | None,
@@ -111,15 +134,17 @@ def worker(
 ) -> int:
     """Run calls that other processes submit to these agents (DurableAgent, DurableClient).
 
+    A DurableAgent has its own database; other agents need --database.
     If a worker is silent for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
     seconds; other workers continue the rest. A second signal ends it at once.
     """
-    loaded = [load_agent(target) for target in agents]
+    loaded = [load_agent_or(target, DurableAgent) for target in agents]
     names = [agent.name for agent in loaded]
     if len(set(names)) < len(names):
         raise CommandError(f"Two agents have the same name ({', '.join(names)}). Their queues need unique names.")
     try:
-        asyncio.run(_work(loaded, database, QueueLimits(concurrency, everywhere, rate), lease, grace, poll))
+        url = _database(loaded, database)
+        asyncio.run(_work(loaded, url, QueueLimits(concurrency, everywhere, rate), lease, grace, poll))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     return 0
