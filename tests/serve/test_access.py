@@ -13,6 +13,7 @@ from loguru import logger
 from serve_client import LIMIT, Client, Gate, connected, served
 
 from agentflow import Agent, MemoryStore, ModelRequest
+from agentflow._support.logs import reset_to_default
 from agentflow.errors import UsageError
 from agentflow.serve import App, Limits, bearer_tokens
 from agentflow.serve.server import listen
@@ -125,6 +126,8 @@ async def test_the_causes_of_failures_are_in_the_log() -> None:
 
     def broken(request: ModelRequest) -> str:
         raise KeyError("the cause")
+
+    reset_to_default()  # as in a program that enables no log
 
     def plain(request: object) -> str:
         return "ada"
