@@ -124,11 +124,14 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return await settle(result)
+                answer = await settle(result)
         except TimeoutError as error:
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
             raise
+        if deadline.expired():  # the hook swallowed the cancellation
+            raise HookTimeoutError(hook.name, kind.__name__, limit)
+        return answer
 
     def timed(event: Any) -> Any:
         result = call(event)

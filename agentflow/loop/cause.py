@@ -10,7 +10,7 @@ from agentflow._support.values import NamedTuple
 
 __all__ = ["CallTurns", "Cause", "CauseKind", "Notice", "Requester", "ToolTasks"]
 
-Notice: TypeAlias = Literal["cancelled", "failed", "pending", "twice"]
+Notice: TypeAlias = Literal["cancelled", "failed", "pending", "swallowed", "twice"]
 """What the listener of a run is notified of; see `RunScope.listener`."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]

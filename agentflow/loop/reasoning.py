@@ -308,10 +308,9 @@ async def _pull(
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
-        if (
-            cancel_requests()
-        ):  # a hook has cancelled its own task: that raises here, unless it was raised and handled before
+        if cancel_requests():  # a hook has cancelled its own task: that raises here, unless it was raised and handled
             await asyncio.sleep(0)
+            scope.notify("swallowed")
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it

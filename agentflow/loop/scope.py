@@ -61,8 +61,8 @@ class RunScope:
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
-            when a hook subscribed `twice` at once to a source that allows one subscription; or before a task whose own
-            cancellation is `pending` cancels it.
+            when a hook subscribed `twice` at once to a source that allows one subscription; before a task whose own
+            cancellation is `pending` cancels it; or when a model or hook `swallowed` such a cancellation.
         turns: Holds back each call of a parallel round until its turn; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.

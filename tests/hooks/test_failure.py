@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -303,15 +304,18 @@ async def test_a_failing_observer_harms_nothing(on_failure: Any) -> None:
     assert lines[-1] == "CallEnded completed"
 
 
-def test_a_hook_that_takes_too_long() -> None:
-    """`timeout`: a hook that exceeds it fails with a HookTimeoutError that names hook, event and limit."""
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_hook_that_takes_too_long(swallows: bool) -> None:
+    """`timeout`: a hook that exceeds it fails with a HookTimeoutError that names hook, event and limit, even if it swallows
+    the cancellation."""
 
     class Slow(Hook):
         timeout = 2.0
 
         async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
             if isinstance(event, PreActing):
-                await asyncio.sleep(3600)
+                with suppress(asyncio.CancelledError if swallows else ()):
+                    await asyncio.sleep(3600)
             return event
 
     recorder = Recorder()

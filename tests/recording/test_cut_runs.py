@@ -17,6 +17,7 @@ from recorded_programs import kinds
 from agentflow import (
     ActingChunk,
     Agent,
+    Approve,
     Hook,
     HookEvent,
     PostActing,
@@ -28,6 +29,7 @@ from agentflow import (
     ReasoningChunk,
     RunContext,
     Stop,
+    Suspend,
     ToolEmitter,
     ToolSchedule,
     ToolUseBlock,
@@ -326,6 +328,56 @@ def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refu
             Replay(recorder.log)
     else:
         assert Replay(recorder.log).run(interrupting()).divergence is None
+
+
+def test_a_run_whose_model_swallows_a_cancellation_of_a_hook_is_refused() -> None:
+    """A replay has no model that could swallow it, so the same reply would be cancelled."""
+
+    class Swallows:
+        name = "swallows"
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+            yield ModelChunk("Hi")
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+
+    @on(PreReasoning, observer=True)
+    def cancels(event: PreReasoning) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    recorder = Recorder()
+    reply = run_virtual(agent_of(Swallows(), cancels, recorder).call("go"))
+    assert (reply.outcome, reply.text) == ("completed", "Hi")
+    with pytest.raises(StoreError, match=r"cancelled its own task, and the cancellation was swallowed.*inexact=True"):
+        Replay(recorder.log)
+
+
+def test_model_calls_of_hooks_in_the_first_event_of_a_call_are_recorded() -> None:
+    """The first event of a call, and of one that continues a suspended call."""
+
+    @on(PreCall, PreToolRound, priority=5)
+    async def asks(event: HookEvent) -> None:
+        await event.context.complete("Which?")
+
+    @on(PreActing)
+    def waits(event: PreActing) -> Suspend | None:
+        return None if event.approval else Suspend()
+
+    def answer(request: ModelRequest) -> str | ToolUseBlock:
+        last = request.messages[-1]
+        return "This one." if last.text == "Which?" else "Done." if last.tool_results else CALLS[0]
+
+    async def both(agent: Agent[Any]) -> None:
+        reply = await agent.call("go", session="s")
+        await agent.resume("s", {reply.pending[0].id: Approve()})
+
+    model, recorder = ScriptedModel(answer), Recorder()
+    run_virtual(both(agent_of(model, asks, waits, recorder)))
+    sides = [entry.side for entry in recorder.log.entries if isinstance(entry, RequestEntry)]
+    assert sides == ["side", "", "side", "side", ""]
+    assert Replay(recorder.log).run(agent_of(ScriptedModel([]), asks, waits)).divergence is None
 
 
 def test_a_call_that_did_not_start_in_a_stopped_round_holds_nothing_up_in_a_replay() -> None:

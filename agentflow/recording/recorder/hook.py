@@ -293,8 +293,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         # the hook runs after the recorder, so the event is recorded already
         if hook.observer and hook.priority >= self.priority:
             return None
-        place = None if frame is None else self._places.get(frame.call_id)
-        if place is not None and frame is not None:
+        if frame is not None:
+            place = self._places.get(frame.call_id) or self._begin(event, frame)
             mark: Line = {"time": frame.context.clock.now(), "what": "began", "seq": event.seq, "hook": hook.name}
             place.begun.append(EntryValues(place, "mark", mark))
         return None

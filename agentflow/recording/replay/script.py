@@ -190,7 +190,7 @@ class Script:
                 self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
             case MarkEntry(what="read" | "unread"):
                 self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
-            case MarkEntry(what="twice" | "pending"):
+            case MarkEntry(what="twice" | "pending" | "swallowed"):
                 pass  # such a log is refused, unless inexact
             case MarkEntry(what="failed"):
                 self._request(("cut", entry.call, 1), entry)
