@@ -227,11 +227,15 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             raise self._second_reader()
         if self._closed:
             raise StopAsyncIteration
-        self._current = asyncio.current_task() or True
+        task = asyncio.current_task()
+        self._current = task or True
+        requests = 0 if task is None else task.cancelling()
         try:
             run = await self._start(self._buffer)
-        except BaseException:  # the run has not begun
-            self._closed = True
+        except BaseException as error:  # the run has not begun
+            was_closed, self._closed = self._closed, True
+            if was_closed and isinstance(error, asyncio.CancelledError) and task and task.uncancel() <= requests:
+                raise StopAsyncIteration from None
             raise
         finally:
             self._read_ended()
@@ -313,7 +317,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         )
 
     async def aclose(self) -> None:
-        """Cancel the run and wait for its cleanup. A read that is waiting in another task is cancelled first."""
+        """Cancel the run and wait for its cleanup. A read that is waiting in another task ends as at the end of the run."""
         self._closed = True
         self._idle = False
         self._buffer.close()
@@ -321,7 +325,10 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
             if self._read_over is None or self._read_over.done():
                 self._read_over = asyncio.get_running_loop().create_future()
-                reader.cancel()
+                if self._run is None:
+                    reader.cancel()  # it waits for its session, which only a cancellation ends
+                else:
+                    self._buffer.wake()
             await asyncio.shield(self._read_over)  # several tasks may close it, and one may be cancelled
         run = self._run
         if run is not None:

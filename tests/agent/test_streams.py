@@ -137,6 +137,40 @@ async def test_a_reader_that_leaves_is_not_cancelled_by_what_is_cleaned_up(place
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@pytest.mark.parametrize("begun", [True, False], ids=["reading", "waiting for the session"])
+async def test_a_reader_whose_stream_another_task_closes_is_not_cancelled(begun: bool) -> None:
+    """Its loop ends as at the end of the run, and its own awaits go on."""
+    reached = asyncio.Event()
+
+    class Hangs:
+        name = "hangs"
+
+        async def stream(self, request: Any) -> Any:
+            yield ModelChunk("one")
+            reached.set()
+            await asyncio.Event().wait()
+
+    agent = Agent("a", Hangs())
+    earlier, stream = (aiter(agent.stream("go", session="s")) for _ in range(2))
+    if not begun:
+        await anext(earlier)
+
+    async def read() -> str:
+        async for _ in stream:
+            pass
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        return f"cancelled {task.cancelling()} times"
+
+    reader = asyncio.create_task(read())
+    await (reached.wait() if begun else asyncio.sleep(0))
+    await stream.aclose()
+    assert await reader == "cancelled 0 times"
+    await earlier.aclose()
+    assert not agent.session("s").busy
+
+
 @pytest.mark.parametrize("gone", [False, True], ids=["both stay", "the first is cancelled"])
 async def test_two_that_close_a_stream_at_once_both_return_when_it_is_over(gone: bool) -> None:
     """Another task closes while the first one still waits for the cleanup of a read; either may be cancelled."""
