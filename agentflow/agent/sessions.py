@@ -76,7 +76,7 @@ class Sessions:
             to_continue: Whether the session will be resumed; then waiting sessions of other agents are found too.
 
         Raises:
-            UsageError: The argument is neither an id nor a session.
+            UsageError: The argument is neither an id nor a session, or an empty id.
         """
         if session is None:
             return self.own()
@@ -105,6 +105,11 @@ class Sessions:
         with self._guard:
             found = self.find(id)
             if found is None:
+                if not id:
+                    raise UsageError(
+                        "A session's id cannot be empty: unrelated callers would share a conversation. Pass the "
+                        "conversation's id, or session=None for the agent's implicit session."
+                    )
                 found = FullSession(id, store=self._store, new_id=self._new_id)
             elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
                 return found  # another agent's session, which is held only until the decision is made

@@ -240,6 +240,15 @@ async def test_what_is_no_session(bad: Any) -> None:
         await Agent("a", ScriptedModel([])).call("go", session=bad)
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+async def test_an_empty_id_is_refused(store: MemoryStore | None) -> None:
+    """A missing id would let unrelated callers share a conversation."""
+    agent = Agent("a", ScriptedModel(["one"]), store=store)
+    with pytest.raises(UsageError, match="cannot be empty"):
+        await agent.call("go", session="")
+    assert (await agent.call("go")).text == "one"
+
+
 async def test_a_forgotten_session_begins_anew() -> None:
     """`forget` removes a session from memory; a store's sessions are loaded again."""
     agent = Agent("a", ScriptedModel(["one", "two", "three"]))
