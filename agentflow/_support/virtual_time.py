@@ -5,7 +5,9 @@ Rules:
 1. Nothing sleeps: when all tasks wait, the clock jumps to the next timer; an hour's delay takes no real time.
 2. While a thread works (`to_thread`, `run_in_executor`), the loop waits in real time and virtual time does not advance,
    so that no timer overtakes the thread.
-3. If all tasks wait and there is no timer, file or thread of the loop, the loop is stuck. After half a minute, in which
+3. Timers for the same time run in the order in which they were set; asyncio's heap has no fixed order for these, so that
+   a replay could run them in another order than its recording.
+4. If all tasks wait and there is no timer, file or thread of the loop, the loop is stuck. After half a minute, in which
    another thread might wake the loop, a `RuntimeError` shows the position of each task.
 """
 
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextvars import Context
 
 T = TypeVar("T")
 
@@ -26,6 +29,8 @@ T = TypeVar("T")
 _FINE = 4e6
 # Real seconds for which a loop without timers waits for a thread that it did not start.
 _PATIENCE = 30.0
+# The times of at least so many timers are kept before those of the past are dropped.
+_TIMES = 1_000
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -83,11 +88,26 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
+        self._latest: dict[float, float] = {}  # by time, the latest timer that was set for it
+        self._most = _TIMES
         super().__init__(self._jumping)
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was created."""
         return self._jumping.saved
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Set a timer. One that was set for the same time before runs first, in the same step of the loop."""
+        latest = self._latest.get(when)
+        at = when if latest is None else math.nextafter(latest, math.inf)
+        if len(self._latest) >= self._most:
+            now = self.time()
+            self._latest = {time: one for time, one in self._latest.items() if time >= now}
+            self._most = max(_TIMES, 2 * len(self._latest))
+        self._latest[when] = at
+        return super().call_at(at, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a function in a thread; virtual time does not advance until it is done."""

@@ -227,8 +227,16 @@ class Encoder:
         """Encode a list of messages by its difference from the call's previous list."""
         return self.message_list(call, messages)[0]
 
-    def message_list(self, call: str, messages: Sequence[Msg]) -> tuple[Line, list[str]]:
-        """Encode a list as `messages` does, and return all its refs too."""
+    def message_list(
+        self, call: str, messages: Sequence[Msg], known: Sequence[str] | None = None
+    ) -> tuple[Line, list[str]]:
+        """Encode a list as `messages` does, and return all its refs too.
+
+        Args:
+            call: The call.
+            messages: The list.
+            known: A list with these refs is not written, so the call's next list does not build on it.
+        """
         last, refs = self._lists.get(call, ((), []))
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0
         added = [self.message(messages[place]) for place in range(keep, len(messages))]
@@ -236,7 +244,8 @@ class Encoder:
         same = next((n for n in range(most) if refs[keep + n] != added[n]), most)
         keep, added = keep + same, added[same:]
         every = [*refs[:keep], *added]
-        self._lists[call] = messages, every
+        if every != known:
+            self._lists[call] = messages, every
         made: Line = {}
         if keep:
             made["keep"] = keep

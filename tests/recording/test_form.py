@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -13,8 +14,8 @@ import jsonschema
 import pytest
 from clocks import LoopClock
 
-from agentflow import Agent, Deny, Hook, Msg, PostReasoning, PreActing, PreReasoning, ToolUseBlock, tool
-from agentflow.errors import ModelError, StoreError
+from agentflow import Agent, Deny, Flux, Hook, Msg, PostReasoning, PreActing, PreReasoning, ToolUseBlock, tool
+from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins.redaction import Redaction
 from agentflow.recording import RunLog, RunLogError, entries, json_schema, load, read_lines
 from agentflow.recording.encoding import Encoder
@@ -195,6 +196,41 @@ async def test_what_was_laid_over_a_request_is_told(tmp_path: Path) -> None:
     assert [log.message(ref).text for ref in log.messages(first, "before")] == ["Be brief.", "1 + 2? ☂"]
     assert [log.message(ref).text for ref in log.messages(first, "after")] == ["Be brief.", "1 + 2? ☂", "Be kind."]
     assert recorder.log.run_ids == log.run_ids
+
+
+def test_a_late_request_of_an_earlier_round_does_not_change_later_lists() -> None:
+    """Each list is a difference from the one before it in the log, whatever else was requested in between."""
+
+    class Rereads(Hook):
+        earlier: Any = None
+
+        def around(self, event: Any, source: Any) -> Any:
+            if not isinstance(event, PreReasoning):
+                return source
+            earlier, self.earlier = self.earlier, source
+            return source if earlier is None else Flux(lambda: read(earlier, source))
+
+    async def read(earlier: Any, source: Any) -> Any:
+        with suppress(UsageError):  # its round is finished
+            async for _ in earlier:
+                pass
+        async for chunk in source:
+            yield chunk
+
+    recorder = Recorder()
+    script = [ToolUseBlock(f"t{n}", "add", {"a": n, "b": 1}) for n in range(3)]
+    agent = Agent("a", ScriptedModel([*script, "Done."]), tools=[add], hooks=[Rereads(), recorder])
+    run_virtual(agent.call("1 + 2?"))
+    log = recorder.log
+    assert Counter(entry.iteration for entry in log.entries if isinstance(entry, RequestEntry)) == {
+        1: 2,
+        2: 2,
+        3: 2,
+        4: 1,
+    }
+    texts = [["1 + 2?", *["", "1", "", "2", "", "3"][: 2 * n]] for n in range(4)]
+    lists = [log.messages(entry) for entry in log.events() if entry.type == "PreReasoning"]
+    assert [[log.message(ref).text for ref in refs] for refs in lists] == texts
 
 
 async def test_sub_agents_stand_in_the_log_of_who_called_them(tmp_path: Path) -> None:

@@ -81,3 +81,23 @@ def test_a_thread_may_still_wake_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
         return await answered
 
     assert run_virtual(main()) == "here"
+
+
+def test_timers_for_the_same_time_run_in_the_order_in_which_they_were_set() -> None:
+    """Also between other timers, and after most of them have passed. asyncio's heap alone has no fixed order."""
+    ran: list[tuple[float, int]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(3_000):
+            when = float(number * 7 % 5)
+            loop.call_at(when, lambda when=when, number=number: ran.append((loop.time(), number)))
+        await asyncio.sleep(2)
+        for number in range(3_000, 6_000):
+            loop.call_later(1, lambda number=number: ran.append((loop.time(), number)))
+        await asyncio.sleep(3)
+
+    run_virtual(main())
+    assert len(ran) == 6_000
+    assert ran == sorted(ran)
+    assert {time for time, _ in ran} == {0.0, 1.0, 2.0, 3.0, 4.0}

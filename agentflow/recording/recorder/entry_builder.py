@@ -345,13 +345,13 @@ class EntryBuilder:
         """Write a request, without what is the same in the call's last `PreReasoning`."""
         encoder, side = self._encoder, sent["side"]
         self._close()
+        before = self._asked.get(call)
         if side:
             listed, refs = {"add": [encoder.message(msg) for msg in sent["messages"]]}, list[str]()
         else:
-            listed, refs = encoder.message_list(call, sent["messages"])
+            listed, refs = encoder.message_list(call, sent["messages"], before and before[0])
         tools, options = encoder.value(call, sent["tools"]), encoder.value(call, sent["options"])
         line: Line = {"kind": "request", "call": call, **sent, "messages": listed, "tools": tools, "options": options}
-        before = self._asked.get(call)
         if before is not None and not side:
             for name, was, now in zip(("messages", "tools", "options"), before, (refs, tools, options), strict=True):
                 if was == now:
