@@ -17,8 +17,8 @@ CONVERSATION = "@"
 GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b", re.ASCII)
 """Matches ids of `new_id` anywhere in a text, with or without the digest of a workflow's step."""
 
-_LONGEST_PART = 64
-_LONGEST = 255
+_MAX_PART = 64
+_MAX_LENGTH = 255
 
 _prefix = ""
 _next = count(1).__next__
@@ -62,8 +62,8 @@ def inner_session_id(session_id: str, tool_use_id: str) -> str:
         >>> inner_session_id("payments", "t1")
         'payments/t1'
     """
-    part = _fit(tool_use_id, _LONGEST_PART)
-    return f"{_fit(session_id, _LONGEST - 1 - len(part))}/{part}"
+    part = _fit(tool_use_id, _MAX_PART)
+    return f"{_fit(session_id, _MAX_LENGTH - 1 - len(part))}/{part}"
 
 
 def conversation_key(agent: str) -> str:
@@ -83,7 +83,7 @@ def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
         >>> inside(["payments"])("payments/t1/t2"), inside(["payments/t1"])("payments")
         (True, False)
     """
-    shortest = _LONGEST - 1 - _LONGEST_PART  # a longer id can be replaced by its digest
+    shortest = _MAX_LENGTH - 1 - _MAX_PART  # a longer id can be replaced by its digest
     outer = {form for id in session_ids for form in ((id,) if len(id) <= shortest else (id, _fit(id, shortest)))}  # noqa: A001
 
     def found(session_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MOST_LEVELS`).
+1. A schema is compiled without recursion; a value is checked with recursion of limited depth (`MAX_LEVELS`).
 2. Expensive steps are counted before they run: `Compiler.spend` for the schema, `SchemaCheck.spend` for a check.
 3. The keywords are passed to the compiler as a table (`agentflow._support.json_keywords`).
 """
@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from agentflow._support.patterns_outside import PatternError, SchemaPattern
 
-MOST_COST: Final = 20_000
+MAX_COST: Final = 20_000
 """The maximum cost of one schema: subschemas, values of enumerations, names, and a share for each pattern."""
-MOST_STEPS: Final = 500_000
+MAX_STEPS: Final = 500_000
 """The maximum number of steps of one check: some tenths of a second."""
-MOST_LEVELS: Final = 150
+MAX_LEVELS: Final = 150
 """The maximum number of nested subschemas: one for each level of the value, and for each `$ref`, `allOf` and so on."""
-_MOST_IN_PLACE: Final = 50
-_LONGEST_REF: Final = 1_000
-_LONGEST_SHOWN: Final = 200
+_MAX_IN_PLACE: Final = 50
+_MAX_REF: Final = 1_000
+_MAX_SHOWN: Final = 200
 
 Marks: TypeAlias = "set[str | int] | None"
 """The parts of a value that keywords have evaluated, if `unevaluated...` needs them."""
@@ -92,14 +92,14 @@ class SchemaCheck:
     __slots__ = ("depth", "found", "remaining")
 
     def __init__(self) -> None:
-        self.remaining = MOST_STEPS
+        self.remaining = MAX_STEPS
         self.depth = 0
         self.found: list[Problem] = []
 
     def spend(self, steps: int) -> None:
         self.remaining -= steps
         if self.remaining < 0:
-            raise TooCostlyError(f"checking the value against the schema takes more than {MOST_STEPS} steps")
+            raise TooCostlyError(f"checking the value against the schema takes more than {MAX_STEPS} steps")
 
     def add(self, at: At, keyword: str, rule: Any, value: Any, forms: tuple[list[Problem], ...] = ()) -> None:
         self.spend(2)
@@ -135,9 +135,9 @@ class Node:
         checks, last = self._checks
         run.spend(1 + len(checks))
         run.depth += 1
-        if run.depth > MOST_LEVELS:
+        if run.depth > MAX_LEVELS:
             raise TooCostlyError(
-                f"the value is nested too deeply: the schema opens more than {MOST_LEVELS} levels for it"
+                f"the value is nested too deeply: the schema opens more than {MAX_LEVELS} levels for it"
             )
         mine: Marks = set() if last else marks
         for check in checks:
@@ -180,8 +180,8 @@ class Compiler:
 
     def spend(self, cost: int) -> None:
         self.cost += cost
-        if self.cost > MOST_COST:
-            raise JsonSchemaError(f"it is too large: its subschemas, names and patterns cost more than {MOST_COST}")
+        if self.cost > MAX_COST:
+            raise JsonSchemaError(f"it is too large: its subschemas, names and patterns cost more than {MAX_COST}")
 
     # ---- names
 
@@ -231,10 +231,8 @@ class Compiler:
         self._dynamic.add(anchor)
 
     def _join_address(self, base: str, ref: str) -> str:
-        if len(ref) > _LONGEST_REF or len(base) > _LONGEST_REF:
-            raise JsonSchemaError(
-                f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_shortened(ref)}"
-            )
+        if len(ref) > _MAX_REF or len(base) > _MAX_REF:
+            raise JsonSchemaError(f"a reference or `$id` in it is longer than {_MAX_REF} characters: {_shortened(ref)}")
         if ref.startswith("#"):
             return base + ref  # also if the base is a URN, which cannot be joined
         from urllib.parse import urljoin  # not loaded with the package
@@ -390,9 +388,9 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
                 path.pop()
                 on_path.discard(node)
                 heights[node] = 1 + max((heights[one] for one in node.in_place), default=0)
-                if heights[node] > _MOST_IN_PLACE:
+                if heights[node] > _MAX_IN_PLACE:
                     raise JsonSchemaError(
-                        f"more than {_MOST_IN_PLACE} subschemas follow each other for one value (at "
+                        f"more than {_MAX_IN_PLACE} subschemas follow each other for one value (at "
                         f"{_named(node.where)})"
                     )
             elif below in on_path:
@@ -465,7 +463,7 @@ def _shortened(value: Any, shown: Callable[[Any], str] = repr) -> str:
         text = shown(value)
     except ValueError:  # an integer with more digits than Python converts
         return f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def no_schema(where: At, demand: str, actual: Any) -> JsonSchemaError:

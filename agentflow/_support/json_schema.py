@@ -42,7 +42,7 @@ class JsonSchema:
         schema: The schema as parsed JSON, which must not be changed afterwards.
 
     Attributes:
-        cost: The size of the schema, in the units of `MOST_COST`.
+        cost: The size of the schema, in the units of `MAX_COST`.
 
     Raises:
         JsonSchemaError: It is not a schema, exceeds a limit, or has a reference to something outside it.

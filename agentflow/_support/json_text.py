@@ -99,7 +99,7 @@ def all_finite(value: object) -> bool:
     return True
 
 
-_DEEPEST = 200
+_MAX_DEPTH = 200
 
 
 def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
@@ -139,7 +139,7 @@ def _refused(name: str) -> object:
 
 def _is_too_deep(value: object) -> bool:
     level: list[object] = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         level = [inner for one in level for inner in _inside(one)]
         if not level:
             return False

@@ -31,10 +31,10 @@ _MACHINERY: Final = tuple(
 )
 """The directories of the frames that call the tool, in the loop or in a thread."""
 
-_MOST_PLACES: Final = 1_000
+_MAX_PLACES: Final = 1_000
 """The maximum number of remembered places, for code that is generated at run time."""
 
-_LONGEST: Final = 20_000
+_MAX_LENGTH: Final = 20_000
 
 _lock = threading.Lock()
 _warned: set[tuple[str, str, str, int]] = set()
@@ -68,7 +68,7 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
         return False
     place = (name, type(error).__qualname__, *_raised_at(error.__traceback__))
     with _lock:
-        if place in _warned or len(_warned) >= _MOST_PLACES:
+        if place in _warned or len(_warned) >= _MAX_PLACES:
             return False
         _warned.add(place)
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
@@ -92,6 +92,8 @@ def traceback_of(error: BaseException) -> str:
         shown.stack = traceback.StackSummary.from_list(own)
     bare = not own and shown.__cause__ is None and shown.__context__ is None  # raised by the library itself
     text = without_password("".join(shown.format_exception_only() if bare else shown.format()).rstrip())
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]}\n[... {len(text) - _LONGEST} characters ...]\n{text[-_LONGEST // 2 :]}"
+    if len(text) > _MAX_LENGTH:
+        text = (
+            f"{text[: _MAX_LENGTH // 2]}\n[... {len(text) - _MAX_LENGTH} characters ...]\n{text[-_MAX_LENGTH // 2 :]}"
+        )
     return printable(text)

@@ -19,8 +19,8 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-_LONGEST: Final = 4_000
-_HEAVIEST: Final = 4_000
+_MAX_LENGTH: Final = 4_000
+_MAX_WEIGHT: Final = 4_000
 _COUNT: Final = re.compile(r"\{(\d{1,5})(,(\d{1,5})?)?\}")
 _GROUP: Final = re.compile(r"\?(?::|P?<(?![=!])\w{1,64}>)")
 _FLAGS: Final = re.compile(r"\?[ims]{1,3}(?:-[ims]{1,3})?[:)]|\?-[ims]{1,3}[:)]")
@@ -98,11 +98,11 @@ class _Translation:
     def result(self) -> tuple[str, int]:
         """Translate the pattern for Rust; return it with its weight."""
         text = self._text
-        if len(text) > _LONGEST:
-            raise PatternError(f"a pattern of {len(text)} characters is too long; the maximum is {_LONGEST}")
+        if len(text) > _MAX_LENGTH:
+            raise PatternError(f"a pattern of {len(text)} characters is too long; the maximum is {_MAX_LENGTH}")
         while self._at < len(text):
             self._step(text[self._at])
-            if self._groups[-1] + (self._last or 0) > _HEAVIEST:
+            if self._groups[-1] + (self._last or 0) > _MAX_WEIGHT:
                 raise self._refused("repeats too much")
         if len(self._groups) > 1:
             raise self._refused("has a group that is not closed")

@@ -32,7 +32,7 @@ def encodable(text: str) -> str:
     return text
 
 
-_LONGEST_FAILURE = 1_000
+_MAX_FAILURE = 1_000
 _HIDDEN = "***"
 # These are applied to foreign text of any length, so each takes linear time (tests/words/test_hostile_texts.py).
 # `user:password@host` is the example in our own messages.
@@ -41,7 +41,7 @@ _IN_URL = r"(?i)\b(?!https?:|wss?:)[a-z][\w+.\-]{0,50}://[^\s:/@]*:(?!password@h
 _IN_WEB_URL = r"(?i)(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@"
 _IN_QUERY = r"(?i)(?P<start>\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?:'[^']*'|[^\s&'\"]+)"
 _BEARER = r"(?i)(?P<start>\b(?:Bearer|Basic)\s+)[\w+/=.~\-]{8,}"
-_SHORTEST_SECRET = 8
+_MIN_SECRET = 8
 
 
 _pattern = cache(re.compile)
@@ -116,7 +116,7 @@ def described(error: BaseException) -> str:
         message = without_password(one_line(str(error)))
     except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not hide the failure
         message = "(without a readable text)"
-    message = message if len(message) <= _LONGEST_FAILURE else f"{message[:_LONGEST_FAILURE]}…"
+    message = message if len(message) <= _MAX_FAILURE else f"{message[:_MAX_FAILURE]}…"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
@@ -153,6 +153,6 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
         'Incorrect API key: ***.'
     """
     for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
+        if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, _HIDDEN)
     return _pattern(_BEARER).sub(rf"\g<start>{_HIDDEN}", without_password(text))

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 
-def carried() -> dict[str, str]:
+def current_trace() -> dict[str, str]:
     """Return the current trace context to send to another process; empty if there is none."""
     carrier: dict[str, str] = {}
     if "opentelemetry.trace" in sys.modules:
@@ -21,11 +21,11 @@ def carried() -> dict[str, str]:
 
 
 @contextmanager
-def within(carrier: Mapping[str, str]) -> Generator[None]:
+def use_trace(carrier: Mapping[str, str]) -> Generator[None]:
     """Make a received trace context the current one, for a block in one task.
 
     Args:
-        carrier: The result of `carried` in another process.
+        carrier: The result of `current_trace` in another process.
     """
     if not carrier or "opentelemetry.trace" not in sys.modules:
         yield

@@ -106,7 +106,7 @@ class DurableAgent(Generic[T_co]):
 
     async def submit(
         self,
-        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - as in `Agent.call`
         **options: Unpack[SubmitOptions],
     ) -> str:
         """Submit a call to the workers, and return its run's id; see `DurableClient.submit`."""

@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from agentflow._support.ids import new_id
-from agentflow._support.tracing import carried
+from agentflow._support.tracing import current_trace
 from agentflow.agent.arguments import check_timeout, input_of
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.records import (
@@ -77,7 +77,7 @@ QUEUED_OR_RUNNING: Final = ("ENQUEUED", "DELAYED", "PENDING")
 _BATCH = 500
 _ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5
-_LONGEST = 200
+_MAX_LENGTH = 200
 _CALLS_AT_ONCE = 16
 
 
@@ -129,7 +129,7 @@ class DurableClient:
     async def submit(
         self,
         agent: str,
-        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - as in `Agent.call`
         *,
         session: str | None = None,
         run_id: str | None = None,
@@ -161,15 +161,15 @@ class DurableClient:
     async def _submit(self, request: Request) -> None:
         """Submit the first call of a run."""
         tables, _ = await self._open()
-        line = await asyncio.to_thread(tables.line_up, request.session)
-        await self._enqueue(request.run_id, await self._with_deadline(request), line=line)
+        position = await asyncio.to_thread(tables.next_position, request.session)
+        await self._enqueue(request.run_id, await self._with_deadline(request), position=position)
 
     async def _with_deadline(self, request: Request) -> Request:
         """Return the request with its deadline and trace."""
         tables, _ = await self._open()
         left = request.timeout
         deadline = None if left is None else await asyncio.to_thread(tables.now) + left
-        return request._replace(deadline=deadline, trace=carried())
+        return request._replace(deadline=deadline, trace=current_trace())
 
     def call(
         self,
@@ -352,10 +352,10 @@ class DurableClient:
         for run_ids in _batches(ended):
             ids = [status.workflow_id for run_id in run_ids for status in ended[run_id]]
             await self._in_thread(client.delete_workflows, ids)
-            await asyncio.to_thread(tables.forget_runs, run_ids)
+            await asyncio.to_thread(tables.delete_runs, run_ids)
         used = {session_of(one) for run_id, segments in of.items() if run_id not in ended for one in segments}
         for sessions in _batches({session_of(one) for segments in ended.values() for one in segments} - used):
-            await asyncio.to_thread(tables.forget_lines, sessions)
+            await asyncio.to_thread(tables.delete_positions, sessions)
         waiting = {
             session_of(one)
             for run_id, segments in of.items()
@@ -367,14 +367,14 @@ class DurableClient:
 
     # ---- the database
 
-    async def _enqueue(self, workflow_id: str, request: Request, *, line: int = 0) -> None:
+    async def _enqueue(self, workflow_id: str, request: Request, *, position: int = 0) -> None:
         _, client = await self._open()
         options: EnqueueOptions = {
             "workflow_name": WORKFLOW,
             "queue_name": QUEUE + request.agent,
             "workflow_id": workflow_id,
             "queue_partition_key": request.session,
-            "priority": line + 1,  # a resumed call has line 0, so it comes first
+            "priority": position + 1,  # a resumed call has position 0, so it is first
             "app_version": VERSION,
             "application_name": APPLICATION,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
@@ -382,8 +382,10 @@ class DurableClient:
         await self._in_thread(client.enqueue, options, request.to_dict())
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
         if not request.same_as(request_of(stored)):
-            first = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
-            raise UsageError(f"Run {request.run_id!r} {first} before, and is unchanged. Use another id for a new run.")
+            conflict = "submitted with another call" if segment_number(workflow_id) == 1 else "decided otherwise"
+            raise UsageError(
+                f"Run {request.run_id!r} was already {conflict}, and is unchanged. Use another id for a new run."
+            )
 
     async def _segments(self, run_id: str) -> list[WorkflowStatus]:
         found = await self._calls(run_id)
@@ -462,9 +464,9 @@ def connect(url: str, engine: Engine) -> DBOSClient:
 
 
 def _checked(name: str, what: str) -> str:
-    if not name or len(name) > _LONGEST or not name.isprintable() or (what == "run_id" and "/" in name):
+    if not name or len(name) > _MAX_LENGTH or not name.isprintable() or (what == "run_id" and "/" in name):
         raise UsageError(
-            f"{what}={name!r:.80}: use 1 to {_LONGEST} printable characters{', and no slash' if what == 'run_id' else ''}."
+            f"{what}={name!r:.80}: use 1 to {_MAX_LENGTH} printable characters{', and no slash' if what == 'run_id' else ''}."
         )
     return name
 

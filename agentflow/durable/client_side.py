@@ -5,7 +5,7 @@ Rules:
 
 1. A client's tools are offered to the model in addition to the agent's own. If the model calls a client's tool, the run
    is suspended until the client has run the tool and sends the result.
-2. The additions are sent with each request, because a suspended call keeps neither hooks nor options.
+2. The additions are sent with each request, because a suspended call stores neither hooks nor options.
 """
 
 from __future__ import annotations

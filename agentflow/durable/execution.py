@@ -13,20 +13,21 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 from agentflow._support.cancellation import cancel_requests
 from agentflow._support.logs import log_failure
-from agentflow._support.tracing import within
+from agentflow._support.tracing import use_trace
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import ResumeStream
 from agentflow.agent.as_tool import full_agent
-from agentflow.durable.records import Request, error_out, message_in, run_of
+from agentflow.durable.call_facts import end_of_call, last_reply, message_ids, pending_of, usage_of
+from agentflow.durable.records import Request, error_out, message_in
 from agentflow.durable.tables import StoredMessage
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.hooks.hook import Hook
@@ -37,17 +38,9 @@ from agentflow.vocabulary.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
-    Compacted,
     Fact,
-    Injected,
     Reasoned,
-    RoundClosed,
     RoundSuspended,
-    SessionBegan,
-    StateKept,
-    ToolDecided,
-    ToolFinished,
-    ToolStarted,
 )
 from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply
 from agentflow.vocabulary.ports.store import Claim, SessionStore, lease_lost
@@ -107,7 +100,7 @@ class _Fence(StoreWrapper):
 
 
 class _Running:
-    """A run that this worker is running."""
+    """An active run."""
 
     def __init__(self, session: FullSession, claim: Claim | None) -> None:
         self.session = session
@@ -132,7 +125,7 @@ class Host:
 
     Attributes:
         store: The store of the agent's sessions.
-        steering: The messages for running calls.
+        steering: Passes messages to running calls.
         closed: Whether writing has ended.
     """
 
@@ -157,7 +150,7 @@ class Host:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The ids of the running runs."""
+        """The ids of the active runs."""
         return tuple(self._running)
 
     def open(self) -> None:
@@ -171,20 +164,18 @@ class Host:
             claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Cancel a running run, from any thread. Call this repeatedly until the run has ended, since its call may not
-        have begun yet.
-        """
+        """Cancel an active run, from any thread. Repeat this until the run has ended, since its call may not have begun yet."""
         running = self._running.get(run_id)
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
 
     @property
     def sessions(self) -> frozenset[str]:
-        """The sessions of the running runs."""
+        """The sessions of the active runs."""
         return frozenset(running.session.id for running in tuple(self._running.values()))
 
     def steer(self, messages: Iterable[StoredMessage]) -> None:
-        """Pass messages to the running runs of their sessions, each once."""
+        """Pass messages to the active runs of their sessions, each once."""
         running = {one.session.id: one for one in self._running.values()}
         for stored in messages:
             run = running.get(stored.session_id)
@@ -251,13 +242,13 @@ class Host:
         self.steering.withdraw(session)
         self._running[run_id] = running = _Running(session, claim)
         if sent:
-            running.known.update(_message_ids(await self.facts(session.id)))
+            running.known.update(message_ids(await self.facts(session.id)))
             self.steer(sent)
         if cancelled is not None:
             self._cancelled[run_id] = cancelled
         try:
             call = _RunAttempt(self, workflow_id, request, session, progress)
-            with within(request.trace):
+            with use_trace(request.trace):
                 running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
         except asyncio.CancelledError:
@@ -311,7 +302,7 @@ class _RunAttempt:
         """Return the result according to the facts: the call may have been complete when it raised."""
         facts = await self._host.facts(self._request.session)
         call_facts = self._own_facts(facts)
-        match None if call_facts is None else _end_of(call_facts):
+        match None if call_facts is None else end_of_call(call_facts):
             case CallClosed() as end if end.outcome != "failed":
                 return reply_to_dict(self._closed_reply(facts, end))
             case RoundSuspended() as end:
@@ -323,7 +314,7 @@ class _RunAttempt:
         request, host = self._request, self._host
         facts = await host.facts(request.session)
         call_facts = self._own_facts(facts)
-        end = None if call_facts is None else _end_of(call_facts)
+        end = None if call_facts is None else end_of_call(call_facts)
         if call_facts is not None:
             await self._progress.catch_up(call_facts)
         if isinstance(end, CallClosed):
@@ -381,10 +372,8 @@ class _RunAttempt:
     ) -> Reply:
         """End a call that was cancelled or has no time remaining, without running it."""
         request = self._request
-        if (
-            call_facts is not None or request.decisions is not None
-        ):  # the call is open: close it, so that the history is legal
-            waits = _pending(facts) if call_facts is None or end is not None else ()
+        if call_facts is not None or request.decisions is not None:  # close the open call, so that the history is legal
+            waits = pending_of(facts) if call_facts is None or end is not None else ()
             denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:
                 return await self._resume(denied, AT_ONCE, first=call_facts is None)
@@ -411,6 +400,7 @@ class _RunAttempt:
         return self._live_reply()
 
     # ---- replies
+
     def _live_reply(self) -> Reply:
         run_id = self._request.run_id
         ended = self._seen[-1]
@@ -419,7 +409,7 @@ class _RunAttempt:
         final = next((event.final_message for event in self._seen if isinstance(event, PostCall)), None)
         if final is None or outcome == "interrupted":
             reason = self._host.why_cancelled(run_id) or "interrupted"
-            final = _last_said(self._session.messages) or _note(reason)
+            final = last_reply(self._session.messages) or _note(reason)
         pending = self._session.pending if outcome == "suspended" else ()
         return Reply.of(final, outcome, run_id, ended.usage, pending)
 
@@ -427,8 +417,8 @@ class _RunAttempt:
         """Return the reply of a call that ended before its worker could report it."""
         run_id = self._request.run_id
         if closed.outcome == "failed":
-            raise AgentFlowError("its worker died before it could report the error.")
-        usage = _usage(facts, run_id)
+            raise AgentFlowError("The worker died before it could report the error.")
+        usage = usage_of(facts, run_id)
         if closed.final is None:
             return _interrupted(run_id, "its worker died after an interrupt", usage)
         return Reply.of(closed.final, closed.outcome, run_id, usage, ())
@@ -438,67 +428,7 @@ class _RunAttempt:
         run_id = self._request.run_id
         replies = [fact.message for fact in facts if isinstance(fact, Reasoned) and fact.run_id == run_id]
         final = replies[-1] if replies else _note("waits for a decision")
-        return Reply.of(final, "suspended", run_id, _usage(facts, run_id), pending)
-
-
-def _usage(facts: Sequence[Fact], run_id: str) -> Usage:
-    return sum((f.usage for f in facts if isinstance(f, Reasoned) and f.run_id == run_id), Usage())
-
-
-def _end_of(call_facts: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
-    """Return the end of the call that `call_facts` begins with, or its suspension; None if it is unfinished."""
-    opened = call_facts[0]
-    assert isinstance(opened, CallOpened | CallResumed)
-    end: CallClosed | RoundSuspended | None = None
-    for fact in call_facts[1:]:
-        match fact:
-            case CallOpened():
-                break
-            case CallResumed():
-                if run_of(fact.call_id) == opened.run_id:
-                    break  # the run's next call (a resumed attempt at this one has another id)
-                end = None
-            case RoundSuspended():
-                end = fact
-            case CallClosed():
-                end = end if fact.outcome == "suspended" else fact
-            case (
-                SessionBegan()
-                | Reasoned()
-                | ToolDecided()
-                | ToolStarted()
-                | ToolFinished()
-                | RoundClosed()
-                | Injected()
-                | Compacted()
-                | StateKept()
-            ):
-                pass
-            case _:
-                assert_never(fact)
-    return end
-
-
-def _message_ids(facts: Sequence[Fact]) -> Iterator[str]:
-    """Yield the ids of the user's messages in facts."""
-    for fact in facts:
-        match fact:
-            case CallOpened(messages=messages) | Injected(messages=messages) | Reasoned(follow_up=messages):
-                yield from (msg.id for msg in messages)
-            case _:
-                pass
-
-
-def _pending(facts: Sequence[Fact]) -> tuple[Pending, ...]:
-    for fact in reversed(facts):
-        if isinstance(fact, RoundSuspended):
-            return fact.pending
-    return ()
-
-
-def _last_said(messages: Sequence[Msg]) -> Msg | None:
-    last = messages[-1] if len(messages) else None
-    return last if last is not None and last.role == "assistant" else None
+        return Reply.of(final, "suspended", run_id, usage_of(facts, run_id), pending)
 
 
 def _note(reason: str) -> Msg:

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. An event is written after `EVERY` seconds, with all events since the last write.
+1. Events are written every `WRITE_INTERVAL` seconds.
 2. Events are written in the order of the run: a decision is published only after its fact is committed.
-3. If writing is slower than the run, the run waits (after `MOST` events). If the database does not respond, writing is retried,
-   as for facts; after other failures the run continues without events.
+3. If `MAX_QUEUED` events are waiting, the run waits too. If the database does not respond, writing is retried, as for facts;
+   after other failures the run continues without events.
 4. If a process dies, events of stored facts may be missing. The next attempt writes these events first, so that a reader gets
    each reply and each result.
 """
@@ -28,10 +28,10 @@ from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.typed_state import state_name
 
-EVERY = 0.1
-MOST = 1000
-_LONGEST_PAUSE = 5.0
-_LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
+WRITE_INTERVAL = 0.1
+MAX_QUEUED = 1000
+_MAX_PAUSE = 5.0
+_OMITTED = ("input_messages", "history", "tools", "accumulated_message", "seq")
 """Fields that the session or earlier events contain (otherwise events would grow with the square of a run's length), and the
 number within the call, which the number within the run replaces."""
 
@@ -90,7 +90,7 @@ class EventPublisher:
             if values != self._values:
                 self._values = values
                 self._queue({"type": "SessionState", "values": values})
-        while len(self._waiting) > MOST and not self._stopped:
+        while len(self._waiting) > MAX_QUEUED and not self._stopped:
             self._room.clear()
             await self._room.wait()
 
@@ -128,7 +128,7 @@ class EventPublisher:
         return found
 
     def _queue(self, data: dict[str, Json]) -> None:
-        self._waiting.append({name: value for name, value in data.items() if name not in _LEFT_OUT})
+        self._waiting.append({name: value for name, value in data.items() if name not in _OMITTED})
         self._wake.set()
 
     async def _write_on(self) -> None:
@@ -142,7 +142,7 @@ class EventPublisher:
         while not self._stopped:
             await self._wake.wait()
             if not self._closing:
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(WRITE_INTERVAL)
             self._wake.clear()
             batch, self._waiting = self._waiting, []
             if batch:
@@ -154,7 +154,7 @@ class EventPublisher:
     async def _write(self, events: list[dict[str, Json]]) -> None:
         body = json.dumps(events, separators=(",", ":"), allow_nan=False)
         batch = Batch(self._last + 1, self._last + len(events), body)
-        policy = RetryPolicy(attempts=None, first_wait=EVERY, max_wait=_LONGEST_PAUSE, should_retry=_may_respond)
+        policy = RetryPolicy(attempts=None, first_wait=WRITE_INTERVAL, max_wait=_MAX_PAUSE, should_retry=_may_respond)
         attempts = policy.start()
         try:
             while True:

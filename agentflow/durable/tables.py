@@ -5,7 +5,7 @@ Rules:
 1. Times are the database's; no machine's clock is used.
 2. Every function is one transaction, and may be called from any thread.
 3. A worker's events carry its attempt. After a later attempt has begun, events of an earlier one are refused: a worker presumed
-   dead cannot write into its successor's run.
+   dead cannot write to a run that another has taken over.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WORKERS = Table(
     Column("expires", Float(53), nullable=False),
 )
 
-_LINES = Table(
+_POSITIONS = Table(
     "agentflow_lines",
     _metadata,
     Column("session_id", Text, primary_key=True),
@@ -195,17 +195,21 @@ class Tables:
 
         return self._read(work)
 
-    def line_up(self, session_id: str) -> int:
-        """Return the next number in a session's queue, from 1. (DBOS orders by submission time, sometimes only to the
-        second.)"""
-        condition = _LINES.c.session_id == session_id
+    def next_position(self, session_id: str) -> int:
+        """Return the next position in a session's queue, from 1; DBOS's submission times may be exact only to the second."""
+        condition = _POSITIONS.c.session_id == session_id
 
         def work(connection: Connection) -> int:
-            query = update(_LINES).where(condition).values(number=_LINES.c.number + 1).returning(_LINES.c.number)
+            query = (
+                update(_POSITIONS)
+                .where(condition)
+                .values(number=_POSITIONS.c.number + 1)
+                .returning(_POSITIONS.c.number)
+            )
             number = connection.execute(query).scalar()
             if number is None:
                 number = 1
-                connection.execute(insert(_LINES).values(session_id=session_id, number=number))
+                connection.execute(insert(_POSITIONS).values(session_id=session_id, number=number))
             return number
 
         while True:
@@ -227,7 +231,7 @@ class Tables:
         self._write(work)
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Return the reasons for those of these runs that were cancelled."""
+        """Return the reasons of the cancelled ones among these runs."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
@@ -330,7 +334,7 @@ class Tables:
 
     # ---- deletion
 
-    def forget_runs(self, run_ids: Sequence[str]) -> None:
+    def delete_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the events and cancellations of runs."""
 
         def work(connection: Connection) -> None:
@@ -339,11 +343,11 @@ class Tables:
 
         self._write(work)
 
-    def forget_lines(self, session_ids: Sequence[str]) -> None:
-        """Delete the queue numbers of sessions without queued calls, and the messages to them."""
+    def delete_positions(self, session_ids: Sequence[str]) -> None:
+        """Delete the queue positions of sessions without queued calls, and the messages to them."""
 
         def work(connection: Connection) -> None:
-            for table in (_LINES, _MESSAGES):
+            for table in (_POSITIONS, _MESSAGES):
                 connection.execute(delete(table).where(table.c.session_id.in_(session_ids)))
 
         self._write(work)

@@ -18,7 +18,7 @@ Rules:
    determine the call's result.
 4. A call that waits for a decision is not a workflow: its workflow has ended, and `decide` creates the next one. It occupies no
    process and no queue, and is not bound to a version of the program.
-5. The version of the program is pinned: calls submitted before a deploy run on the code after it.
+5. The program's version for DBOS never changes, so calls submitted before a deployment run on the new code.
 6. The calls of a stopping worker may finish within `grace` seconds. The remaining ones are abandoned, as in a crash, and
    another worker continues them at once.
 7. A database that does not respond never prevents a worker from stopping: every wait for it is in a daemon thread, and after
@@ -68,7 +68,7 @@ ATTEMPTS = 3
 CONFLICTS = 20
 """How many times a call is attempted if another writer changes its session."""
 
-LONGEST_PAUSE = 10.0
+MAX_PAUSE = 10.0
 """The maximum number of seconds between two attempts."""
 
 TAKEOVERS = 50
@@ -318,7 +318,7 @@ class Worker:
                 error,
             )
 
-        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, should_retry=_patience())
+        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=MAX_PAUSE, should_retry=_patience())
         attempts = policy.start(noted=report)
         while True:
             try:
@@ -335,7 +335,7 @@ class Worker:
                     return error_out(error)
 
     async def _claim(self, host: Host, workflow_id: str, session_id: str) -> Claim | None:
-        """Wait for the claim on the session while the run is still this worker's."""
+        """Wait for the claim on the session while this worker owns the run."""
         claiming = host.claim(session_id, self._lease)
         if claiming is None:
             return None
@@ -344,7 +344,7 @@ class Worker:
             while not (await asyncio.wait({waiting}, timeout=self._lease / 3))[0]:
                 await self._check(host, workflow_id)
         except BaseException:  # including cancellation
-            waiting.add_done_callback(_give_back)
+            waiting.add_done_callback(_release_late_claim)
             waiting.cancel()
             raise
         return waiting.result()
@@ -369,7 +369,7 @@ class Worker:
             raise _Abandoned
 
     async def _owns(self, workflow_id: str) -> bool:
-        """Return whether the run is still this worker's; true if the database does not respond."""
+        """Return whether this worker still owns the run; true if the database does not respond."""
         try:
             found = await in_daemon(
                 self._dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
@@ -419,7 +419,7 @@ class Worker:
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
 
 
-def _give_back(claiming: asyncio.Future[Claim]) -> None:
+def _release_late_claim(claiming: asyncio.Future[Claim]) -> None:
     """Release a claim that arrived after the wait for it was cancelled."""
     if not claiming.cancelled() and claiming.exception() is None:
         claiming.result().release()
@@ -463,7 +463,7 @@ def _serve(data: Any) -> dict[str, Any]:
 
 
 def _one_request(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a workflow, also of a damaged row: without a request, it fails with a clear error."""
+    """Return a workflow's arguments; those of a damaged row contain no request, which is then a clear error."""
     return (args[0] if len(args) == 1 and not kwargs else None,), {}
 
 

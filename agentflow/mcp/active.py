@@ -36,8 +36,8 @@ from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-_MOST_REPORTS = 64
-_MOST_SAMPLED_TOKENS = 4096
+_MAX_REPORTS = 64
+_MAX_SAMPLED_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ProgressReport:
     """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
-        done: The amount of work that is done; it only increases.
+        done: The finished amount of work; it only increases.
         total: The total amount; None if unknown.
         message: The server's message.
     """
@@ -81,14 +81,14 @@ class ActiveCall:
 
     Attributes:
         wakeup: Set when there is progress, a question, or the result.
-        reports: Progress reports that were not passed on yet.
+        reports: Progress reports not passed on yet.
         waits: The questions that suspend the call.
     """
 
     def __init__(self, context: ToolContext, settings: Settings, link: Link) -> None:
         self.context = context
         self.wakeup = asyncio.Event()
-        self.reports: deque[ProgressReport] = deque(maxlen=_MOST_REPORTS)
+        self.reports: deque[ProgressReport] = deque(maxlen=_MAX_REPORTS)
         self.waits: dict[str, Pending] = {}
         self._settings = settings
         self._link = link
@@ -150,7 +150,7 @@ class ActiveCall:
     async def sample(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
         """Answer a server's request for a model's answer."""
         if self._sampled >= self._settings.sampling:
-            return _refused(f"{self._settings.sampling} model calls are allowed in one call of a tool")
+            return _refused(f"a tool call may request at most {self._settings.sampling} model calls")
         self._sampled += 1
         task = asyncio.ensure_future(self._complete(params))
         self._side.add(task)
@@ -167,7 +167,7 @@ class ActiveCall:
             messages.insert(0, Msg.system(params.system_prompt))
         options = ModelOptions(
             temperature=params.temperature,
-            max_tokens=min(params.max_tokens, _MOST_SAMPLED_TOKENS),
+            max_tokens=min(params.max_tokens, _MAX_SAMPLED_TOKENS),
             stop=tuple(params.stop_sequences) if params.stop_sequences else None,
         )
         run = self.context.run
@@ -183,12 +183,13 @@ class ActiveCall:
 
         return complete()
 
-    # ---- the end
+    # ---- ending
+
     async def end(self, finished: bool) -> None:
         """Stop answering questions.
 
         Args:
-            finished: Whether the call has its result; if False, it will be made again.
+            finished: Whether the call has its result; if False, it will be repeated.
         """
         if finished and self._answers:
             self.context.run.session_state[ElicitationAnswers].answers.pop(self.context.tool_use.id, None)

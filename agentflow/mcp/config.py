@@ -77,7 +77,7 @@ def _entry(where: str, name: str, data: object) -> ServerEntry:
     return ServerEntry(
         name,
         command,
-        tuple([_filled(where, "args", arg) for arg in cast("list[object]", args)]),
+        tuple([_expanded(where, "args", arg) for arg in cast("list[object]", args)]),
         _texts(where, one, "env"),
         _text(where, one, "cwd"),
         url,
@@ -86,7 +86,7 @@ def _entry(where: str, name: str, data: object) -> ServerEntry:
 
 
 def _text(where: str, one: Mapping[str, Any], key: str) -> str | None:
-    return None if one.get(key) is None else _filled(where, key, one[key])
+    return None if one.get(key) is None else _expanded(where, key, one[key])
 
 
 def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -94,11 +94,11 @@ def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
     if not isinstance(values, Mapping):
         raise UsageError(f'{where}: "{key}" must be a mapping of strings.')
     return {
-        name: _filled(where, f"{key}.{name}", value) for name, value in cast("Mapping[str, object]", values).items()
+        name: _expanded(where, f"{key}.{name}", value) for name, value in cast("Mapping[str, object]", values).items()
     }
 
 
-def _filled(where: str, key: str, value: object) -> str:
+def _expanded(where: str, key: str, value: object) -> str:
     """Replace environment variables in a text; errors do not show their values."""
     if not isinstance(value, str):
         raise UsageError(f'{where}: "{key}" must be a string, not {type(value).__name__}.')

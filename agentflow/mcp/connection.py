@@ -40,14 +40,14 @@ T = TypeVar("T")
 
 _LEVELS = {"debug": "DEBUG", "info": "INFO", "notice": "INFO", "warning": "WARNING"}
 _SEVERITY = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_LINES_A_SECOND = 20
-_MOST_PAGES = 100
-_MOST_TOOLS = 1000
-_SETTLING = 5.0
-"""Seconds that a tool's result waits for a list of tools announced before it, or a cancellation for its ping."""
-_BETWEEN_LISTS = 0.05
-_LONGEST_BETWEEN_LISTS = 10.0
-_CLOSING = 10.0
+_LINES_PER_SECOND = 20
+_MAX_PAGES = 100
+_MAX_TOOLS = 1000
+_SETTLE_SECONDS = 5.0
+"""Seconds to wait for an announced list of tools before a tool's result, or for the ping after a cancellation."""
+_LIST_INTERVAL = 0.05
+_MAX_LIST_INTERVAL = 10.0
+_CLOSE_SECONDS = 10.0
 
 
 class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
@@ -55,12 +55,12 @@ class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
 
     Args:
         text: A description of the failure.
-        may_pass: Whether another attempt may succeed.
+        temporary: Whether another attempt may succeed.
     """
 
-    def __init__(self, text: str, may_pass: bool = True) -> None:
+    def __init__(self, text: str, temporary: bool = True) -> None:
         super().__init__(text)
-        self.may_pass = may_pass
+        self.temporary = temporary
 
 
 class Connection:
@@ -90,7 +90,7 @@ class Connection:
         self._last_stderr = ""
         self._lines: list[float] = []
         self._policy = RetryPolicy(
-            who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, should_retry=_may_pass
+            who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, should_retry=_is_temporary
         )
 
     # ---- opening and closing
@@ -134,10 +134,10 @@ class Connection:
         if holder is None:
             return
         self._closing.set()
-        _, running = await asyncio.wait([holder], timeout=_CLOSING)
+        _, running = await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
         if running:
             holder.cancel()
-            await asyncio.wait([holder], timeout=_CLOSING)
+            await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
         if self._holder is holder:
             self._holder = self._opened = None
             self._closing = asyncio.Event()  # an `asyncio.Event` stays bound to the loop in which it was awaited
@@ -197,7 +197,7 @@ class Connection:
         finally:
             if not opened.done():
                 ending = f"MCP server {settings.name!r}: the event loop is ending."
-                opened.set_exception(ConnectionLost(ending, may_pass=False))
+                opened.set_exception(ConnectionLost(ending, temporary=False))
             if not opened.cancelled():
                 opened.exception()  # mark the exception as retrieved, even if no caller waits
 
@@ -209,16 +209,16 @@ class Connection:
         who = f"MCP server {self._settings.name!r} ({self._link.shown})"
         if isinstance(error, TimeoutError):
             return ConnectionLost(
-                f"{who} was not connected within {self._settings.connect_timeout:g} s.", may_pass=False
+                f"{who} was not connected within {self._settings.connect_timeout:g} s.", temporary=False
             )
         if isinstance(error, ValidationError):
-            return ConnectionLost(f"{who} sent an invalid answer: {self._first(error)}", may_pass=False)
+            return ConnectionLost(f"{who} sent an invalid answer: {self._first(error)}", temporary=False)
         lasting = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
         text = self._link.clean(str(error))[:1000] or "no message"
         if self._last_stderr:
             text = f"{text}; the process wrote: {self._last_stderr}"
         fix = " Is the command installed?" if isinstance(error, FileNotFoundError) else ""
-        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {text}.{fix}", may_pass=not lasting)
+        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {text}.{fix}", temporary=not lasting)
 
     def _first(self, error: ValidationError) -> str:
         """Describe the first problem of an invalid answer."""
@@ -241,9 +241,9 @@ class Connection:
         try:
             return await request(client)
         except Exception as error:
-            self._failed(client, purpose, error)
+            self._raise_failure(client, purpose, error)
 
-    def _failed(self, client: Client, purpose: str, error: Exception) -> NoReturn:
+    def _raise_failure(self, client: Client, purpose: str, error: Exception) -> NoReturn:
         error = cast("Exception", _single(error))
         name = self._settings.name
         if isinstance(error, ToolError):
@@ -264,18 +264,18 @@ class Connection:
     async def _listed(self, client: Client) -> list[types.Tool]:
         if client.server_capabilities.tools is None:
             return []
-        found = await all_pages(client.list_tools, "tools", _MOST_TOOLS)
-        if len(found) > _MOST_TOOLS:
-            logger.warning("MCP server {}: only its first {} tools are used", self._settings.name, _MOST_TOOLS)
-        return found[:_MOST_TOOLS]
+        found = await all_pages(client.list_tools, "tools", _MAX_TOOLS)
+        if len(found) > _MAX_TOOLS:
+            logger.warning("MCP server {}: only its first {} tools are used", self._settings.name, _MAX_TOOLS)
+        return found[:_MAX_TOOLS]
 
     async def settle(self) -> None:
         """Wait, for a limited time, until the announced tools are listed."""
         listing = self._listing
         if listing is not None and not listing.done():
-            await asyncio.wait([listing], timeout=_SETTLING)
+            await asyncio.wait([listing], timeout=_SETTLE_SECONDS)
 
-    async def delivered(self) -> None:
+    async def flush_cancellation(self) -> None:
         """Wait until a server in this event loop has handled a cancellation that was just sent.
 
         Such a server starts a task for each message. The end of the event loop cancels all tasks at once, and Python warns of
@@ -289,7 +289,7 @@ class Connection:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         with suppress(MCPError, TimeoutError):
-            async with asyncio.timeout(_SETTLING):
+            async with asyncio.timeout(_SETTLE_SECONDS):
                 await client.session.send_ping()
 
     def _announced(self) -> None:
@@ -299,7 +299,7 @@ class Connection:
             self._listing = asyncio.ensure_future(self._list_again())
 
     async def _list_again(self) -> None:
-        wait = _BETWEEN_LISTS
+        wait = _LIST_INTERVAL
         while self._stale and self._opened is not None:
             self._stale = False
             client = self._opened.result()
@@ -310,8 +310,8 @@ class Connection:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
             if self._stale:
-                await asyncio.sleep(wait)  # limits the rate, however often the server announces changes
-                wait = min(wait * 2, _LONGEST_BETWEEN_LISTS)
+                await asyncio.sleep(wait)  # however often the server announces changes
+                wait = min(wait * 2, _MAX_LIST_INTERVAL)
 
     async def _follow(self, client: Client, listening: asyncio.Event) -> None:
         """Listen for changes if the protocol version has a stream for them."""
@@ -360,7 +360,7 @@ class Connection:
         """Log a text of the server, up to a maximum rate."""
         now = time.monotonic()
         self._lines = [*[at for at in self._lines if now - at < 1.0], now]
-        if len(self._lines) <= _LINES_A_SECOND:
+        if len(self._lines) <= _LINES_PER_SECOND:
             logger.log(level, "MCP server {}: {}", self._settings.name, self._link.clean(text[:8000])[:2000])
         else:
             del self._lines[-1]
@@ -385,15 +385,15 @@ class Connection:
             return types.ErrorData(code=types.INTERNAL_ERROR, message="The roots are not known.")
 
 
-async def all_pages(request: Callable[..., Awaitable[Any]], kind: str, most: int | None = None) -> list[Any]:
-    """Collect the pages of a server's list, until there are more than `most` items."""
+async def all_pages(request: Callable[..., Awaitable[Any]], kind: str, limit: int | None = None) -> list[Any]:
+    """Collect the pages of a server's list, until there are more than `limit` items."""
     found: list[Any] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await request(cursor=cursor)
         found += getattr(page, kind)
         cursor = page.next_cursor
-        if cursor is None or (most is not None and len(found) > most):
+        if cursor is None or (limit is not None and len(found) > limit):
             break
     return found
 
@@ -421,8 +421,8 @@ def _single(error: BaseException) -> BaseException:
     return error
 
 
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, ConnectionLost) and error.may_pass
+def _is_temporary(error: Exception) -> bool:
+    return isinstance(error, ConnectionLost) and error.temporary
 
 
 def _is_lost(error: BaseException) -> bool:

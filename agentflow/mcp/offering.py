@@ -5,10 +5,10 @@ Rules:
 1. A call of the agent's tool is a call of the agent: the agent's hooks, limits and store apply. The agent's own tools, if
    offered, run with its hooks.
 2. A call begins a new conversation, unless the server keeps conversations (`sessions=True`) and the client names one.
-3. A decision that a person must make is requested from the client's user, if the client supports that; otherwise nothing
-   runs, and the result reports this.
+3. Decisions for a person are requested from the client's user, if the client supports that; otherwise nothing runs, and
+   the result reports this.
 4. A cancellation by the client cancels the call. A failure is reported as its type and message, without passwords.
-5. A client's log is about its own call: names, states, errors. The chunks of tools are logged at level debug.
+5. A client's log contains only its own call: names, states, errors. The chunks of tools are logged at level debug.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from agentflow.loop.session import Session
 from agentflow.loop.turn import Turn, full_turn
 from agentflow.loop.turn_run import make_run, run_turn
 from agentflow.mcp.active import client_user
-from agentflow.mcp.offers import PromptFunction, Prompts, Resources, ResourceSource, apart, completed, content_of
+from agentflow.mcp.offers import (
+    PromptFunction,
+    Prompts,
+    Resources,
+    ResourceSource,
+    completion_handler,
+    content_of,
+    in_own_task,
+)
 from agentflow.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,
     ServerConnection,
@@ -52,7 +60,7 @@ _LEVELS: tuple[types.LoggingLevel, ...] = (
     *("error", "critical", "alert", "emergency"),
 )
 _READS = ("research", "read", "memory_read")
-_MOST_WAITING = 256
+_MAX_WAITING = 256
 """The maximum number of conversations that wait for a client's answer; beyond it, the oldest is released."""
 _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
@@ -141,7 +149,7 @@ class _AgentOffers:
             on_list_resources=resources.list if resources.fixed or resources.templates else None,
             on_list_resource_templates=resources.list_templates if resources.templates else None,
             on_read_resource=resources.read if resources.fixed or resources.templates else None,
-            on_completion=completed(prompts, resources),
+            on_completion=completion_handler(prompts, resources),
         )
         if self._log is not None:
             server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._log.set)
@@ -184,12 +192,12 @@ class _AgentOffers:
         reporter = _Reporter(context, self._agent.name, self._log)
         client_user.set(reporter.ask if reporter.can_ask() and reporter.session.can_send_request else None)
         if params.name == self._agent.name:
-            return await apart(self._call_agent(params, arguments, reporter))
+            return await in_own_task(self._call_agent(params, arguments, reporter))
         await self._agent.open()
         tool = self._offered().get(params.name)
         if tool is None:
             return _failed(f"There is no tool {one_line(params.name[:200])!r} here.")
-        return await apart(self._run_tool(tool, arguments, reporter))
+        return await in_own_task(self._run_tool(tool, arguments, reporter))
 
     # ---- the agent
 
@@ -219,25 +227,25 @@ class _AgentOffers:
     async def _outcome(
         self, reply: Reply, session: Session, reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Return the client's result of a reply; if the call is suspended, after its user has made the decisions."""
+        """Return the result for the client; if the call is suspended, ask the client's user for the decisions first."""
         while reply.outcome == "suspended":
             waits = undecided(reply.pending)
             if any(one.kind == "external" for one in waits) or not reporter.can_ask():
                 return _failed(
-                    f"It waits for a person to decide: {'; '.join(map(_question, waits)) or 'it is parked'}."
+                    f"The agent waits for a person's decision: {'; '.join(map(_question, waits)) or 'the call is parked'}."
                 )
             if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
-                return self._put_off(session, waits)
+                return self._defer(session, waits)
             decisions = {one.id: await reporter.ask(one) for one in waits}
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
-    def _put_off(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
+    def _defer(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
         key = uuid4().hex  # the id cannot be guessed, so only this client can use it
         self._waiting[key] = session
-        if len(self._waiting) > _MOST_WAITING:
+        if len(self._waiting) > _MAX_WAITING:
             self._waiting.popitem(last=False)
         requests: dict[str, types.InputRequest] = {
             one.id: types.ElicitRequest(
@@ -252,7 +260,7 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         session = self._waiting.pop(key, None)
         if session is None:
-            return _failed("The conversation to which this answer belongs no longer exists.")
+            return _failed("The conversation of this answer no longer exists. Call the tool again.")
         waits = undecided(session.pending)
         decisions = {one.id: _decision(one, answers.get(one.id)) for one in waits}
         try:

@@ -48,8 +48,8 @@ ResourceSource: TypeAlias = Path | Callable[..., Any]
 """A file, or a function (sync or async) of the URI's `{names}` that returns a string, bytes, a `DataBlock`, messages, or a
 value with a JSON form."""
 
-_MOST_BYTES = 16 * 1024 * 1024
-_MOST_SUGGESTIONS = 100
+_MAX_BYTES = 16 * 1024 * 1024
+_MAX_SUGGESTIONS = 100
 """The protocol's limit."""
 
 
@@ -110,7 +110,7 @@ class _OfferedFunction:
             if choices is not None and value not in choices:
                 raise _invalid(f"{self.name}: {name} must be one of {list(choices)}")
         try:
-            return await apart(_result(self.function, **values))
+            return await in_own_task(_result(self.function, **values))
         except MCPError:
             raise
         except Exception as error:
@@ -246,10 +246,10 @@ class Resources:
         raise _invalid(f"There is no resource {one_line(uri[:200])!r} here")
 
 
-def completed(
+def completion_handler(
     prompts: Prompts, resources: Resources
 ) -> Callable[[Request, types.CompleteRequestParams], Coroutine[Any, Any, types.CompleteResult]] | None:
-    """Create the handler for a client's request for suggestions; None if no argument has any."""
+    """Create the handler for requests for suggestions; None if no argument has any."""
     of_prompts, of_addresses = prompts.functions, {uri: one for uri, (_, one) in resources.templates.items()}
     if not any(
         one.suggests for function in (*of_prompts.values(), *of_addresses.values()) for one in function.arguments
@@ -265,10 +265,10 @@ def completed(
         if not found:
             raise _invalid(f"{function.name} has no such argument")
         try:
-            values = await apart(found[0].suggested(params.argument.value))
+            values = await in_own_task(found[0].suggested(params.argument.value))
         except Exception as error:
             raise MCPError(types.INTERNAL_ERROR, f"{function.name} failed: {described(error)}") from error
-        shown = values[:_MOST_SUGGESTIONS]
+        shown = values[:_MAX_SUGGESTIONS]
         return types.CompleteResult(
             completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
         )
@@ -276,8 +276,8 @@ def completed(
     return complete
 
 
-async def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call in a task of its own, because the server repeats a cancellation, which would interrupt the cleanup."""
+async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
+    """Run a call in its own task: the server repeats a cancellation, which would interrupt the cleanup."""
     context = copy_context()
     context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is independent of it
     task = asyncio.get_running_loop().create_task(work, context=context)
@@ -391,15 +391,15 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
         if not path.is_file():  # reading a pipe or a device might never end
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES + 1)
+            return file.read(_MAX_BYTES + 1)
 
     try:
         data = await asyncio.to_thread(read)
     except OSError as error:
         why = error.strerror or str(error)  # not the path, which clients must not see
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {why}.") from error
-    if len(data) > _MOST_BYTES:
-        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MOST_BYTES} bytes.")
+    if len(data) > _MAX_BYTES:
+        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MAX_BYTES} bytes.")
     kind = type_of_name(path.name)
     if kind is None or kind.startswith("text/") or kind in ("application/json", "application/xml", "image/svg+xml"):
         try:

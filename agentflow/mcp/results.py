@@ -20,15 +20,15 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 Block = TextBlock | DataBlock
 
 
-def blocks_of(content: Iterable[types.ContentBlock], most: int) -> list[Block]:
+def blocks_of(content: Iterable[types.ContentBlock], limit: int) -> list[Block]:
     """Convert content to blocks.
 
     Args:
         content: The server's content.
-        most: The maximum number of characters in total (for data, of its base64 text).
+        limit: The maximum number of characters in total (for data, of its base64 text).
     """
     blocks: list[Block] = []
-    remaining = most
+    remaining = limit
     for item in content:
         block = _block(item)
         size = len(block.text) if isinstance(block, TextBlock) else len(block.data or "")
@@ -68,13 +68,13 @@ def resource_block(resource: types.TextResourceContents | types.BlobResourceCont
     return DataBlock(media_type, data=resource.blob, name=one_line(str(resource.uri)).rpartition("/")[2] or None)
 
 
-def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
+def value_of(result: types.CallToolResult, limit: int) -> str | list[Block]:
     """Return the content of a tool's result, or its structured content if it has no other."""
-    blocks = blocks_of(result.content, most)
+    blocks = blocks_of(result.content, limit)
     if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
         if result.structured_content is None:
             return ""
-        blocks = blocks_of([types.TextContent(text=to_json(result.structured_content).decode())], most)
+        blocks = blocks_of([types.TextContent(text=to_json(result.structured_content).decode())], limit)
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     return "\n".join(texts) if len(texts) == len(blocks) else blocks
 
@@ -86,7 +86,7 @@ def text_of(blocks: str | Iterable[Block]) -> str:
     return "\n".join(block.text if isinstance(block, TextBlock) else f"({block.media_type})" for block in blocks)
 
 
-def message_of(message: types.PromptMessage | types.SamplingMessage, most: int) -> Msg:
+def message_of(message: types.PromptMessage | types.SamplingMessage, limit: int) -> Msg:
     """Convert a message of a prompt, or of a server's request for a model's answer."""
     parts = message.content if isinstance(message.content, list) else [message.content]
     content = [
@@ -95,4 +95,4 @@ def message_of(message: types.PromptMessage | types.SamplingMessage, most: int) 
         else types.TextContent(text=to_json(item, by_alias=True, exclude_none=True).decode())
         for item in parts
     ]
-    return Msg(message.role, tuple(blocks_of(content, most)))
+    return Msg(message.role, tuple(blocks_of(content, limit)))

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. The SDK has one store for all sessions, names a stream by the request that it answers (each client counts from 1), and does
-   not pass the session. So each session has its own events, found through the current HTTP request: a client never reads the
-   events of another, whatever last event it claims to have seen.
+1. The SDK has one store for all sessions, names a stream by the number of its request (each client counts from 1), and does
+   not pass the session. So each session has its own events, found through the current HTTP request: a client cannot read
+   another's events, whatever last event it claims to have seen.
 2. A session keeps only its newest events. They are released when the client ends the session, or with the context of the
-   session's tasks. (Those of the first session may stay until the server ends: `sse_starlette` starts a task in its context.)
+   session's tasks. (Those of the first session may stay until the server stops: `sse_starlette` starts a task in its context.)
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Events:
 
     __slots__ = ("__weakref__", "count", "sent")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.count = 0
-        self.sent: deque[tuple[str, str, types.JSONRPCMessage | None]] = deque(maxlen=most)
+        self.sent: deque[tuple[str, str, types.JSONRPCMessage | None]] = deque(maxlen=limit)
 
 
 _served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default=None)
@@ -65,7 +65,7 @@ class ResumableStreams(EventStore):
     def __init__(self, events: int = 256) -> None:
         if type(events) is not int or events < 1:
             raise UsageError(f"ResumableStreams(events={events!r}): events must be an integer of at least 1.")
-        self._most = events
+        self._limit = events
         self._sessions: WeakValueDictionary[bytes, _Events] = WeakValueDictionary()
 
     def around(self, app: Application) -> Application:
@@ -80,7 +80,7 @@ class ResumableStreams(EventStore):
                 await app(scope, receive, send)
                 return
             named = dict(scope["headers"]).get(_SESSION)
-            events = (None if named is None else self._sessions.get(named)) or _Events(self._most)
+            events = (None if named is None else self._sessions.get(named)) or _Events(self._limit)
 
             async def sending(message: Message) -> None:
                 if message["type"] == "http.response.start":

@@ -44,7 +44,7 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
 T = TypeVar("T")
 _ABANDONED = 6.0
-"""Seconds to notify the server of a call's cancellation; a little more than the SDK's own limit."""
+"""Seconds to notify the server of a cancellation; slightly more than the SDK's own limit."""
 
 
 class MCPServer(LiveToolset):
@@ -228,7 +228,7 @@ class MCPServer(LiveToolset):
             found = self._connections.get(loop)
             if found is None:
                 for other in list(self._connections):
-                    if other.is_closed():  # a connection refers to its loop, so its entry would stay
+                    if other.is_closed():  # a connection refers to its loop, so a weak key would not remove it
                         del self._connections[other]
                 found = self._connections[loop] = Connection(self.settings, self._link, self._take)
             return found
@@ -375,7 +375,7 @@ class MCPServer(LiveToolset):
                 request.exception()
             await call.end(finished)
             if abandoned:
-                await connection.delivered()
+                await connection.flush_cancellation()
         value = value_of(result, self.settings.max_size)
         if result.is_error:
             raise ToolError(self._link.clean(text_of(value)) if not isinstance(value, str) else value or "no message")

@@ -30,29 +30,29 @@ _FLUSH = 0.5
 """Seconds to wait until written data has reached the process."""
 _GRACE = 2.0
 """Seconds for a process to exit after its input is closed, and again after a signal."""
-_LONGEST_LOG_LINE = 4096
-_MOST_BAD_LINES = 1000
+_MAX_LOG_LINE = 4096
+_MAX_BAD_LINES = 1000
 """The number of consecutive invalid lines after which the connection is closed."""
 
 Streams = tuple[Any, Any]
 
 
 def stdio_transport(
-    parameters: StdioServerParameters, most: int, on_stderr: Callable[[str], None]
+    parameters: StdioServerParameters, limit: int, on_stderr: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Streams]:
     """Start a process, and return its streams; the process is stopped at the end of the block.
 
     Args:
         parameters: The command.
-        most: The maximum number of bytes of one message.
+        limit: The maximum size of a message, in bytes.
         on_stderr: Called with each line that the process writes to its standard error.
     """
-    return stdio_client(parameters) if sys.platform == "win32" else _posix(parameters, most, on_stderr)
+    return stdio_client(parameters) if sys.platform == "win32" else _posix(parameters, limit, on_stderr)
 
 
 @asynccontextmanager
 async def _posix(
-    parameters: StdioServerParameters, most: int, on_stderr: Callable[[str], None]
+    parameters: StdioServerParameters, limit: int, on_stderr: Callable[[str], None]
 ) -> AsyncGenerator[Streams, None]:
     process = await asyncio.create_subprocess_exec(
         parameters.command,
@@ -62,7 +62,7 @@ async def _posix(
         stderr=asyncio.subprocess.PIPE,
         env=get_default_environment() | (parameters.env or {}),
         cwd=parameters.cwd,
-        limit=most,
+        limit=limit,
         start_new_session=True,
     )
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -93,7 +93,7 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
     assert process.stdout is not None
     bad = 0
     async with incoming:
-        while bad < _MOST_BAD_LINES:
+        while bad < _MAX_BAD_LINES:
             try:
                 line = await process.stdout.readline()
             except ValueError:  # longer than the limit
@@ -134,11 +134,11 @@ async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[
     """Report the process's standard error, line by line."""
     assert process.stderr is not None
     rest = b""
-    while chunk := await process.stderr.read(_LONGEST_LOG_LINE):
+    while chunk := await process.stderr.read(_MAX_LOG_LINE):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             on_stderr(_shown(line))
-        if len(rest) > _LONGEST_LOG_LINE:
+        if len(rest) > _MAX_LOG_LINE:
             on_stderr(_shown(rest))
             rest = b""
     if rest:
@@ -146,7 +146,7 @@ async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[
 
 
 def _shown(line: bytes) -> str:
-    return one_line(line[:_LONGEST_LOG_LINE].decode(errors="replace"))
+    return one_line(line[:_MAX_LOG_LINE].decode(errors="replace"))
 
 
 async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:

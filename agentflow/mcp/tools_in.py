@@ -26,9 +26,9 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
-_LONGEST_NAME = 64
-_LONGEST_TEXT = 8_000
-_MOST_COST = 60_000
+_MAX_NAME = 64
+_MAX_TEXT = 8_000
+_MAX_COST = 60_000
 """The maximum cost of all schemas of one server: some tenths of a second, during which the event loop is blocked."""
 
 
@@ -94,7 +94,7 @@ class ToolMaker:
             if name in made:
                 _left_out(settings, one.name, f"another tool is named {name} too")
                 continue
-            if cost > _MOST_COST:
+            if cost > _MAX_COST:
                 _left_out(
                     settings,
                     one.name,
@@ -122,10 +122,10 @@ class ToolMaker:
 
 
 def _cost_of_refused(one: types.Tool) -> int:
-    """Estimate how much it costs to find that a tool's schemas are unusable."""
+    """Estimate the cost of finding that a tool's schemas are unusable."""
     try:
         return 100 + len(to_json([one.input_schema, one.output_schema])) // 8
-    except ValueError:  # nested too deeply, which is found quickly
+    except ValueError:  # nested too deeply, which is detected quickly
         return 100
 
 
@@ -158,7 +158,7 @@ def _tool(
 
 def readable(text: str) -> str:
     """Return a server's text without control characters, and limited in length, for a model."""
-    return _CONTROLS.sub("", text)[:_LONGEST_TEXT]
+    return _CONTROLS.sub("", text)[:_MAX_TEXT]
 
 
 def _tags(settings: Settings) -> list[str]:
@@ -208,7 +208,7 @@ def legal_name(name: str) -> str:
     legal = _ILLEGAL.sub("_", name)
     if not legal or not (legal[0].isalpha() or legal[0] == "_"):
         legal = f"_{legal}"
-    if len(legal) <= _LONGEST_NAME:
+    if len(legal) <= _MAX_NAME:
         return legal
     digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{legal[: _LONGEST_NAME - 9]}_{digest}"
+    return f"{legal[: _MAX_NAME - 9]}_{digest}"

@@ -8,9 +8,8 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -40,9 +39,7 @@ class _EmbeddingRow(msgspec.Struct):
 class _Embedder(ABC):
     """An `Embedder` over a provider's HTTP API; see the subclasses for the arguments."""
 
-    def __init__(
-        self, name: str, dimensions: int | None, retries: int, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
+    def __init__(self, name: str, dimensions: int | None, retries: int) -> None:
         if dimensions is not None and dimensions < 1:
             raise UsageError(f"{type(self).__name__}({name!r}, dimensions={dimensions}): it must be at least 1.")
         if retries < 0:
@@ -50,7 +47,6 @@ class _Embedder(ABC):
         self._name = name
         self._fields: dict[str, object] = {} if dimensions is None else {"dimensions": dimensions}
         self._policy = RetryPolicy(who=repr(self), attempts=retries + 1)
-        self._sleep = sleep
 
     @property
     def name(self) -> str:
@@ -77,7 +73,7 @@ class _Embedder(ABC):
         return Embedded(vectors, Usage.total(usages) if usages else None)
 
     async def _retried(self, texts: list[str]) -> object:
-        attempts = self._policy.start(self._sleep)
+        attempts = self._policy.start()
         while True:
             try:
                 return await self._ask(texts)
@@ -125,7 +121,6 @@ class OpenAIEmbedder(_Embedder):
         retries: Extra attempts if a request fails temporarily.
         timeout: The longest silence of the provider, in seconds.
         headers: Additional HTTP headers.
-        sleep: The function that waits between attempts.
 
     Example:
         >>> OpenAIEmbedder("text-embedding-3-small").name
@@ -142,10 +137,9 @@ class OpenAIEmbedder(_Embedder):
         retries: int = 2,
         timeout: float = 60.0,
         headers: Mapping[str, str] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._wire = _EmbeddingWire(name, api_base=api_base, api_key=api_key, timeout=timeout, headers=headers)
-        super().__init__(self._wire.name, dimensions, retries, sleep)
+        super().__init__(self._wire.name, dimensions, retries)
 
     async def _ask(self, texts: list[str]) -> object:
         return await self._wire.embeddings(texts, self._fields)
@@ -165,7 +159,6 @@ class LiteLLMEmbedder(_Embedder):
         retries: Extra attempts if a request fails temporarily.
         timeout: The longest silence of the provider, in seconds.
         params: Further arguments for LiteLLM.
-        sleep: The function that waits between attempts.
 
     Example:
         >>> LiteLLMEmbedder("voyage/voyage-3").name
@@ -182,9 +175,8 @@ class LiteLLMEmbedder(_Embedder):
         retries: int = 2,
         timeout: float = 60.0,
         params: Mapping[str, Any] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(name, dimensions, retries, sleep)
+        super().__init__(name, dimensions, retries)
         places = {"api_base": api_base, "api_key": api_key}
         self._fields |= {key: value for key, value in places.items() if value is not None} | dict(params or {})
         self._secrets = [api_key] if api_key else []

@@ -33,7 +33,7 @@ Auth: TypeAlias = Callable[[Request], Awaitable[str | None]]
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _OWNER: Final = "agentflow.owner"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?\Z")
-_SHORTEST_TOKEN: Final = 16
+_MIN_TOKEN: Final = 16
 
 
 def host_name(host: str) -> str:
@@ -68,8 +68,8 @@ def bearer_tokens(users: Mapping[str, str]) -> Auth:
     Example:
         >>> auth = bearer_tokens({"a-long-random-token": "ada"})
     """
-    if any(len(token) < _SHORTEST_TOKEN for token in users):
-        raise UsageError(f"bearer_tokens: a token needs {_SHORTEST_TOKEN} characters, so that it cannot be guessed.")
+    if any(len(token) < _MIN_TOKEN for token in users):
+        raise UsageError(f"bearer_tokens: a token needs {_MIN_TOKEN} characters, so that it cannot be guessed.")
     known = [(token.encode(), user) for token, user in users.items()]
 
     async def auth(request: Request) -> str | None:

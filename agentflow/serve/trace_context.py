@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentflow._support.tracing import carried, within
+from agentflow._support.tracing import current_trace, use_trace
 
 
 class TraceContext:
@@ -28,8 +28,8 @@ class TraceContext:
             return
         headers = Headers(scope=scope)
         received = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        with within({} if "traceparent" in carried() else received):
-            parent = carried().get("traceparent")
+        with use_trace({} if "traceparent" in current_trace() else received):
+            parent = current_trace().get("traceparent")
 
             async def send_traced(message: Message) -> None:
                 if parent and message["type"] == "http.response.start":

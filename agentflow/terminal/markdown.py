@@ -26,10 +26,10 @@ from agentflow._support.shown import printable
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
-_LONGEST: Final = 50_000
+_MAX_BLOCK: Final = 50_000
 """The maximum number of characters of a rendered block; a longer one is shown as plain text."""
 
-_DEEPEST: Final = 15
+_MAX_DEPTH: Final = 15
 """The maximum nesting of lists and quotations."""
 
 _PREVIEW: Final = 4_000
@@ -124,12 +124,12 @@ def render_block(block: str) -> RenderableType:
         block: Text from a model.
     """
     plain = Text(printable(block))
-    if len(block) > _LONGEST:
+    if len(block) > _MAX_BLOCK:
         return plain
     try:
         shown = _Markdown("", hyperlinks=False, code_theme="ansi_dark")
         shown.parsed = _parser().parse(block)
-        if any(token.level > _DEEPEST for token in shown.parsed):  # the parser drops deeper levels
+        if any(token.level > _MAX_DEPTH for token in shown.parsed):  # the parser drops deeper levels
             return plain
         _escape(shown.parsed)
     except Exception:  # noqa: BLE001, RUF100 - a model's text should not end the call

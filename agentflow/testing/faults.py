@@ -36,7 +36,6 @@ from agentflow.vocabulary.ports.clock import SystemClock
 from agentflow.vocabulary.ports.model import Model, ModelRequest
 from agentflow.vocabulary.ports.store import Claim, SessionStore
 from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
-from agentflow.vocabulary.specs import Clock
 
 __all__ = [
     "Crash",
@@ -237,10 +236,9 @@ def lost_answer(store: SessionStore, *, at: int = 1, times: int | None = 1) -> S
 
 
 class _SlowStore(StoreWrapper):
-    def __init__(self, store: SessionStore, seconds: float, clock: Clock) -> None:
+    def __init__(self, store: SessionStore, seconds: float) -> None:
         super().__init__(store)
         self._seconds = seconds
-        self._clock = clock
 
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
@@ -249,24 +247,23 @@ class _SlowStore(StoreWrapper):
         return self._late(commit)
 
     async def _late(self, commit: Awaitable[None] | None) -> None:
-        await self._clock.sleep(self._seconds)
+        await asyncio.sleep(self._seconds)
         if commit is not None:
             await commit
 
 
-def slow(store: SessionStore, seconds: float, *, clock: Clock | None = None) -> SessionStore:
+def slow(store: SessionStore, seconds: float) -> SessionStore:
     """Wrap a store so that its commits are slow.
 
     Args:
         store: The store.
-        seconds: The duration of each commit.
-        clock: The clock for the delay; the system's by default. (In a `VirtualClockLoop` no real time passes.)
+        seconds: The duration of each commit; no real time in a `VirtualClockLoop`.
 
     Example:
         >>> run_virtual(Agent("a", ScriptedModel(["Hello."]), store=slow(MemoryStore(), 60)).call("Hi")).text
         'Hello.'
     """
-    return _SlowStore(store, seconds, SystemClock() if clock is None else clock)
+    return _SlowStore(store, seconds)
 
 
 class _TwiceStore(StoreWrapper):
@@ -421,11 +418,8 @@ def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Mo
     return _CutModel(model, after, times)
 
 
-class JumpingClock:
+class JumpingClock(SystemClock):
     """A clock that can be set, which affects `now`, but not `monotonic` and `sleep`.
-
-    Args:
-        clock: The underlying clock; the system's by default.
 
     Example:
         >>> clock = JumpingClock()
@@ -435,8 +429,7 @@ class JumpingClock:
         True
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock: Clock = SystemClock() if clock is None else clock
+    def __init__(self) -> None:
         self._offset = 0.0
 
     def jump(self, seconds: float) -> None:
@@ -445,12 +438,4 @@ class JumpingClock:
 
     def now(self) -> float:
         """Return the seconds since the epoch, as set."""
-        return self._clock.now() + self._offset
-
-    def monotonic(self) -> float:
-        """Return the seconds of a clock that cannot be set."""
-        return self._clock.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._clock.sleep(seconds)
+        return super().now() + self._offset

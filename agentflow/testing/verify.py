@@ -104,9 +104,9 @@ class Verifier(Generic[T_co]):
             self._item(repr(value), lambda item, value=value: bool(item == value))
         return self
 
-    def expect_matches(self, predicate: Callable[[Any], object], description: str | None = None) -> Verifier[T_co]:
+    def expect_matches(self, predicate: Callable[[Any], object]) -> Verifier[T_co]:
         """Expect an item for which the predicate holds."""
-        name = description or getattr(predicate, "__name__", "a predicate")
+        name = getattr(predicate, "__name__", "a predicate")
         return self._item(f"an item for which {name} holds", predicate)
 
     def expect_count(self, count: int) -> Verifier[T_co]:

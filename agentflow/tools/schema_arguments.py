@@ -73,7 +73,7 @@ class SchemaArguments:
     Attributes:
         schema: The JSON schema that the model sees. A given JSON schema is unchanged, except that it is completed to an
             object.
-        cost: The schema's size, in the units of `agentflow._support.json_compiler.MOST_COST`; 0 for a class.
+        cost: The schema's size, in the units of `agentflow._support.json_compiler.MAX_COST`; 0 for a class.
 
     Raises:
         UsageError: The schema does not describe an object, is invalid or too large, or refers to another document.

@@ -48,7 +48,7 @@ async def test_one_id_is_one_run(url: str) -> None:
         async with durable.worker(poll=0.02):
             first = await durable.call("Hi", session="s", run_id="r")
             again = await durable.call("Hi", session="s", run_id="r")
-            with pytest.raises(UsageError, match="'r' was submitted with another call before"):
+            with pytest.raises(UsageError, match="'r' was already submitted with another call"):
                 await durable.submit("Bye", session="s", run_id="r")
             other = await durable.call("Hi", session="s")
     assert (first.text, again.text, other.text) == ("once", "once", "twice")
@@ -218,7 +218,7 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
     """The store's file is locked by another process for longer than some attempts take: the run is tried until it is
     free.
     """
-    monkeypatch.setattr("agentflow.durable.worker.LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("agentflow.durable.worker.MAX_PAUSE", 0.01)
     file = tmp_path / "store.db"
     tries: list[str] = []
     often = asyncio.Event()
@@ -415,9 +415,9 @@ def test_a_session_has_one_queue(url: str) -> None:
     tables = Tables(url)
     try:
         with ThreadPoolExecutor(4) as threads:
-            numbers = list(threads.map(lambda _: tables.line_up("s"), range(12)))
+            numbers = list(threads.map(lambda _: tables.next_position("s"), range(12)))
         assert sorted(numbers) == [*range(1, 13)]
-        assert [tables.line_up("other"), tables.line_up("s")] == [1, 13]
+        assert [tables.next_position("other"), tables.next_position("s")] == [1, 13]
     finally:
         tables.dispose()
 

@@ -214,7 +214,7 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
             await later.decide("bill", {})
         await later.decide("bill", {"t1": Approve()})
         await later.decide("bill", {"t1": Approve()})  # the same facts were delivered twice
-        with pytest.raises(UsageError, match="was decided otherwise before"):
+        with pytest.raises(UsageError, match="was already decided otherwise"):
             await later.decide("bill", {"t1": Deny("no")})
         second = workers.ready(workers.start())
         reply = await later.result("bill")

@@ -260,7 +260,7 @@ async def test_a_server_that_cannot_be_reached(logged: Lines) -> None:
     ],
     ids=repr,
 )
-def test_only_failures_that_may_pass_are_tried_again(failure: Exception | None, attempts: int) -> None:
+def test_only_temporary_failures_are_retried(failure: Exception | None, attempts: int) -> None:
     """A missing command, forbidden access and a passed time limit are final; other failures have all their attempts."""
     started: list[float] = []
 
@@ -281,7 +281,7 @@ def test_only_failures_that_may_pass_are_tried_again(failure: Exception | None, 
 
     run_virtual(main())
     assert len(started) == attempts
-    assert ConnectionLost("It has ended.").may_pass
+    assert ConnectionLost("It has ended.").temporary
 
 
 async def test_secrets_are_not_shown(logged: Lines) -> None:

@@ -158,7 +158,10 @@ async def test_what_waits_for_a_person_is_asked_of_the_clients_user(way: str) ->
     assert asked == ["May pay(euros=7) run?", "May pay(euros=8) run?"]
     async with client(way) as made:
         result = await made.call_tool("scout", {"message": "pay: 9"})
-        assert (result.is_error, text(result)) == (True, "It waits for a person to decide: May pay(euros=9) run?.")
+        assert (result.is_error, text(result)) == (
+            True,
+            "The agent waits for a person's decision: May pay(euros=9) run?.",
+        )
     if way != "stdio":
         assert log == ["paid 7"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -30,7 +29,7 @@ async def answering(*answers: tuple[int, Any]) -> AsyncIterator[tuple[str, list[
     async def answer(request: web.BaseRequest) -> web.Response:
         received.append(await request.json())
         status, body = left.pop(0) if len(left) > 1 else left[0]
-        return web.json_response(body, status=status)
+        return web.json_response(body, status=status, headers={"retry-after": "0"})
 
     runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
@@ -39,10 +38,6 @@ async def answering(*answers: tuple[int, Any]) -> AsyncIterator[tuple[str, list[
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", received
     finally:
         await runner.cleanup()
-
-
-async def waits(seconds: float) -> None:
-    await asyncio.sleep(0)
 
 
 @embedders
@@ -65,11 +60,11 @@ async def test_retries_and_refusals(make: Callable[..., Any]) -> None:
     row = {"data": [{"index": 0, "embedding": [1.0]}], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
     busy = 503, {"error": {"message": "busy"}}
     async with answering(busy, (200, {"object": "list", "model": "m", **row})) as (url, received):
-        made = await make(MODEL, api_base=url, api_key="k", sleep=waits).embed(["a"])
+        made = await make(MODEL, api_base=url, api_key="k").embed(["a"])
     assert (made.vectors, len(received)) == ([[1.0]], 2)
     async with answering((401, {"error": {"message": "wrong key sk-secret1234"}})) as (url, received):
         with pytest.raises(ModelError) as raised:
-            await make(MODEL, api_base=url, api_key="sk-secret1234", sleep=waits).embed(["a"])
+            await make(MODEL, api_base=url, api_key="sk-secret1234").embed(["a"])
     assert (raised.value.status, raised.value.kind, len(received)) == (401, "authentication", 1)
     assert "secret1234" not in str(raised.value)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentflow._support.json_compiler import MOST_COST, MOST_LEVELS
+from agentflow._support.json_compiler import MAX_COST, MAX_LEVELS
 from agentflow._support.json_schema import JsonSchema, JsonSchemaError, TooCostlyError
 from agentflow._support.patterns_outside import PatternError, SchemaPattern
 from agentflow.errors import ToolArgumentError, UsageError
@@ -106,7 +106,7 @@ def test_a_value_of_the_greatest_depth() -> None:
     """The limit of levels is where it is said to be, and far enough from the interpreter's own."""
     schema = JsonSchema({"items": {"$ref": "#"}})
     value: Any = []
-    for _ in range(MOST_LEVELS // 2 - 1):  # a list takes a level, and the reference to its schema another
+    for _ in range(MAX_LEVELS // 2 - 1):  # a list takes a level, and the reference to its schema another
         value = [value]
     assert schema.problems(value) == []
     with pytest.raises(TooCostlyError, match="nested too deeply"):
@@ -118,9 +118,9 @@ def test_the_cost_of_a_schema() -> None:
     is not.
     """
     assert JsonSchema({"properties": {"a": {"type": "string"}, "b": True}}).cost == 3
-    assert JsonSchema({"allOf": [True] * (MOST_COST - 1)}).cost == MOST_COST
+    assert JsonSchema({"allOf": [True] * (MAX_COST - 1)}).cost == MAX_COST
     with pytest.raises(JsonSchemaError, match="too large"):
-        JsonSchema({"allOf": [True] * MOST_COST})
+        JsonSchema({"allOf": [True] * MAX_COST})
 
 
 WRONG: list[tuple[Any, str]] = [

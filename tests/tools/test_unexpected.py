@@ -132,7 +132,7 @@ def test_a_turn_raises_and_warns_of_nothing(warned: list[Any]) -> None:
 
 def test_places_are_bounded(warned: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that is made at run time has no end of places; the memory of them has."""
-    monkeypatch.setattr(once, "_MOST_PLACES", 3)
+    monkeypatch.setattr(once, "_MAX_PLACES", 3)
     for n in range(5):
         told(failing(KeyError("x"), f"tool_{n}"))
     assert len(warned) == 3

@@ -18,7 +18,7 @@ from agentflow.errors import ModelError, ModelFault, UsageError
 from agentflow.serve.a2a.sdk import A2AError, AgentCardResolutionError, client, httpx, types
 
 _CONNECT_SECONDS: Final = 10.0
-_LONGEST: Final = 500
+_MAX_LENGTH: Final = 500
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -28,7 +28,7 @@ class ResponseLimitError(Exception):
 
 def shown(text: str) -> str:
     """Return a remote text for an error: one line, of limited length."""
-    return one_line(text[: 4 * _LONGEST])[:_LONGEST]
+    return one_line(text[: 4 * _MAX_LENGTH])[:_MAX_LENGTH]
 
 
 def origin(url: str) -> str:

@@ -23,7 +23,7 @@ _INPUT = external_tool(
         "required": ["question"],
     },
 )
-_LONGEST_DESCRIPTION = 1_000
+_MAX_DESCRIPTION = 1_000
 
 
 class RemoteOptions(TypedDict, total=False):
@@ -110,7 +110,7 @@ class RemoteAgent(Agent[Any]):
         assert isinstance(model, A2AModel)
         card = await model.remote.card()
         options.setdefault("name", _name(card.name))
-        options.setdefault("description", one_line(card.description[:_LONGEST_DESCRIPTION]))
+        options.setdefault("description", one_line(card.description[:_MAX_DESCRIPTION]))
         return cls(url, **options)
 
 

@@ -17,8 +17,8 @@ from typing import Any, cast
 from agentflow._support.json_text import read_json_text
 from agentflow._support.logs import logger
 
-LARGEST_FRAME = 32 * 1024 * 1024
-"""Bytes of a line; a prompt contains its images."""
+MAX_FRAME = 32 * 1024 * 1024
+"""The maximum length of a line, in bytes; a prompt contains its images."""
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
 
@@ -27,15 +27,13 @@ class Frames:
     """A transport of the official package over two streams of bytes.
 
     Args:
-        reader: The client's messages; its `limit` is the maximum length of a line.
+        reader: The client's messages, with the `limit` `MAX_FRAME`.
         writer: The messages to the client.
-        largest: The limit, for the error's text.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, largest: int) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._largest = largest
         self._sending = asyncio.Lock()
 
     async def receive(self) -> dict[str, Any] | None:
@@ -45,7 +43,7 @@ class Frames:
                 line = await self._reader.readuntil(b"\n")
             except asyncio.LimitOverrunError as overrun:
                 if await self._skipped(overrun):
-                    await self._refuse(_PARSE_ERROR, f"Parse error: a line is longer than {self._largest} bytes")
+                    await self._refuse(_PARSE_ERROR, f"Parse error: a line is longer than {MAX_FRAME} bytes")
                     continue
                 return None
             except (asyncio.IncompleteReadError, ConnectionError):

@@ -20,7 +20,7 @@ from agentflow.agent.agent import Agent
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.serve.acp.editor import EditorAgent
-from agentflow.serve.acp.frames import LARGEST_FRAME, Frames
+from agentflow.serve.acp.frames import MAX_FRAME, Frames
 from agentflow.serve.acp.sdk import AgentSideConnection, ProtocolAgent
 
 
@@ -41,25 +41,19 @@ def take_streams() -> tuple[BinaryIO, BinaryIO]:
     return incoming, outgoing
 
 
-async def serve_stdio(
-    agent: Agent | EditorAgent,
-    *,
-    streams: tuple[BinaryIO, BinaryIO] | None = None,
-    largest_frame: int = LARGEST_FRAME,
-) -> None:
+async def serve_stdio(agent: Agent | EditorAgent, *, streams: tuple[BinaryIO, BinaryIO] | None = None) -> None:
     """Serve an agent on standard input and output until the client closes the connection.
 
     Args:
         agent: The agent.
         streams: The streams from and to the client; by default `take_streams()`.
-        largest_frame: The maximum length of a message, in bytes; a longer one is refused.
 
     Raises:
         UsageError: The streams are not pipes, sockets or terminals, or this is Windows.
     """
     editor = EditorAgent(agent) if isinstance(agent, Agent) else agent
     try:
-        async with _opened(streams or take_streams(), largest_frame) as frames, editor.agent:
+        async with _opened(streams or take_streams()) as frames, editor.agent:
             connection = AgentSideConnection(
                 cast("ProtocolAgent", editor), frames, listening=False, use_unstable_protocol=True
             )
@@ -73,10 +67,10 @@ async def serve_stdio(
 
 
 @asynccontextmanager
-async def _opened(streams: tuple[BinaryIO, BinaryIO], largest: int) -> AsyncGenerator[Frames]:
+async def _opened(streams: tuple[BinaryIO, BinaryIO]) -> AsyncGenerator[Frames]:
     """Open the streams for the duration of the block."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=largest)
+    reader = asyncio.StreamReader(limit=MAX_FRAME)
     incoming, outgoing = streams
     try:
         incoming_pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
@@ -88,7 +82,7 @@ async def _opened(streams: tuple[BinaryIO, BinaryIO], largest: int) -> AsyncGene
             f"agentflow acp is started by an editor, over pipes; here it cannot use standard input or output ({error})."
         ) from error
     try:
-        yield Frames(reader, asyncio.StreamWriter(outgoing_pipe, flow, None, loop), largest)
+        yield Frames(reader, asyncio.StreamWriter(outgoing_pipe, flow, None, loop))
     finally:
         incoming_pipe.close()
         outgoing_pipe.close()

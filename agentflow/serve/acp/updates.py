@@ -38,8 +38,8 @@ Update: TypeAlias = (
 Shown: TypeAlias = schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent
 
 _KINDS: frozenset[str] = frozenset(get_args(schema.ToolKind))
-_LONGEST_TITLE = 200
-_LONGEST_PROGRESS = 8_000
+_MAX_TITLE = 200
+_MAX_PROGRESS = 8_000
 """Characters of a tool's chunks; each update contains all of them, since it replaces the previous one."""
 
 
@@ -185,7 +185,7 @@ class Updates:
                 call.diffs.append(self._diff(diff))
                 yield helpers.update_tool_call(event.tool_use.id, content=call.shown())
             case str() as text:
-                call.progress = (call.progress + text)[-_LONGEST_PROGRESS:]
+                call.progress = (call.progress + text)[-_MAX_PROGRESS:]
                 yield helpers.update_tool_call(event.tool_use.id, content=call.shown())
             case _:
                 pass
@@ -237,7 +237,7 @@ def _title(use: ToolUseBlock) -> str:
     """Return the tool's name and its first short argument, on one line."""
     first = next((value for value in use.input.values() if isinstance(value, str)), "")
     text = one_line(f"{use.name}: {first}" if first else use.name)
-    return text if len(text) <= _LONGEST_TITLE else f"{text[:_LONGEST_TITLE]}…"
+    return text if len(text) <= _MAX_TITLE else f"{text[:_MAX_TITLE]}…"
 
 
 def _arguments(use: ToolUseBlock) -> str:

@@ -19,9 +19,9 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.validation import adapter_of, first_problem
 
 FORM: Final = "agentflow.evaluation"
-_LARGEST: Final = 50_000_000
-_MOST_FILES: Final = 1_000
-_LONGEST: Final = 20_000
+_MAX_BYTES: Final = 50_000_000
+_MAX_FILES: Final = 1_000
+_MAX_LENGTH: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Evaluations:
                     continue
                 found.append((path, (stat.st_mtime_ns, stat.st_size)))
         found.sort(key=lambda one: (one[1][0], one[0]))
-        return found[-_MOST_FILES:]
+        return found[-_MAX_FILES:]
 
 
 def _id(path: Path) -> str:
@@ -132,9 +132,9 @@ def _read(path: Path) -> _ResultFile:
         LookupError: It has other JSON data.
     """
     with path.open("rb") as file:
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError(f"it is larger than {_LARGEST:,} bytes")
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
     try:
         found: Any = read_json_text(data, constants=False)
     except ValueError as error:
@@ -177,7 +177,7 @@ def _case(
     else:
         status = "worse" if rate < was - 1e-9 else "better" if rate > was + 1e-9 else "same"
     scores = {key: [_mean(trials, key) for trials in (before, now)] for trial in now for key in trial.scores}
-    trials = [{**asdict(trial), "answer": trial.answer[:_LONGEST], "log": logs.get(trial.run, "")} for trial in now]
+    trials = [{**asdict(trial), "answer": trial.answer[:_MAX_LENGTH], "log": logs.get(trial.run, "")} for trial in now]
     return {"name": name, "status": status, "before": was, "rate": rate, "scores": scores, "trials": trials}
 
 

@@ -45,7 +45,7 @@ _INTERVAL = 0.25
 _HEARTBEAT = 15.0
 _PATIENCE = 1.0
 """Seconds to spend on reading new logs for one answer; the page requests the rest later."""
-_LARGEST = 16_000_000  # bytes of a request body
+_MAX_BODY = 16_000_000  # bytes of a request body
 _AT_ONCE = 1_000_000  # bytes of lines in one update
 
 
@@ -260,8 +260,8 @@ async def _body(request: Request) -> dict[str, Any]:
     raw = b""
     async for piece in request.stream():
         raw += piece
-        if len(raw) > _LARGEST:
-            raise HTTPException(413, f"The body must not exceed {_LARGEST} bytes.")
+        if len(raw) > _MAX_BODY:
+            raise HTTPException(413, f"The body must not exceed {_MAX_BODY} bytes.")
     try:
         data: object = read_json_text(raw)
     except ValueError:

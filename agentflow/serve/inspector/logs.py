@@ -31,9 +31,9 @@ from agentflow.serve.inspector.places import LogFile, LogPlace, stored_logs
 from agentflow.serve.inspector.stored_runs import is_store, open_named
 
 _PROMPT: Final = 200
-_MOST_TEXT: Final = 4_000_000
+_MAX_TEXT: Final = 4_000_000
 """Size limit of a run's searchable text, in characters."""
-_MOST_READERS: Final = 32
+_MAX_READERS: Final = 32
 """Number of logs that are read incrementally as they grow; others are read from the start when they change."""
 
 
@@ -296,7 +296,7 @@ class Logs:
                     known.reader = None
                 else:
                     self._growing[place] = known
-                if len(self._growing) > _MOST_READERS:
+                if len(self._growing) > _MAX_READERS:
                     self._growing.popitem(last=False)[1].reader = None
             return known
 
@@ -414,7 +414,7 @@ class _Summary:
     def _add(self, info: RunRow, ref: str, text: str) -> None:
         """Add a text to the searchable text, once."""
         added, length = self._added.setdefault(info.id, set()), self._length.get(info.id, 0)
-        if text and length < _MOST_TEXT and not (ref and ref in added):
+        if text and length < _MAX_TEXT and not (ref and ref in added):
             added.add(ref)
             self._length[info.id] = length + len(text)
             self._new.setdefault(info.id, []).append(text)

@@ -23,7 +23,7 @@ from agentflow.serve.inspector.stored_runs import HOW_TO_GET_ONE, is_store, noth
 from agentflow.serve.web_chat import SHARED, policy
 
 PAGE: Final = Path(__file__).parent / "page"
-_MOST_NAMED: Final = 10
+_MAX_NAMED: Final = 10
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 
@@ -109,7 +109,7 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))
         files = list(dict.fromkeys(run.file for _, run in found))
-        cure = f"Choose one or two of {', '.join(files[:_MOST_NAMED])}."
+        cure = f"Choose one or two of {', '.join(files[:_MAX_NAMED])}."
         if len(files) < 2:  # no run, or a file with many
             cure = "Open the file with `agentflow inspect` and export one of its runs." if files else HOW_TO_GET_ONE
         raise UsageError(

@@ -14,7 +14,7 @@ from agentflow.recording.keeping import load_from
 HOW_TO_GET_ONE = (
     "A Recorder writes run logs; `agentflow export` makes one from a session or a durable run in a database."
 )
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
 
 def is_store(name: str | Path) -> bool:
@@ -89,7 +89,7 @@ async def _loaded(name: str, run_id: str | None) -> RunLog:
             if not known:
                 raise nothing_in(name)
             if len(known) != 1:
-                some = ", ".join(known[:_MOST_NAMED])
+                some = ", ".join(known[:_MAX_NAMED])
                 raise UsageError(
                     f"{store.url} holds {len(known)} runs; name one after a #, such as '{store.url}#run_1'. "
                     f"The last written: {some}."

@@ -23,7 +23,7 @@ from agentflow.terminal.cli.failures import FAILED, CommandError, say
 Shell: TypeAlias = Literal["bash", "zsh", "fish"]
 _SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
 _MARK = "# agentflow: completion"
-_MOST_FILES = 500
+_MAX_FILES = 500
 
 
 def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -34,7 +34,7 @@ def agents_like(context: click.Context, parameter: click.Parameter, begun: str) 
 def _agents(folder: Path) -> Iterator[str]:
     """Yield `module:name` for each `name = Agent(...)` in the folder, and in packages one level below it."""
     files = [*folder.glob("*.py"), *folder.glob("*/*.py")]
-    for file in files[:_MOST_FILES]:
+    for file in files[:_MAX_FILES]:
         parts = file.relative_to(folder).with_suffix("").parts
         if not all(part.isidentifier() for part in parts):
             continue

@@ -31,7 +31,7 @@ _FILES = {
     "tests/test_agent.py": "test",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
-_LONGEST = 50
+_MAX_LENGTH = 50
 _TAKEN = frozenset({"agentflow", "agentflow_hooks", "test", "tests", "build", "dist"})
 
 
@@ -65,12 +65,12 @@ def package_of(name: str) -> str:
         'my_shop'
     """
     package = name.replace("-", "_")
-    if not _NAME.match(name) or len(name) > _LONGEST:
-        close = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-0123456789")[:_LONGEST].strip("-")
+    if not _NAME.match(name) or len(name) > _MAX_LENGTH:
+        close = re.sub(r"[^a-z0-9]+", "-", name.strip().lower()).strip("-0123456789")[:_MAX_LENGTH].strip("-")
         meant = f", such as {close}" if _NAME.match(close) else ", such as my-shop"
         raise CommandError(
             f"Invalid project name {name!r}. Use lower-case letters, digits, - and _, starting "
-            f"with a letter, at most {_LONGEST} characters{meant}."
+            f"with a letter, at most {_MAX_LENGTH} characters{meant}."
         )
     if keyword.iskeyword(package) or keyword.issoftkeyword(package):
         raise CommandError(f"Invalid project name {name!r}: it is a Python keyword. Use {name}-agent, for example.")

@@ -191,7 +191,7 @@ def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     if not found.known:
-        known = ", ".join(list(log.message_refs())[:_MOST_NAMED])
+        known = ", ".join(list(log.message_refs())[:_MAX_NAMED])
         raise CommandError(f"{run} contains no message {message!r}. Its first messages: {known}.")
     if as_json:
         say(json_line(asdict(found)))
@@ -203,7 +203,7 @@ def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
     return 0
 
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 def _message_id(log: RunLog, message: str) -> str:

@@ -27,7 +27,7 @@ from agentflow.testing.evaluation.report import Evaluation, as_text, estimate_te
 from agentflow.testing.evaluation.statistics import Estimate, mean_of
 
 Status: TypeAlias = Literal["same", "better", "worse", "new", "missing", "changed"]
-_MOST_BYTES: Final = 200_000_000
+_MAX_BYTES: Final = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def read_baseline(path: str | Path) -> Baseline:
     """
     try:
         data = Path(path).read_bytes()
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         return adapter_of(Baseline).validate_python(read_json_text(data, constants=False))
     except OSError as error:
         raise UsageError(f"The baseline {path} cannot be read: {error.strerror}. Write one with --save.") from error

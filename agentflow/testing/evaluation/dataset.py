@@ -34,8 +34,8 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 Place: TypeAlias = tuple[str | int, ...]
 """A position in the data: keys and indexes."""
 
-_MOST_BYTES: Final = 20_000_000
-_DEEPEST: Final = 100
+_MAX_BYTES: Final = 20_000_000
+_MAX_DEPTH: Final = 100
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -294,8 +294,8 @@ class _YamlFile:
         self._lines: dict[Place, int] = {}
         library = cast("Any", yaml)
         try:
-            if path.stat().st_size > _MOST_BYTES:
-                raise UsageError(f"The dataset {path} is larger than {_MOST_BYTES:,} bytes.")
+            if path.stat().st_size > _MAX_BYTES:
+                raise UsageError(f"The dataset {path} is larger than {_MAX_BYTES:,} bytes.")
             text = path.read_text("utf-8")
             self._scan(text, library)
             root = library.compose(text, Loader=library.SafeLoader)
@@ -318,8 +318,8 @@ class _YamlFile:
             depth -= name in ("BlockEndToken", "FlowSequenceEndToken", "FlowMappingEndToken")
             if name == "AliasToken":
                 raise self._at(token.start_mark.line, "aliases (*name) are not supported. Write the value out.")
-            if depth > _DEEPEST:
-                raise self._at(token.start_mark.line, f"it is nested more than {_DEEPEST} levels deep.")
+            if depth > _MAX_DEPTH:
+                raise self._at(token.start_mark.line, f"it is nested more than {_MAX_DEPTH} levels deep.")
 
     def _value(self, node: Any, place: Place, library: Any) -> Any:
         if node is None:

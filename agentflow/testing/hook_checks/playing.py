@@ -68,11 +68,11 @@ class PlayResult:
         return found
 
 
-def _around(text: str, other: str, width: int = 70) -> str:
+def _around(text: str, other: str) -> str:
     """Return the part of a text around its first difference from another text."""
     same = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
-    start = max(0, same - width // 2)
-    return ("..." if start else "") + text[start : start + width] + ("..." if start + width < len(text) else "")
+    start = max(0, same - 35)
+    return ("..." if start else "") + text[start : start + 70] + ("..." if start + 70 < len(text) else "")
 
 
 def said(msg: Msg) -> str:

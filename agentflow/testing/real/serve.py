@@ -42,7 +42,7 @@ def parameters(settings: dict[str, Any], llama: Any) -> Any:
     made.use_jinja = True
     made.n_parallel = settings["slots"]
     made.n_ctx = settings["slots"] * settings["context"]
-    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = settings["threads"]
+    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = 1
     made.cpuparams.poll = made.cpuparams_batch.poll = 0  # wait without busy polling
     made.n_threads_http = 16
     made.warmup = False

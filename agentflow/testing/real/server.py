@@ -36,7 +36,6 @@ class LlamaServer:
     Args:
         slots: The number of concurrent replies; further requests wait.
         context: The size of a conversation in tokens.
-        threads: The number of computing threads.
         patience: Seconds until the server must be ready.
 
     Example:
@@ -45,8 +44,8 @@ class LlamaServer:
         False
     """
 
-    def __init__(self, *, slots: int = 2, context: int = 1024, threads: int = 1, patience: float = 120.0) -> None:
-        self._settings = {"slots": slots, "context": context, "threads": threads, "port": 0}
+    def __init__(self, *, slots: int = 2, context: int = 1024, patience: float = 120.0) -> None:
+        self._settings = {"slots": slots, "context": context, "port": 0}
         self._patience = patience
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
@@ -125,12 +124,12 @@ class LlamaServer:
         with _direct.open(f"{self.url}{path}", timeout=30) as answer:
             return read_json_text(answer.read())
 
-    def log_tail(self, lines: int = 20) -> str:
+    def log_tail(self) -> str:
         """Return the end of the server's log."""
         if self._log is None:
             return ""
         self._log.seek(0)
-        return "\n".join(self._log.read().splitlines()[-lines:])
+        return "\n".join(self._log.read().splitlines()[-20:])
 
     def kill(self) -> None:
         """Kill the process, like a failing machine; `start()` restarts it at the same address."""

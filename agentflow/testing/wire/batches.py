@@ -24,8 +24,8 @@ from agentflow.testing.wire.reply import Halt, HttpAnswer
 CREATED = 1_760_000_000
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/completions")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_LARGEST_FILE = 200_000_000
-_MOST: Mapping[str, int] = {"openai": 50_000, "anthropic": 100_000}
+_MAX_FILE = 200_000_000
+_MAX_REQUESTS: Mapping[str, int] = {"openai": 50_000, "anthropic": 100_000}
 
 Play: TypeAlias = Callable[[str, JsonObject], Awaitable[tuple[int, JsonObject]]]
 """Answers one request to a path, with a status and a body."""
@@ -177,7 +177,7 @@ class VendorBatches:
         name = parts["file"].get_filename() or ""
         if purpose != b"batch" or not isinstance(file, bytes) or not name.endswith(".jsonl"):
             return Answered(HttpAnswer(status=400, message="Expected a .jsonl file with the purpose 'batch'."))
-        if len(file) > _LARGEST_FILE:
+        if len(file) > _MAX_FILE:
             return Answered(HttpAnswer(status=413, message="The file is larger than 200 MB."))
         ident = f"file-wire-{len(self._files)}"
         self._files[ident] = file
@@ -281,7 +281,7 @@ class VendorBatches:
                 "invalid_url": line.get("url") != batch.fields["endpoint"],
                 "stream_unsupported": bool(body.get("stream")),
                 "mismatched_model": len(models) > 1,
-                "too_many_tasks": number > _MOST["openai"],
+                "too_many_tasks": number > _MAX_REQUESTS["openai"],
             }
             batch.requests[ident] = body
             errors += [_error(code, number) for code, yes in wrong.items() if yes]
@@ -356,8 +356,8 @@ class VendorBatches:
 
 def _params_of(requests: list[JsonValue]) -> Iterator[tuple[str, JsonObject]]:
     """Return the checked requests of Anthropic's batch."""
-    if not 1 <= len(requests) <= _MOST["anthropic"]:
-        raise ValueError(f"requests: List should have 1 to {_MOST['anthropic']} items")
+    if not 1 <= len(requests) <= _MAX_REQUESTS["anthropic"]:
+        raise ValueError(f"requests: List should have 1 to {_MAX_REQUESTS['anthropic']} items")
     seen: set[str] = set()
     for place, request in enumerate(map(as_object, requests)):
         ident, params = as_text(request.get("custom_id")), as_object(request.get("params"))
