@@ -489,6 +489,6 @@ def test_a_subclass_of_a_facade_with_slots_is_told_of() -> None:
         __slots__ = ("place",)
 
     with pytest.raises(
-        TypeError, match="Kept cannot be made: a subclass of Session has no __slots__ of its own; leave them"
+        TypeError, match="Kept cannot be created: subclasses of Session must not define __slots__"
     ):
         Kept("s")

@@ -1,7 +1,7 @@
-"""The current task, its name in messages, and its cancellations that were requested and not undone, as asyncio counts them.
+"""The current task: its label in messages, and its count of cancellation requests.
 
-A task that survived a cancellation, such as one by its time limit, may still count it. Code that must distinguish its own
-cancellation from others compares the count before and after.
+The count may include a cancellation that the task survived, such as one by its time limit. To detect a new request, compare
+the count before and after.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run blocking work in a thread that does not keep the process alive.
 
-`asyncio.to_thread` uses the pool of the event loop, whose threads are joined when the loop and the process end: a call to
-an unresponsive database would keep the program from exiting. A separate thread costs about 50 µs more.
+`asyncio.to_thread` uses the event loop's pool, which is joined when the loop ends: a call to an unresponsive database would
+keep the program from exiting. A separate thread costs about 50 µs more.
 """
 
 from __future__ import annotations

@@ -23,19 +23,18 @@ def public_names(cls: type) -> frozenset[str]:
     return frozenset(name for name in (*dir(cls), *annotated) if name[0] != "_")
 
 
-def _also(cls: type[Any], full: type[Any]) -> type[Any]:
-    """Return a class derived from a user's subclass and the full class; created once, and stored on the user's class."""
-    found: Any = vars(cls).get("_also")
+def _combined(cls: type[Any], full: type[Any]) -> type[Any]:
+    """Return the class that combines a user's subclass and the full class; it is stored on the user's class."""
+    found: Any = vars(cls).get("_combined")
     if found is None:
         body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
         try:
             found = cast("Any", type(cls))(cls.__name__, (cls, full), body)
         except TypeError as error:  # raised by Python for conflicting layouts
             raise TypeError(
-                f"{cls.__name__} cannot be made: a subclass of {full.__name__} has no __slots__ of its own; leave them "
-                "out."
+                f"{cls.__name__} cannot be created: subclasses of {full.__name__} must not define __slots__. Remove them."
             ) from error
-        type.__setattr__(cls, "_also", found)
+        type.__setattr__(cls, "_combined", found)
     return found
 
 
@@ -68,7 +67,7 @@ def objects_of(
         def new(cls: type[Any], *_args: object, **options: object) -> Any:
             if refuse is not None and cls.__init__ is public.__init__:
                 refuse(options, known)
-            return object.__new__(full if cls is public else cls if issubclass(cls, full) else _also(cls, full))
+            return object.__new__(full if cls is public else cls if issubclass(cls, full) else _combined(cls, full))
 
         def shown(self: object) -> list[str]:
             hidden = public_names(full) - public_names(public)

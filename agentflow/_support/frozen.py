@@ -1,4 +1,4 @@
-"""Read-only dicts and lists, with which a value is frozen at all levels."""
+"""Read-only dicts and lists, for deeply frozen values."""
 
 from __future__ import annotations
 

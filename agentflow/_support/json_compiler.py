@@ -227,7 +227,7 @@ class Compiler:
     def _refuse_repeated(self, anchor: str) -> None:
         """Refuse an anchor that is defined twice, so that its meaning would depend on the path of references to it."""
         if anchor in self._dynamic:
-            raise JsonSchemaError(f"it has {anchor} more than once, which is not supported: they are ambiguous")
+            raise JsonSchemaError(f"it defines {anchor} more than once, so references to it are ambiguous")
         self._dynamic.add(anchor)
 
     def _join_address(self, base: str, ref: str) -> str:
@@ -395,7 +395,7 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
                     )
             elif below in on_path:
                 raise JsonSchemaError(
-                    f"it refers to itself in a circle (at {_named(below.where)}): no value could be checked"
+                    f"it refers to itself in a circle (at {_named(below.where)}), so the check of a value would not end"
                 )
             elif below not in heights:
                 path.append((below, iter(below.in_place)))

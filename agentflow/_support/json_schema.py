@@ -1,4 +1,4 @@
-"""Compile external JSON schemas, and check values against them, both within limits.
+"""Compile untrusted JSON schemas, and check values against them, both within limits.
 
 Both the schema and the value can be hostile: either can keep a validator that interprets the schema directly busy for
 hours, or make it exhaust the stack.

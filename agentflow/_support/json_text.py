@@ -1,10 +1,9 @@
-"""Parse external JSON text within limits: no text can cause any error but `ValueError`; and refuse numbers that JSON does
-not have.
+"""Parse untrusted JSON text within limits: the only possible error is `ValueError`, also for numbers that are not JSON.
 
 Rules:
 
-1. No other module calls `json.loads` (tests/test_json_from_outside.py), which raises an unexpected `RecursionError`, or
-   accepts values deep enough to exhaust the stack of code that walks them.
+1. No other module calls `json.loads` (tests/test_json_from_outside.py), which may raise `RecursionError`, or accept values
+   deep enough to exhaust the stack of code that walks them.
 2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
 3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
    `json` can read them.

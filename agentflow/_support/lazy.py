@@ -10,7 +10,7 @@ from typing import Any
 
 from agentflow.errors import UsageError, close_to
 
-_PLACES = (
+_MODULES = (
     "errors",
     "vocabulary",
     "hooks",
@@ -30,7 +30,7 @@ _PLACES = (
 
 
 def wrong_name(name: str) -> AttributeError | ImportError:
-    """Return the error for a name that the package root does not have; it names the right module, or similar names.
+    """Return the error for a name that the package root lacks; it names the right module, or similar names.
 
     Args:
         name: The name in `from agentflow import …` or `agentflow.…`.
@@ -41,12 +41,12 @@ def wrong_name(name: str) -> AttributeError | ImportError:
     """
     text = f"agentflow has no {name!r} at its root"
     if name[:1] != "_":
-        text += _cure(name)
+        text += _hint(name)
     return no_such_name("agentflow", name, text, depth=3)
 
 
-def _cure(name: str) -> str:
-    for module_name in _PLACES:
+def _hint(name: str) -> str:
+    for module_name in _MODULES:
         module = importlib.import_module(f"agentflow.{module_name}")
         if name in getattr(module, "__all__", ()):
             return f"; it is in agentflow.{module_name}: from agentflow.{module_name} import {name}"
@@ -98,7 +98,7 @@ def lazily(
 
 
 def no_such_name(package: str, name: str, text: str, depth: int = 2) -> AttributeError | ImportError:
-    """Return the error for a name that a package does not have, to be raised by its `__getattr__`.
+    """Return the error for a name that a package lacks, for its `__getattr__` to raise.
 
     Args:
         package: The package's name.

@@ -1,4 +1,4 @@
-"""A lock that admits waiters in order of arrival, and a condition that wakes all of them, across event loops and threads.
+"""A fair lock, and a condition that wakes all waiters, across event loops and threads.
 
 Rules:
 
@@ -20,7 +20,7 @@ Place: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
 class FairLine:
-    """The base class of `FairLock` and of sessions: a flag whether it is held, and the line of waiters.
+    """The base class of `FairLock` and of sessions: a plain lock, and the line of waiters.
 
     A free lock is taken and released with one operation of a plain lock. After joining the line, a waiter tries again;
     after releasing, the holder checks the line again. So one of the two always sees the other.
@@ -28,9 +28,8 @@ class FairLine:
 
     __slots__ = ("_line", "_lock")
 
-    _guard = (
-        threading.RLock()
-    )  # shared by all lines; reentrant, because garbage collection can release a line while this is held
+    # Shared by all instances; reentrant, because garbage collection can release one while this is held.
+    _guard = threading.RLock()
 
     def __init__(self) -> None:
         self._lock = allocate_lock()

@@ -5,7 +5,7 @@ Rules:
 1. Nothing is logged before `logger.enable("agentflow")` or `log_to_std()`: a library should not write to a program's
    standard error. There are three exceptions: `EventLog`, because attaching it requests its lines; bugs in tools and
    hooks that do not end the run, because they would be invisible otherwise (`agentflow._support.once`); and a server's
-   failures, because its clients get only a reference to them.
+   failures, because its clients get only a reference.
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; an id that does not apply is `""`, so that
    formats can use all of them.
 3. One line names the failure; the traceback is logged at level TRACE, because a traceback of loguru has a hundred lines

@@ -1,4 +1,4 @@
-"""Warn of failures that would be invisible otherwise: by default, once for each place that raises.
+"""Warn of failures that would otherwise be invisible, by default once for each place that raises.
 
 Rules:
 
@@ -29,7 +29,7 @@ _MACHINERY: Final = tuple(
     f"{folder}{os.sep}"
     for folder in (_PACKAGE, *(os.path.dirname(str(module.__file__)) for module in (asyncio, concurrent.futures)))
 )
-"""The directories of the frames that call the tool, in the loop or in a thread."""
+"""The directories of the frames that call a tool, in the loop or in a thread."""
 
 _MAX_PLACES: Final = 1_000
 """The maximum number of remembered places, for code that is generated at run time."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from agentflow._support.logs import ids_of, logger
 from agentflow._support.shown import described
 
-EVERY = 60.0
+_LOG_INTERVAL = 60.0
 """Seconds between two warnings about an outage."""
 
 
@@ -46,7 +46,7 @@ class Outage:
             first = self._logged_at is None
             if first:
                 self._since = now
-            elif self._logged_at is not None and now - self._logged_at < EVERY:
+            elif self._logged_at is not None and now - self._logged_at < _LOG_INTERVAL:
                 return
             self._logged_at = now
             failures, lasted = self.failures, now - self._since

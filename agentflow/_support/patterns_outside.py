@@ -1,4 +1,4 @@
-"""Match external regular expressions without backtracking.
+"""Match untrusted regular expressions without backtracking.
 
 Python's `re` backtracks, so a pattern of ten characters can block the process for hours. Here, patterns of JSON schema
 (ECMA 262) are translated to the syntax of Rust's `regex`, which is part of pydantic and matches in linear time.

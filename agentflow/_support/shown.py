@@ -1,9 +1,8 @@
-"""Make foreign text safe to show, with a filter for terminals and logs, one for secrets in addresses, and
-one for text that UTF-8 does not allow.
+"""Make untrusted text safe to show: escape control characters, hide secrets in URLs, and repair invalid Unicode.
 
 Rules:
 
-1. When shown, output of a model, tool, provider or database cannot move the cursor, and cannot hide or forge text.
+1. Output of a model, tool, provider or database cannot move the cursor, hide text or forge it.
 2. Control characters stay visible as escapes; nothing is dropped silently.
 3. A database URL is shown without its password, even if it is malformed.
 """
@@ -34,8 +33,8 @@ def encodable(text: str) -> str:
 
 _MAX_FAILURE = 1_000
 _HIDDEN = "***"
-# These are applied to foreign text of any length, so each takes linear time (tests/words/test_hostile_texts.py).
-# `user:password@host` is the example in our own messages.
+# Applied to untrusted text of any length, so each takes linear time (tests/words/test_hostile_texts.py).
+# `user:password@host` is an example in our own messages, and stays.
 _WORD = r"[^\s'\"]+"
 _IN_URL = r"(?i)\b(?!https?:|wss?:)[a-z][\w+.\-]{0,50}://[^\s:/@]*:(?!password@host)"
 _IN_WEB_URL = r"(?i)(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@"
@@ -106,7 +105,7 @@ def one_line(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return an error on one line: its type and its message, without passwords.
+    """Return an error's type and message on one line, without passwords.
 
     Example:
         >>> described(ValueError("no such\\n thing"))
@@ -121,7 +120,7 @@ def described(error: BaseException) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return the text with the passwords of addresses hidden, even if the addresses are malformed.
+    """Return the text with the passwords in URLs hidden, even in malformed ones.
 
     Example:
         >>> without_password("postgresql://ann:s3:cr@t@db:54x32/prod?sslpassword=abc")
@@ -142,7 +141,7 @@ def _without_database_password(found: re.Match[str]) -> str:
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with passwords in addresses, HTTP credentials, and these secrets hidden.
+    """Return the text with passwords in URLs, HTTP credentials, and these secrets hidden.
 
     Args:
         text: A text, such as a provider's answer.

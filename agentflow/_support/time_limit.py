@@ -78,7 +78,7 @@ class TimeLimit:
             self._handle = loop.call_at(due, self._fire)
 
     def pause(self) -> bool:
-        """Stop counting, or do not start before `resume`; return whether `resume` must be called."""
+        """Pause the limit until `resume`; return whether `resume` must be called."""
         if self._counting:
             self._halt()
         elif self._task is not None or self._held:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def is_a(value: object, kind: type | UnionType) -> bool:
-    """Whether an external value has its annotated type; a type checker would report `isinstance` as unnecessary."""
+    """Whether an untrusted value has its annotated type; a type checker would report `isinstance` as unnecessary."""
     return isinstance(value, kind)
 
 

@@ -149,7 +149,9 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
     parameter_names: list[str] = []
     for f in fields(cls):
         if not f.init:
-            raise TypeError(f"{cls.__name__}.{f.name}: the fields of a frozen class are all given, or have defaults")
+            raise TypeError(
+                f"{cls.__name__}.{f.name}: fields with init=False are not supported in a frozen class; give it a default"
+            )
         names[f"_default_{f.name}"] = _FactoryDefault if f.default_factory is not MISSING else f.default
         if f.default_factory is not MISSING:
             names[f"_factory_{f.name}"] = f.default_factory
@@ -257,7 +259,7 @@ def maker(
             continue
         if f.name not in positional:
             if f.default is MISSING:
-                raise TypeError(f"{cls.__name__}.{f.name} has no default, so it must be given")
+                raise TypeError(f"{cls.__name__}.{f.name} has no default, so it must be among the positional fields")
             source = f"_default_{f.name}"
             names[source] = f.default
         lines.append(f"self.{f.name} = {source}")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from agentflow.terminal.console import Console, follow
     from agentflow.terminal.conversation import chat
     from agentflow.terminal.debugger import TerminalDebugger
-    from agentflow.terminal.screen import Screen, make_console
+    from agentflow.terminal.printer import make_console
+    from agentflow.terminal.screen import Screen
 
 __all__ = ["Console", "Screen", "TerminalDebugger", "chat", "follow", "make_console", "progress_bar"]
 
@@ -20,7 +21,8 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         ".console": "Console follow",
-        ".screen": "Screen make_console",
+        ".printer": "make_console",
+        ".screen": "Screen",
         ".debugger": "TerminalDebugger",
         ".conversation": "chat",
         ".bar": "progress_bar",

@@ -10,7 +10,8 @@ from agentflow._support.validation import is_a
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.errors import UsageError
 from agentflow.terminal.interrupts import interrupting
-from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.printer import make_console
+from agentflow.terminal.screen import Screen
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Reply, T_co

@@ -22,7 +22,8 @@ from agentflow.loop.session import Session
 from agentflow.terminal.console import follow
 from agentflow.terminal.lines import SAY, Lines, ProgramLines, standard_input
 from agentflow.terminal.phrases import call_text, plural, shorten
-from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.printer import make_console
+from agentflow.terminal.screen import Screen
 from agentflow.vocabulary.messages import Pending
 from agentflow.vocabulary.saving.plain import text_of
 from agentflow.vocabulary.text import message_text

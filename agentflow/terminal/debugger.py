@@ -2,7 +2,7 @@
 
 Rules:
 
-1. It handles one pause at a time; other pauses wait, and their time limits continue to run.
+1. It handles one pause at a time; other pauses wait, while their time limits run.
 2. Texts from models, tools and hooks are shown with control characters escaped.
 3. Ctrl-C interrupts the call. If the input is closed or is not a terminal, no decision is made.
 """
@@ -26,7 +26,7 @@ from agentflow.plugins.debugger.deciding import VERDICTS, form_of, parse_value, 
 from agentflow.plugins.debugger.pause import Pause, describe_end
 from agentflow.terminal.lines import ProgramLines, prompt_session
 from agentflow.terminal.phrases import duration_text, plural, shorten
-from agentflow.terminal.screen import make_console
+from agentflow.terminal.printer import make_console
 from agentflow.vocabulary.event_json import Json
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.text import message_text

@@ -53,7 +53,7 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
 
 
 def _nothing() -> None:
-    """Do nothing: the signal handler has done the work."""
+    """Do nothing: the signal handler did the work."""
 
 
 def _ours_to_take(handler: object) -> bool:

@@ -23,7 +23,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from agentflow._support.daemon import in_daemon
 from agentflow._support.shown import printable
 
-_PIECE = 65_536
+_READ_SIZE = 65_536
 
 
 class Lines(Protocol):
@@ -103,7 +103,7 @@ class PipedLines:
             except (OSError, ValueError):  # not a system file, but text in memory
                 return file.readline()
             # Bypass the file's buffer: Python cannot exit while a thread waits in it.
-            while b"\n" not in self._buffer and (piece := os.read(number, _PIECE)):
+            while b"\n" not in self._buffer and (piece := os.read(number, _READ_SIZE)):
                 self._buffer += piece
             line, end, self._buffer = self._buffer.partition(b"\n")
             return (line + end).decode(file.encoding or "utf-8", "replace")

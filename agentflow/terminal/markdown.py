@@ -51,9 +51,9 @@ class Blocks:
         self._blank = False
         self._fence = ""
 
-    def feed(self, words: str) -> Iterator[str]:
+    def feed(self, text: str) -> Iterator[str]:
         """Add text, and yield the blocks that are now complete."""
-        first, *others = words.split("\n")
+        first, *others = text.split("\n")
         self._tail.append(first)
         for line in others:
             yield from self._take("".join(self._tail))

@@ -130,15 +130,15 @@ class ProgressLines:
         self._holder.pop(call_id, self._top).pop(call_id, None)
 
     def _chunk(self, event: ReasoningChunk, call: _CallLines) -> None:
-        piece = event.incremental_chunk
+        chunk = event.incremental_chunk
         if call.model is None:
             call.model = _WorkLine("", self._now())
         line = call.model
-        words = piece.text or piece.thinking
-        if words:
-            line.what = f"{event.agent.name} {'writes' if piece.text else 'thinks'}"
-            line.last = (line.last + words)[-_TAIL:]
-        for use in piece.tool_uses:
+        text = chunk.text or chunk.thinking
+        if text:
+            line.what = f"{event.agent.name} {'writes' if chunk.text else 'thinks'}"
+            line.last = (line.last + text)[-_TAIL:]
+        for use in chunk.tool_uses:
             if use.name:
                 line.what, line.last = f"the model is writing a call of {use.name}", ""
 
@@ -147,11 +147,11 @@ class ProgressLines:
         entry = (wait, self._now())
         self._waits.append(entry)
 
-        def over() -> None:
+        def end() -> None:
             if entry in self._waits:
                 self._waits.remove(entry)
 
-        return over
+        return end
 
     def clear(self) -> None:
         """Remove all lines."""

@@ -12,21 +12,17 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import sys
-import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Final, TextIO, assert_never
+from typing import Final, assert_never
 
 from rich.console import Console as RichConsole
 from rich.console import Group
 from rich.text import Text
 
-from agentflow._support.shown import printable
-from agentflow.terminal.live_lines import LiveLines
-from agentflow.terminal.markdown import Blocks, lines_of, render_block
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, tokens_text
+from agentflow.terminal.printer import Printer
 from agentflow.terminal.progress import ProgressLines
 from agentflow.terminal.tally import Tally
 from agentflow.vocabulary.context import Compaction
@@ -52,7 +48,6 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Recover, Resolu
 
 _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
-_PIPE_WIDTH = 160
 _SHOWN_WAIT_MS = 500
 """Shorter waits of tool calls are not shown, because most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
@@ -77,19 +72,6 @@ _ADDED: Final = MappingProxyType[Origin, str](
         "recovered": "replaces a failure",
     }
 )
-_ASCII: Final = str.maketrans(
-    {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-", "↻": "~"}
-)
-
-
-def make_console(file: TextIO | None = None) -> RichConsole:
-    """Create a console that prints plain text in a pipe, and does not wrap or colour text by itself.
-
-    Args:
-        file: The output; standard output by default.
-    """
-    piped = not (file or sys.stdout).isatty()
-    return RichConsole(file=file, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH if piped else None)
 
 
 class Screen:
@@ -127,25 +109,21 @@ class Screen:
         self.children = children
         self.tally = Tally()
         self._progress = ProgressLines()
-        self._held: list[Callable[[], None]] | None = [] if hold else None
-        self._live = LiveLines(console, self._lines)
         self._note = ""  # a wait that no event reports
         self._new_waits: list[str] = []  # their lines, not printed yet
-        self._open = ""  # kind (text or thinking) and source of the line in progress
-        self._fresh = True  # the cursor is at the start of a line
         self._reply_text = ""  # the text of the current or last reply
         self._compacted: dict[str, Compaction] = {}  # the last compaction shown, by call
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided
-        encoding = (
-            getattr(console.file, "encoding", None) or "utf-8"
-        ).lower()  # a text in memory accepts any character
-        self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
-        self._marks = markdown and not events and self._draws and not self._plain_ascii
-        self._blocks: Blocks | None = None  # text to render
-        self._above = False  # a block has been printed above
-        self._encoding = encoding
+        self._printer = Printer(
+            console,
+            self._lines,
+            draws=self._draws,
+            markdown=markdown and not events,
+            hold=hold,
+            indent=0 if quiet else _LABEL_WIDTH if events else 2,
+        )
 
-    # ---- what happens
+    # ---- events
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -182,11 +160,11 @@ class Screen:
         except RuntimeError:  # no loop, so no event is pending
             self._say_waits()
 
-        def over() -> None:
+        def end() -> None:
             self._say_waits()
             ended()
 
-        return over
+        return end
 
     def _say_waits(self) -> None:
         reports, self._new_waits = self._new_waits, []
@@ -215,8 +193,8 @@ class Screen:
             case Error():
                 self._error(event)
             case MessagesAdded(messages=messages, origin=origin):
-                words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
-                self._line(event, f"  + {_ADDED[origin]}: {words}", "dim")
+                texts = " / ".join(shorten(msg.shown, self._room) for msg in messages)
+                self._line(event, f"  + {_ADDED[origin]}: {texts}", "dim")
             case _:  # not part of a conversation; the text is the same as in the log
                 if isinstance(event, CallEnded):
                     self._compacted.pop(event.call_id, None)
@@ -229,28 +207,28 @@ class Screen:
         if not self.quiet:
             room = self.console.width if self.console.is_terminal else 60
             title = f"── {f'{event.source}: ' if event.source else ''}round {event.iteration} · {event.model} "
-            self._line(None, title + "─" * max(0, min(room, 80) - len(title)), "dim", bare=True)
+            self._printer.line("", title + "─" * max(0, min(room, 80) - len(title)), "dim")
         self._compaction(event)
         sizes = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
         self._event(event, f"{sizes}{', for a summary' if event.purpose == 'summary' else ''}")
 
     def _chunk(self, event: ReasoningChunk) -> None:
-        piece = event.incremental_chunk
-        if event.restart or piece.restart:
+        chunk = event.incremental_chunk
+        if event.restart or chunk.restart:
             self._reply_text = ""
             self._line(event, "the reply was interrupted and restarts", "yellow")
-        blocks = piece.blocks
-        thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
-        words = piece.text + shown(
+        blocks = chunk.blocks
+        thought = chunk.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
+        text = chunk.text + shown(
             block for block in blocks if isinstance(block, TextBlock | DataBlock | ServerToolBlock)
         )
         if thought and not self.quiet:
             self._stream(event, "thinking", thought, "dim italic")
-        if words:
-            self._reply_text += "" if event.source else words
-            self._stream(event, "text", words, "")
-        if any(call.name for call in piece.tool_uses):
-            self._end_line()
+        if text:
+            self._reply_text += "" if event.source else text
+            self._stream(event, "text", text, "")
+        if any(call.name for call in chunk.tool_uses):
+            self._printer.end_line()
 
     def _compaction(self, event: PreReasoning | PostReasoning) -> None:
         """Report a compaction by hooks, before a request or after one that was too long."""
@@ -311,7 +289,7 @@ class Screen:
         text = shorten(error_text(event.error) or "", self._room)
         self._line(event, f"  ✗ failure{who}: {text}", "red", self._verdict(event))
 
-    # ---- how it is printed
+    # ---- output
 
     @property
     def _room(self) -> int:
@@ -331,16 +309,9 @@ class Screen:
             return ""
         return f"  ⊘ {_verdict_text(decided.verdict, self._room)}, says {decided.hook}"
 
-    def _line(self, event: HookEvent | None, text: str, style: str, note: str = "", *, bare: bool = False) -> None:
-        if self.quiet:
-            return
-        line = Text(end="\n")
-        if not bare:
-            line.append(self._row(self._label(event)), "dim")
-        line.append(self._row(text), style)
-        line.append(self._row(note), "bold yellow" if "⊘" in note else "dim")
-        self._end_line()
-        self._print(line)
+    def _line(self, event: HookEvent | None, text: str, style: str, note: str = "") -> None:
+        if not self.quiet:
+            self._printer.line(self._label(event), text, style, note)
 
     def _label(self, event: HookEvent | None) -> str:
         source = f"[{event.source}] " if event is not None and event.source else ""
@@ -348,103 +319,13 @@ class Screen:
             return source
         return f"{event.seq:>5}  {type(event).__name__:<{_NAME_WIDTH}} {source}"
 
-    def _stream(self, event: ReasoningChunk | PostCall, kind: str, words: str, style: str) -> None:
-        if self._marks and kind == "text" and not event.source:
-            self._write(words)
-            return
-        indent = "" if self.quiet else " " * (_LABEL_WIDTH if self.events else 2)
-        words = self._fit(words)
-        kind = f"{kind} {event.source}"
-        if self._open != kind:
-            words = words.lstrip("\n")
-            if not words:
-                return
-            self._end_line()
-            self._open = kind
-            label = self._label(event) if not self.quiet else ""
-            thinks = "(thinking) " if kind.startswith("thinking") else ""
-            self._print(Text(self._row(label).ljust(len(indent)) + thinks, "dim", end=""))
-            self._fresh = False
-        if self._fresh:
-            words = indent + words
-        body, last = words.rstrip("\n"), len(words) - len(words.rstrip("\n"))
-        self._print(Text(body.replace("\n", f"\n{indent}") + "\n" * last, style, end=""))
-        self._fresh = last > 0
-
-    def _write(self, words: str) -> None:
-        """Add text to render."""
-        if self._blocks is None:
-            words = words.lstrip("\n")
-            if not words:
-                return
-            self._end_line()
-            self._blocks, self._above = Blocks(), False
-            self._release()
-        for block in self._blocks.feed(words):
-            self._put(block)
-
-    def _put(self, block: str) -> None:
-        try:
-            shown = lines_of(render_block(block), self.console, 2)
-        except Exception:  # noqa: BLE001, RUF100 - a model's text should not end the call
-            shown = lines_of(Text(printable(block)), self.console, 2)
-        above, self._above = self._above, True
-
-        def put() -> None:
-            self._live.refresh()  # remove the printed text from the preview
-            if above:
-                self.console.print()
-            self.console.print(shown, soft_wrap=True, end="")
-
-        self._live.write(put)
-
-    def _end_line(self) -> None:
-        blocks, self._blocks = self._blocks, None
-        if blocks is not None:
-            for block in blocks.rest():
-                self._put(block)
-        if self._open and not self._fresh:
-            self._print(Text("", end="\n"))
-        self._open, self._fresh = "", True
-
-    def _row(self, text: str) -> str:
-        """Return the text on one line; a name from a model may contain line breaks."""
-        return self._fit(text).replace("\n", "\\n")
-
-    def _fit(self, text: str) -> str:
-        text = printable(text)
-        if not self._plain_ascii:
-            return text
-        # Escape characters that the file's encoding lacks: a model's text should not end the call.
-        return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
-
-    def _print(self, text: Text) -> None:
-        def put() -> None:
-            if self.console.is_terminal or self.console.color_system is not None:
-                self.console.print(text, soft_wrap=True, end=text.end)
-            else:  # no layout is needed, and a tool may print thousands of lines
-                self.console.file.write(text.plain + text.end)
-                self.console.file.flush()
-
-        if self._held is not None and not self._open:  # the model's text has not started
-            self._held.append(put)
-            return
-        if self._held is not None:
-            self._release()
-        elif not text.end:  # a line in progress; complete lines are printed above the live display
-            self.stop_waiting()
-        self._live.write(put)
-
-    def _release(self) -> None:
-        held, self._held = self._held or [], None
-        self.stop_waiting()
-        for put in held:
-            self._live.write(put)
+    def _stream(self, event: ReasoningChunk | PostCall, kind: str, text: str, style: str) -> None:
+        self._printer.stream(kind, event.source, "" if self.quiet else self._label(event), text, style)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line that does not belong to an event."""
-        self._end_line()
-        self._print(Text(self._fit(text), style))
+        self._printer.end_line()
+        self._printer.print(Text(self._printer.fit(text), style))
 
     @property
     def _draws(self) -> bool:
@@ -460,44 +341,40 @@ class Screen:
         """Update the live display below the text, if it can be shown now."""
         if not self._below:
             self.stop_waiting()
-        elif self._draws and not self._open:
-            self._live.show()
+        elif self._draws and not self._printer.has_open_line:
+            self._printer.live.show()
 
     @property
     def _below(self) -> bool:
         """Whether there are lines to show below the text."""
-        return bool(self._note or self._progress or self._blocks is not None)
+        return bool(self._note or self._progress or self._printer.has_open_block)
 
     def _lines(self) -> Group:
         size = self.console.size
-        if (blocks := self._blocks) is not None:  # the incomplete block, as plain text
-            room, width = max(1, size.height // 2), max(8, size.width - 3)
-            rows = [row for line in blocks.preview(room) for row in textwrap.wrap(self._fit(line), width) or [""]]
-            return Group(*(Text(f"  {row}", no_wrap=True) for row in rows[-room:]))
-        lines = self._progress.lines(size.width, size.height, ascii_only=self._plain_ascii)
+        lines = self._progress.lines(size.width, size.height, ascii_only=self._printer.plain_ascii)
         if not lines and self._note:
-            lines = [Text(f"  {shorten(self._fit(self._note), size.width - 6)} …", "dim")]
+            lines = [Text(f"  {shorten(self._printer.fit(self._note), size.width - 6)} …", "dim")]
         return Group(*lines)
 
     def stop_waiting(self) -> None:
         """Remove the live display below the text."""
-        self._live.remove()
+        self._printer.live.remove()
 
     def end(self) -> None:
         """Finish the call's output: end the line, and remove the live display."""
         self._say_waits()
-        self._end_line()
+        self._printer.end_line()
         self._note = ""
         self._progress.clear()
         self.stop_waiting()
-        self._live.write_waiting()
+        self._printer.live.write_waiting()
 
     def summary(self) -> None:
         """Print the summary of the call, row by row."""
-        self._release()
+        self._printer.release()
         self.say("")
         for name, value in self.tally.rows():
-            self._print(Text.assemble((f"  {name:<9}", "bold"), self._fit(value)))
+            self._printer.print(Text.assemble((f"  {name:<9}", "bold"), self._printer.fit(value)))
         self.say("")
 
     def summary_line(self) -> None:

@@ -138,5 +138,5 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     """One line says so; here a file has the folder's name, which stops root too."""
     (tmp_path / "taken").write_text("", "utf-8")
-    with pytest.raises(CommandError, match="cannot be made: Not a directory"):
+    with pytest.raises(CommandError, match="cannot be created: Not a directory"):
         write_project("shop", tmp_path / "taken")

@@ -33,7 +33,8 @@ from agentflow.errors import ModelError
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval.terminal import questions
 from agentflow.terminal.phrases import duration_text, shorten
-from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.printer import make_console
+from agentflow.terminal.screen import Screen
 from agentflow.terminal.tally import Tally
 from agentflow.testing import ScriptedModel, run_context
 from agentflow.vocabulary.events import Origin
@@ -188,7 +189,7 @@ async def test_a_wait_is_drawn_below_whole_lines_of_a_terminal(
 ) -> None:
     """Not in a file, not if it is quiet, and not in a line of the model's that is not complete."""
     screen = Screen(make_console(file=(file := Tty() if terminal else io.StringIO())), quiet=quiet, markdown=False)
-    screen._open = text
+    screen._printer._open = text
     screen.waiting("connects")
     before = file.getvalue()
     screen.end()

@@ -146,7 +146,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"$schema": "http://json-schema.org/draft-03/schema#"}, "it uses draft 3"),
     ({"items": {"minItems": 10**5000}}, ""),
     ({"items": {"minItems": -(10**5000)}}, "it must be a whole number of at least 0, not a int (at #/items/minItems)"),
-    ({"$dynamicAnchor": "a", "items": {"$dynamicAnchor": "a"}}, "it has $dynamicAnchor 'a' more than once"),
+    ({"$dynamicAnchor": "a", "items": {"$dynamicAnchor": "a"}}, "it defines $dynamicAnchor 'a' more than once"),
     ({"dependentRequired": {"a": {}}}, "it must be a list of names, not {} (at #/dependentRequired)"),
 ]
 

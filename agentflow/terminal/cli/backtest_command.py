@@ -31,12 +31,18 @@ _CHECKS = ("changed", "refused", "incomparable")
 @click.option("--output", metavar="MODULE:TYPE", help="The type given to the recorded calls as output=.")
 @click.option("--model", metavar="NAME", help="Continue each changed run with this model, which is called for real.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Processes at once."
+    "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Number of processes."
 )
 @click.option(
-    "--limit", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True, help="Seconds for each run."
+    "--limit",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Time limit of each run, in seconds.",
 )
-@click.option("--results", type=click.Path(dir_okay=False), metavar="FILE", help="Store results here, and continue.")
+@click.option(
+    "--results", type=click.Path(dir_okay=False), metavar="FILE", help="Store results here, to continue if interrupted."
+)
 @click.option("--fail-if", type=click.Choice(_CHECKS), multiple=True, help="Exit code 1 if there are such runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def backtest(

@@ -31,7 +31,8 @@ from agentflow.terminal.cli.demo_real import small_model
 from agentflow.terminal.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
 from agentflow.terminal.cli.loading import call_loop
 from agentflow.terminal.console import follow
-from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.printer import make_console
+from agentflow.terminal.screen import Screen
 from agentflow.vocabulary.ports.model import resolve_model
 
 _PAUSE = 0.02

@@ -11,7 +11,7 @@ import click
 from agentflow.errors import UsageError
 from agentflow.terminal.cli.failures import FAILED, CommandError, say
 from agentflow.terminal.cli.loading import load_value
-from agentflow.terminal.screen import make_console
+from agentflow.terminal.printer import make_console
 from agentflow.testing.evaluation import Dataset, compare, read_baseline
 from agentflow.testing.evaluation.dataset import RunOptions
 
@@ -20,11 +20,18 @@ from agentflow.testing.evaluation.dataset import RunOptions
 @click.argument("dataset", metavar="MODULE:DATASET")
 @click.option("--baseline", metavar="FILE", help="Compare with these results; exit code 1 if something is worse.")
 @click.option("--save", "files", multiple=True, metavar="FILE", help="Write the results: .json or .xml (JUnit).")
-@click.option("--repeats", type=click.IntRange(min=1), metavar="N", help="How often each case is run.")
+@click.option("--repeats", type=click.IntRange(min=1), metavar="N", help="Number of runs of each case.")
 @click.option(
     "--retries", type=click.IntRange(min=0), default=0, metavar="N", help="Retries of a failed call or check."
 )
-@click.option("--at-once", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Calls at once.")
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Number of concurrent calls.",
+)
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Time limit of a call.")
 @click.option(
     "--tolerance",
@@ -34,7 +41,7 @@ from agentflow.testing.evaluation.dataset import RunOptions
     help="How much lower the pass rate of a case can be than in the baseline.",
 )
 @click.option(
-    "--min-rate", type=click.FloatRange(0, 1), metavar="SHARE", help="The least pass rate; without a baseline 1."
+    "--min-rate", type=click.FloatRange(0, 1), metavar="SHARE", help="The minimum pass rate; 1 if there is no baseline."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--schema", metavar="FILE", help="Only write the JSON schema of the YAML files.")
@@ -60,7 +67,7 @@ def eval(  # noqa: A001 - the command's name
         if schema is not None:
             Dataset.save_schema(schema, found.known)
             return 0
-        known = None if baseline is None else read_baseline(baseline)  # before the calls, which cost something
+        known = None if baseline is None else read_baseline(baseline)  # before the calls, which cost money
         if known is not None and known.dataset != found.name:
             raise UsageError(f"The baseline is of the dataset {known.dataset!r:.80}, not {found.name!r:.80}.")
         report = asyncio.run(found.evaluate(**options))

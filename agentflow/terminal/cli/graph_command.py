@@ -24,9 +24,9 @@ from agentflow.terminal.cli.loading import load_agent
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid diagram.")
 @click.option("--run", "run_id", metavar="ID", help="The run, if the file has several.")
 def graph(target: str, mermaid: bool, run_id: str | None) -> int:
-    """Draw who may call whom from an agent on, and the steps of its workflows; or the calls that a recorded run made.
+    """Draw the possible calls of an agent and its sub-agents, with the steps of workflows; or the calls of a recorded run.
 
-    The source of a workflow is read and not run. Of a recorded run, each name has the number and the time of its calls.
+    A workflow's source is parsed, not run. For a recorded run, each name shows the number and the duration of its calls.
     """
     flows: list[Flow] = []
     try:

@@ -47,7 +47,7 @@ def load_agent(target: str) -> Agent:
 
 
 def load_agent_or(target: str, other: type[T]) -> Agent | T:
-    """Import the agent named by `module:name`, or an object of another class that has one; errors as in `load_agent`."""
+    """Import the agent named by `module:name`, or an object of the class `other`; errors as in `load_agent`."""
     found = _variable(target, "an agent", "shop.agents:assistant for the variable assistant in shop/agents.py")
     if not isinstance(found, Agent | other):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"

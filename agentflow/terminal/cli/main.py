@@ -24,7 +24,8 @@ from agentflow.terminal.cli.loading import call_loop, load_agent
 from agentflow.terminal.console import follow
 from agentflow.terminal.conversation import chat as talk
 from agentflow.terminal.phrases import call_text
-from agentflow.terminal.screen import Screen, make_console
+from agentflow.terminal.printer import make_console
+from agentflow.terminal.screen import Screen
 from agentflow.vocabulary.event_json import event_line
 from agentflow.vocabulary.events import HookEvent, PreCall
 
@@ -55,7 +56,9 @@ class LazyCommand(click.Command):
                 raise
             missing = f"`agentflow {self.name}` needs {error.name}, which is not installed: "
             cure = f"pip install 'agentflow-hooks[{self._needs}]'."
-            raise CommandError(f"{missing}{cure}" if error.name else f"{error}.") from error  # ours have no name
+            raise CommandError(
+                f"{missing}{cure}" if error.name else f"{error}."
+            ) from error  # errors of the package itself have no name
         command: click.Command = getattr(module, str(self.name))
         return command.make_context(info_name, args, parent, **extra)
 

@@ -17,7 +17,7 @@ from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library, missing_keys
 from agentflow.models.wire import DirectWire
 from agentflow.terminal.cli.failures import CommandError
-from agentflow.terminal.screen import make_console
+from agentflow.terminal.printer import make_console
 from agentflow.vocabulary.ports.model import resolve_model
 
 _FORMS: Final = ("openai/gpt-5", "anthropic/claude-sonnet-4-5", "openai+http://127.0.0.1:8000/v1#my-model")

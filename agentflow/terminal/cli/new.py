@@ -101,7 +101,7 @@ def write_project(name: str, parent: Path) -> Path:
     except FileExistsError:
         raise CommandError(f"{name} already exists here. Choose another name or another folder.") from None
     except OSError as error:
-        raise CommandError(f"The folder {name} cannot be made: {error.strerror}.", FAILED) from error
+        raise CommandError(f"The folder {name} cannot be created: {error.strerror}.", FAILED) from error
     texts = resources.files("agentflow.terminal.cli") / "project"
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -30,7 +30,7 @@ _SHUTDOWN_SECONDS = 20.0
 @click.option("--ui", is_flag=True, help="Serve the web chat at /.")
 @click.option("--full", is_flag=True, help="Also show thinking, costs, and arguments and results of tools.")
 @click.option("--a2a", "with_a2a", is_flag=True, help="Serve other agents too (A2A); needs the extra a2a.")
-@click.option("--no-resume", is_flag=True, help="Do not continue the runs that the last process left.")
+@click.option("--no-resume", is_flag=True, help="Do not continue runs that the last process left unfinished.")
 def serve(
     agents: tuple[str, ...],
     host: str,
@@ -86,5 +86,5 @@ def _a2a() -> a2a.A2A:
 def _token(name: str) -> str:
     token = os.environ.get(name)
     if not token:
-        raise CommandError(f"--token-env {name}: the environment has no such variable. Set it to a random token.")
+        raise CommandError(f"--token-env {name}: this environment variable is not set. Set it to a random token.")
     return token

@@ -112,7 +112,9 @@ def _exit(code: int) -> NoReturn:
 @click.command()
 @click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
 @click.option("--database", envvar="AGENTFLOW_DATABASE", metavar="URL", help=DATABASE_HELP)
-@click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Concurrent calls here.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Concurrent calls in this worker."
+)
 @click.option("--everywhere", type=click.IntRange(min=1), help="Concurrent calls in all workers together.")
 @click.option(
     "--rate", type=(click.IntRange(min=1), float), metavar="N SECONDS", help="At most N calls started per SECONDS."
@@ -135,7 +137,7 @@ def worker(
     """Run calls that other processes submit to these agents (DurableAgent, DurableClient).
 
     A DurableAgent has its own database; other agents need --database.
-    If a worker is silent for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
+    If a worker does not report for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
     seconds; other workers continue the rest. A second signal ends it at once.
     """
     loaded = [load_agent_or(target, DurableAgent) for target in agents]
