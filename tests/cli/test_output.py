@@ -14,6 +14,7 @@ MODULE = r'''
 import asyncio
 import os
 import threading
+import time
 
 from agentflow import Agent, Deny, Error, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
 from agentflow.errors import ModelError
@@ -109,7 +110,14 @@ class Slow(TerminalAsker):
     def _say(self, text, end="\n"):
         super()._say(text, end)
         if end == "":
-            threading.Timer(0.5, lambda: os.write(2, b"half a second later")).start()
+            threading.Thread(target=later, daemon=True).start()
+
+
+def later():
+    while not os.path.exists("typed"):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    os.write(2, b"half a second later")
 
 
 asking = Agent("a", script(use("show")), tools=tools, hooks=[Approval(ask=Slow())])
@@ -168,8 +176,10 @@ def test_nothing_is_drawn_over_a_question(evil: Any, terminal: Any) -> None:
     screen = terminal("run", "evil:asking", "hi")
     screen.wait_for("n [reason] = no: ")
     screen.type("n bec")
+    screen.wait_for("n bec")
+    (Path(evil.folder) / "typed").touch()
     drawn = screen.wait_for("half a second later")
-    assert drawn == "n bechalf a second later"
+    assert drawn == "half a second later"
     screen.type("ause\n")
     screen.wait_for("denied by")
     assert screen.end() == 0

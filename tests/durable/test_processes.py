@@ -306,8 +306,10 @@ async def test_cancel_and_deadline_reach_a_call_in_another_process(client: Durab
             ("waiting", "interrupted"),
         ]
         assert not await client.cancel("running")
-        with pytest.raises(CallTimeoutError, match="timeout=1 s"):
-            await client.call("clerk", "wait", session="c", timeout=1)
+        await client.submit("clerk", "wait", session="c", run_id="late", timeout=5)
+        await until_written(workers, 2)
+        with pytest.raises(CallTimeoutError, match="timeout=5 s"):
+            await client.result("late")
         late = await client.submit("clerk", "hello", session="c", timeout=0.001)
         with pytest.raises(CallTimeoutError):
             await client.result(late)

@@ -78,7 +78,7 @@ class RealWorld(World):
 async def dropped() -> None:
     """LiteLLM drops iterators of its own; the loop closes them when they are collected."""
     gc.collect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while asyncio.all_tasks() - {asyncio.current_task()}:  # noqa: ASYNC110 - those tasks have no owner to await
             await asyncio.sleep(0.01)
 

@@ -20,6 +20,7 @@ from agentflow import (
     Approve,
     Hook,
     HookEvent,
+    MessagesAdded,
     PostActing,
     PostReasoning,
     PreActing,
@@ -640,4 +641,24 @@ def test_a_time_limit_that_a_hook_swallows_takes_effect_at_the_end_of_the_work(k
     assert len(model.requests) == 1 + (kind is PostReasoning)
     ended = [one.end for one in recorder.log.entries if isinstance(one, AnsweredEntry | FinishedEntry)]
     assert ended == (["done", "cut"] if kind is ActingChunk else ["done", "done", "cut"])
+    assert Replay(recorder.log).run(agent()).divergence is None
+
+
+def test_a_hook_of_the_first_event_that_injects_and_interrupts_is_replayed() -> None:
+    """The beginnings of hooks have positions from the first event on, and a replay finds them."""
+
+    def agent(*hooks: Hook) -> Agent[Any]:
+        @on(MessagesAdded, PreCall, priority=10)
+        async def waits(event: HookEvent) -> None:
+            await asyncio.sleep(0)
+
+        @on(PreCall)
+        async def ends(event: PreCall) -> None:
+            event.context.inject("first")
+            event.context.interrupt("enough")
+
+        return agent_of(ScriptedModel(["Hi"]), waits, ends, *hooks)
+
+    recorder = Recorder()
+    assert run_virtual(agent(recorder).call("go")).outcome == "interrupted"
     assert Replay(recorder.log).run(agent()).divergence is None

@@ -38,7 +38,7 @@ from agentflow.recording.entries import (
     WrittenEntry,
 )
 from agentflow.recording.log import RunLog, chunk_of
-from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation, RecordedCall
+from agentflow.recording.recorder.entry_builder import EntryBuilder, EntryValues, Observation, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
 from agentflow.recording.replay.attempts import RecordedAttempts
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
@@ -143,6 +143,9 @@ class Player(Recorder):
         buffer = run.events.buffer
         if buffer is not None and not isinstance(buffer, ReplayBuffer):
             run.events.buffer = ReplayBuffer(buffer, self._wait_for_recorded_reader)
+        self._put(
+            EntryValues(place, "facts", {"time": event.time, "facts": ()})
+        )  # only the call's line, which is paired
         return place
 
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
@@ -162,9 +165,8 @@ class Player(Recorder):
         frame = frame_of(event)
         if frame is None:
             return None
-        begins = frame.call_id not in self._pairs
-        if begins:
-            super().on_event(event)  # this pairs the call with a recorded call
+        if frame.call_id not in self._places:
+            self._begin(event, frame)
         mine = self._pairs.get(frame.call_id)
         key = None if mine is None else self._recorded_key(mine, event, frame.call_id)
         self._expected.pop((frame.call_id, event.seq), None)
@@ -174,17 +176,15 @@ class Player(Recorder):
             if self._strict and read in self.script.waits:
                 self._waits[frame.call_id, event.seq] = read
         if key is None or self._progress.is_next(key):
-            if not begins:
-                super().on_event(event)
+            super().on_event(event)
             if key is not None:
                 self._pass(key, event)
             return None
-        return self._wait_and_record(key, event, begins)
+        return self._wait_and_record(key, event)
 
-    async def _wait_and_record(self, key: Key, event: HookEvent, recorded: bool) -> None:
+    async def _wait_and_record(self, key: Key, event: HookEvent) -> None:
         await self._progress.shielded(partial(self._progress.wait, key))
-        if not recorded:
-            super().on_event(event)
+        super().on_event(event)
         self._pass(key, event)
 
     def _pass(self, key: Key, event: HookEvent) -> None:
@@ -214,6 +214,8 @@ class Player(Recorder):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook start in its turn."""
+        if (frame := frame_of(event)) is not None and frame.call_id not in self._places:
+            self._begin(event, frame)
         mine = self._pairs.get(event.call_id)
         key = None if mine is None else self._recorded_key(mine, event, event.call_id)
         if key is None:
