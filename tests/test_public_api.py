@@ -488,7 +488,5 @@ def test_a_subclass_of_a_facade_with_slots_is_told_of() -> None:
     class Kept(Session):
         __slots__ = ("place",)
 
-    with pytest.raises(
-        TypeError, match="Kept cannot be created: subclasses of Session must not define __slots__"
-    ):
+    with pytest.raises(TypeError, match="Kept cannot be created: subclasses of Session must not define __slots__"):
         Kept("s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +13,8 @@ from agentflow._support.json_text import read_json_text
 from agentflow._support.validation import first_problem
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
+from agentflow.vocabulary.messages import Pending
+from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -101,7 +104,10 @@ async def read_json(request: Request, limits: Limits) -> Any:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "unsupported_media_type", "The body must be JSON: Content-Type: application/json.")
     too_large = Refusal(
-        413, "body_too_large", f"A body has at most {limits.body} bytes.", headers={"Connection": "close"}
+        413,
+        "body_too_large",
+        f"The body is too large: {limits.body} bytes are allowed.",
+        headers={"Connection": "close"},
     )
     announced = request.headers.get("content-length", "0")
     if not announced.isdecimal() or int(announced) > limits.body:
@@ -123,3 +129,25 @@ async def read_json(request: Request, limits: Limits) -> Any:
         return read_json_text(bytes(raw), constants=False)
     except ValueError:
         raise Refusal(400, "not_json", "The body is not JSON, or it is nested too deeply.") from None
+
+
+def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending]) -> Resolution:
+    """Return the verdict of a decision.
+
+    Raises:
+        Refusal: No call waits under this key, or the decision is invalid.
+    """
+    waits = pending.get(key)
+    if waits is None:
+        raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")
+    match decision.action, waits.kind:
+        case "deny", _:
+            return Deny(decision.reason)
+        case "approve", "approval" | "parked":
+            return Approve(decision.input)
+        case "answer", "external":
+            return Answer(decision.value)
+        case action, kind:
+            raise Refusal(
+                422, "wrong_decision", f"{key!r:.60} is a call of kind {kind!r}, which {action!r} does not decide."
+            )

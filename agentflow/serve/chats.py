@@ -26,11 +26,11 @@ from starlette.requests import Request
 from agentflow._support.frozen import EMPTY
 from agentflow.durable.client_side import ClientSide, is_client_call
 from agentflow.errors import AgentFlowError
-from agentflow.serve.bodies import DecisionBody
+from agentflow.serve.bodies import DecisionBody, resolution
 from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedCall, ServedRun, StoredSession
-from agentflow.serve.service import Service, resolution
+from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse
 from agentflow.vocabulary.messages import DataBlock, Msg, Pending, undecided
 from agentflow.vocabulary.specs import ToolSpec
@@ -78,12 +78,12 @@ class Chat:
 
     @property
     def announced(self) -> frozenset[str]:
-        """The calls that waited when it began: the page knows them from the previous run."""
+        """The calls that waited when it began, which the page knows from the previous run."""
         return frozenset(waits.id for waits in self.run.waited)
 
     @property
     def answered(self) -> frozenset[str]:
-        """Those that the page has answered with a result."""
+        """The announced calls that the page has answered with a result."""
         return frozenset(waits.id for waits in self.run.waited if is_client_call(waits))
 
     @property
@@ -178,7 +178,7 @@ class Chats:
     def _check(self, ref: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message
         if any(len(text) > limit for text in (request.system, *[msg.text for msg in new])):
-            raise Refusal(413, "message_too_long", f"A message has at most {limit} characters.")
+            raise Refusal(413, "message_too_long", f"The message is too long: {limit} characters are allowed.")
         if not all(msg.text.strip() or msg.data for msg in new):
             raise Refusal(422, "invalid_body", "The message is empty.")
         own = {tool.name for tool in ref.agent.tools}

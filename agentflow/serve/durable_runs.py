@@ -98,7 +98,7 @@ class DurableRun:
     Args:
         id: Its id.
         calls: Its calls.
-        of: The shared state of all runs.
+        of: The shared calls, with clients and limits.
         number: The number of its last call in this snapshot; by default all calls are included.
     """
 
@@ -322,7 +322,7 @@ class DurableCalls:
         return list(found.values())
 
     def _clients(self) -> list[tuple[FollowingClient, list[str]]]:
-        """Return each client with its agents; at present, each agent has its own client."""
+        """Return each client with its agents."""
         return [(one.client, [name]) for name, one in self.agents.items()]
 
     async def working(self, session: str) -> DurableRun | None:

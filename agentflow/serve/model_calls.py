@@ -122,9 +122,10 @@ class ModelCalls:
         own = {tool.name for tool in agent.tools}
         if conflicts := [spec.name for spec in request.tools if spec.name in own]:
             raise bad_request(f"The agent has tools named {conflicts} of its own. Rename yours.")
+        allowed = self.service.limits.message
         for msg in request.messages:
-            if len(msg.text) > self.service.limits.message:
-                raise Refusal(413, "message_too_long", f"At most {self.service.limits.message} characters a message.")
+            if len(msg.text) > allowed:
+                raise Refusal(413, "message_too_long", f"A message is too long: {allowed} characters are allowed.")
         side = ClientSide(request.system, request.tools, request.options)
         token = secrets.token_hex(8)
         durable = agent.name not in self.service.agents
@@ -270,7 +271,7 @@ def _answers(key: str, results: Mapping[str, str], waiting: Sequence[Pending]) -
     if unknown:
         raise bad_request(f"No call {unknown} waits for a result.")
     if len(results) < len(ids):
-        raise bad_request("Each tool call needs a result; some have none.")
+        raise bad_request("Some tool calls have no result. Send one for each.")
     return {ids[use_id]: Answer(value) for use_id, value in results.items()}
 
 

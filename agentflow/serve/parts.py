@@ -26,7 +26,7 @@ from agentflow.serve.view import (
 
 
 class PagePart(NamedTuple):
-    """A text or thinking is opened, continued or closed."""
+    """A text or thinking part is opened, continued or closed."""
 
     step: Literal["start", "delta", "end"]
     kind: Literal["text", "thinking"]
@@ -44,7 +44,7 @@ class PageCall(NamedTuple):
 
 
 PageChange: TypeAlias = PagePart | PageCall | Question | Public
-"""A change of parts, a question of the end, or an event: a `ToolEvent` is then the call's result."""
+"""A change of parts, a question at the end, or an event; a `ToolEvent` is a call's result."""
 
 
 class PageParts:
@@ -57,7 +57,7 @@ class PageParts:
     Attributes:
         calls: The names of the calls that the page has, by id; None if their arguments are complete.
         wrong: Whether the page received a text that differs from the last reply.
-        changed: Whether the page has a text that is not the run's.
+        changed: Whether the page has a text that is not in the run.
     """
 
     def __init__(self, prefix: str, calls: Iterable[str]) -> None:

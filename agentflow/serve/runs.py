@@ -145,7 +145,7 @@ class ServedRun(Protocol):
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
 
         Raises:
-            Refusal: It has not the form of a position.
+            Refusal: It is not a position.
         """
         ...
 
@@ -281,7 +281,7 @@ class Run:
         """Return the number of the first event after a position; 0 if the position is not one of this run's buffer.
 
         Raises:
-            Refusal: It has not the form of a position.
+            Refusal: It is not a position.
         """
         if last_id is None:
             return 1
@@ -295,7 +295,7 @@ class Run:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
 
         Raises:
-            Refusal: It has not the form of a position.
+            Refusal: It is not a position.
         """
         number = self.place_after(last_id)
         return None if self.finished_before(number) else self.read(number)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Server", "listen", "open_socket", "server_for"]
 
 _HEAD_SECONDS: Final = 10.0
-_CURES: Final = {
+_FIXES: Final = {
     errno.EADDRINUSE: "the port is in use. Choose another one, or 0 for a free one.",
     errno.EADDRNOTAVAIL: "this machine has no such address. Use one of its addresses, or 127.0.0.1 for local access only.",
     errno.EACCES: "permission denied. Choose a port from 1024 on, or 0 for a free one.",
@@ -118,7 +118,7 @@ def open_socket(server: str, host: str, port: int) -> socket.socket:
             f"The {server} cannot listen on {host}: it is not an address or name of this machine."
         ) from error
     except OSError as error:
-        why = _CURES.get(error.errno or 0, error.strerror)
+        why = _FIXES.get(error.errno or 0, error.strerror)
         raise UsageError(f"The {server} cannot listen on {host}, port {port}: {why}") from error
 
 

@@ -29,7 +29,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
-from agentflow.serve.bodies import DecisionBody
+from agentflow.serve.bodies import DecisionBody, resolution
 from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, digest, stored
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
@@ -37,17 +37,17 @@ from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, S
 from agentflow.serve.view import EndEvent, View
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.facts import CallOpened, Fact, SessionBegan
-from agentflow.vocabulary.messages import Msg, Pending, undecided
+from agentflow.vocabulary.messages import Msg, undecided
 from agentflow.vocabulary.ports.memory_store import MemoryStore
 from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
-from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution, Stop
+from agentflow.vocabulary.verdicts import Deny, Stop
 
 _TITLE: Final = 80
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Service:
-    """The agents of a server with their runs and sessions; the routes are written on top of it.
+    """The agents of a server with their runs and sessions; the routes are based on it.
 
     Args:
         agents: The agents; durable ones keep their stores.
@@ -79,7 +79,7 @@ class Service:
         self.closing: list[Callable[[], Awaitable[object]]] = [self.durable.close]
         names = [*self.agents, *durable]
         if not agents or len(set(names)) < len(agents):
-            raise UsageError(f"App(agents): it takes agents with different names, not {names}.")
+            raise UsageError(f"App(agents): pass at least one agent, and unique names, not {names}.")
         for one in durable.values():
             if hidden := [kind.__name__ for kind in view.state if kind not in one.host.state]:
                 raise UsageError(
@@ -113,7 +113,9 @@ class Service:
     def check_text(self, text: str) -> None:
         """Refuse a message that is too long or empty."""
         if len(text) > self.limits.message:
-            raise Refusal(413, "message_too_long", f"A message has at most {self.limits.message} characters.")
+            raise Refusal(
+                413, "message_too_long", f"The message is too long: {self.limits.message} characters are allowed."
+            )
         if not text.strip():
             raise Refusal(422, "invalid_body", "The message is empty.")
 
@@ -159,7 +161,7 @@ class Service:
         return "running" if self.runs.busy(session) or own.run else STATUSES.get(own.machine.state, "unfinished")
 
     async def current_status(self, ref: StoredSession, session: Session) -> SessionStatus:
-        """Return the status of a loaded session, also if a call is queued for it, or runs in a worker."""
+        """Return the status of a loaded session, including calls that are queued or run in a worker."""
         return "running" if await self.working(ref) is not None else self.status(session)
 
     async def working(self, ref: StoredSession) -> ServedRun | None:
@@ -461,28 +463,6 @@ class _Dismissal(Hook):
 
 RouteModule: TypeAlias = Callable[[Service], Sequence[BaseRoute]]
 """Creates the routes of one protocol."""
-
-
-def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending]) -> Resolution:
-    """Return the verdict of a decision.
-
-    Raises:
-        Refusal: No call waits under this key, or the decision is invalid.
-    """
-    waits = pending.get(key)
-    if waits is None:
-        raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")
-    match decision.action, waits.kind:
-        case "deny", _:
-            return Deny(decision.reason)
-        case "approve", "approval" | "parked":
-            return Approve(decision.input)
-        case "answer", "external":
-            return Answer(decision.value)
-        case action, kind:
-            raise Refusal(
-                422, "wrong_decision", f"{key!r:.60} is a call of kind {kind!r}, which {action!r} does not decide."
-            )
 
 
 def _with_store(agent: Agent[Any], store: Store | None) -> Agent[Any]:

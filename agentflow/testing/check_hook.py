@@ -31,7 +31,7 @@ from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.findings import Findings
 from agentflow.testing.hook_checks.isolation import WatchedResult, run_watched
-from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
+from agentflow.testing.hook_checks.judging import caused_by_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, PlayResult, play
 from agentflow.testing.hook_checks.probes import (
@@ -53,7 +53,7 @@ T = TypeVar("T")
 _LOOP = "agentflow.loop.emitting"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
 _PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Saves, Witness))
-_CUT = ("tools", "a long conversation")
+_CANCELLED_SCENES = ("tools", "a long conversation")
 
 
 class HookCheckOptions(TypedDict, total=False):
@@ -294,10 +294,10 @@ class _HookCheck:
         single = [alone(*job) for job in jobs]
         shared = self.make()
 
-        async def everybody() -> list[PlayResult]:
+        async def all_jobs() -> list[PlayResult]:
             return list(await asyncio.gather(*(self._play(scene, n, path, [shared]) for n, scene, path in jobs)))
 
-        together = self._run(f"{self.runs} runs at once", everybody)
+        together = self._run(f"{self.runs} runs at once", all_jobs)
         for job, one, many in zip(jobs, single, together.value or (), strict=False):
             different = one.differences(many) if one is not None else {}
             for _ in range(2 if different else 0):
@@ -330,7 +330,7 @@ class _HookCheck:
 
     def _cancelled(self) -> None:
         """Cancel runs at events and between them; a run should end immediately, and not affect the next call."""
-        for name in _CUT:
+        for name in _CANCELLED_SCENES:
             for path in PATHS:
                 for n in range(self.cuts):
                     if self._enough():
@@ -348,7 +348,7 @@ class _HookCheck:
         behaviour: list[str] = []
         watch_cancellations(hook, behaviour.append)
 
-        async def cut() -> asyncio.Task[PlayResult]:
+        async def cancellable_run() -> asyncio.Task[PlayResult]:
             nonlocal doing
 
             def cancel() -> None:
@@ -358,8 +358,8 @@ class _HookCheck:
             hooks: list[Hook] = [hook]
             if n % 3:
                 hooks.append(Canceller(at, turns, cancel))
-            work = play(scene, 1, path, hooks, self.deps, self._failed, goes_on=False)
-            task = asyncio.get_running_loop().create_task(work, name="cut")
+            work = play(scene, 1, path, hooks, self.deps, self._failed, continue_after_failure=False)
+            task = asyncio.get_running_loop().create_task(work, name="cancellable_run")
             if not n % 3:
                 asyncio.get_running_loop().call_later(moment, cancel)
             await asyncio.wait([task])
@@ -369,7 +369,7 @@ class _HookCheck:
 
         point = f"event {at} and {turns} turns" if n % 3 else f"{moment * 1000:g} ms"
         where = f"{scene.name}, {path}, cancelled at {point}"
-        ran = self._run(where, cut)
+        ran = self._run(where, cancellable_run)
         task = ran.value
         if task is None:
             if ran.hung and doing != "the run":
@@ -377,7 +377,7 @@ class _HookCheck:
             return
         if cancelled and not task.cancelled():
             error = task.exception()
-            if error is None or comes_of_cancellation(error):
+            if error is None or caused_by_cancellation(error):
                 behaviour.append(f"it raised {shown(error)}" if error is not None else "it ran to completion")
         if cancelled and behaviour:
             self.findings.add(

@@ -418,7 +418,7 @@ async def test_a_notification_is_sent_when_a_task_waits_and_has_ended() -> None:
         for number in range(4):
             more = TaskPushNotificationConfig(task_id=task.id, id=str(number), url="http://127.0.0.1:1/")
             await client.create_task_push_notification_config(more)
-        with pytest.raises(InvalidParamsError, match="at most 5"):
+        with pytest.raises(InvalidParamsError, match="maximum of 5"):
             await client.create_task_push_notification_config(
                 TaskPushNotificationConfig(task_id=task.id, id="x", url=target)
             )

@@ -77,11 +77,11 @@ async def test_what_cannot_be_compared_fails(baseline: Path) -> None:
         ("often, score length", "missing"),
     ]
     assert found.problems[:1] == ("often: a check could not be evaluated",)
-    assert "never: its input or expected output is not that of the baseline" in found.problems
+    assert "never: its input or expected output differs from the baseline" in found.problems
     fewer = compare(await run({"always": "x"}), baseline)
     assert list(fewer.problems) == [
-        "often: it is in the baseline only",
-        "never: it is in the baseline only",
+        "often: it is only in the baseline",
+        "never: it is only in the baseline",
     ]
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_has_no_results_is_refused(tmp_path: Path) -> None:
     trial = {"form": "agentflow.evaluation", "dataset": "letters", "agent": "a", "trials": [{"name": 3}]}
     for text in ("", "[1]", '{"form": "agentflow.backtest"}', json.dumps(trial), "[" * 9999):
         (tmp_path / "wrong.json").write_text(text, "utf-8")
-        with pytest.raises(UsageError, match="has no results of an evaluation"):
+        with pytest.raises(UsageError, match="contains no results of an evaluation"):
             read_baseline(tmp_path / "wrong.json")
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_baseline(tmp_path / "none.json")

@@ -189,13 +189,13 @@ class LimitedStream(httpx.AsyncByteStream):
 
     Args:
         stream: The bytes.
-        most: The limit.
+        limit: The maximum number of bytes.
     """
 
-    def __init__(self, stream: object, most: int) -> None:
+    def __init__(self, stream: object, limit: int) -> None:
         assert isinstance(stream, httpx.AsyncByteStream)
         self._stream = stream
-        self._most = most
+        self._limit = limit
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         """Yield the bytes.
@@ -203,11 +203,11 @@ class LimitedStream(httpx.AsyncByteStream):
         Raises:
             ResponseLimitError: The limit is exceeded.
         """
-        left = self._most
+        remaining = self._limit
         async for chunk in self._stream:
-            left -= len(chunk)
-            if left < 0:
-                raise ResponseLimitError(f"the response has more than {self._most} bytes (max_bytes=)")
+            remaining -= len(chunk)
+            if remaining < 0:
+                raise ResponseLimitError(f"the response has more than {self._limit} bytes (max_bytes=)")
             yield chunk
 
     async def aclose(self) -> None:

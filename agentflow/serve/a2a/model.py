@@ -8,7 +8,7 @@ Rules:
    conversation, as text.
 3. If the remote agent waits for input, the reply is a call of the external tool `remote_input`: the call suspends, and the
    tool's result is sent to the waiting task.
-4. If a stream breaks off, the task is read until it has ended; the message is not sent again. If the reader leaves, the task is
+4. If a stream breaks off, the task is read until it has ended; the message is not sent again. If the reader stops, the task is
    cancelled.
 """
 
@@ -109,7 +109,7 @@ class A2AModel:
                         for chunk in answer.add(event):
                             yield chunk
                 chunks = answer.finish(place, self.name)
-            except BaseException:  # including cancellation and an absent reader: the remote task would continue
+            except BaseException:  # including cancellation and a closed stream: the remote task would continue
                 await _cancel(client, answer)
                 raise
             for chunk in chunks:

@@ -32,10 +32,10 @@ _STATES: Final = frozenset(
         types.TaskState.TASK_STATE_REJECTED,
     }
 )
-_ADDRESSES: Final = 5
+_MAX_ADDRESSES: Final = 5
 _SECONDS: Final = 10.0
 _AT_ONCE: Final = 20
-_WAITING: Final = 500
+_MAX_WAITING: Final = 500
 
 
 async def public_only(url: str) -> bool:
@@ -60,8 +60,10 @@ class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
             types.InvalidParamsError: The task has too many.
         """
         others = [one for one in await self.get_info(task_id, context) if one.id != notification_config.id]
-        if len(others) >= _ADDRESSES:
-            raise types.InvalidParamsError(f"A task has at most {_ADDRESSES} addresses for notifications.")
+        if len(others) >= _MAX_ADDRESSES:
+            raise types.InvalidParamsError(
+                f"The task already has the maximum of {_MAX_ADDRESSES} addresses for notifications."
+            )
         return await super().set_info(task_id, notification_config, context)
 
 
@@ -84,7 +86,7 @@ class Pusher(tasks.PushNotificationSender):
         if not (isinstance(event, types.TaskStatusUpdateEvent) and event.status.state in _STATES):
             return
         for address in await self._addresses.get_info_for_dispatch(task_id):
-            if len(self._tasks) >= _WAITING:
+            if len(self._tasks) >= _MAX_WAITING:
                 logger.warning("too many push notifications are waiting, so one for task {} was not sent", task_id)
                 return
             sending = asyncio.create_task(self._send(address, event), name="agentflow: push notification")

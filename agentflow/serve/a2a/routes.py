@@ -271,7 +271,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
     ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
-        if message.task_id and not message.context_id:  # the SDK would invent one
+        if message.task_id and not message.context_id:  # otherwise the SDK creates one
             found = await self._versioned_store.get(message.task_id, context)
             message.context_id = "" if found is None else found.task.context_id
         if message.task_id:

@@ -5,7 +5,7 @@ Rules:
 1. No line ends the connection: it is a message, or answered with an error of JSON-RPC.
 2. A line longer than the limit is skipped without buffering it.
 3. `_meta` is removed: the official package passes its keys as arguments, next to the validated ones.
-4. After the peer has left, sending raises; it never waits.
+4. After the peer has closed the stream, sending raises; it never waits.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Frames:
         """Write a message, and wait until the client has room for it.
 
         Raises:
-            ConnectionError: The client has left.
+            ConnectionError: The client has closed the stream.
         """
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         async with self._sending:

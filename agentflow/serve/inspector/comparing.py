@@ -16,7 +16,7 @@ from agentflow.recording.entries import EventEntry, HookEntry
 from agentflow.recording.reading import read_lines
 from agentflow.recording.replay.comparing import LogNormalizer
 
-_APART = ("usage", "model", "history")
+_IGNORED = ("usage", "model", "history")
 """Fields that differ between any two runs, or repeat other fields."""
 
 
@@ -59,7 +59,7 @@ class _ComparedRun:
     def effect(self, event: EventEntry) -> tuple[Mapping[str, Any], list[Any]]:
         """Return an event's normalised fields and the effects of hooks on it."""
         (step,) = self._normalizer.steps(event)
-        fields = {name: value for name, value in step.fields.items() if name not in _APART}
+        fields = {name: value for name, value in step.fields.items() if name not in _IGNORED}
         return fields, self._hooks.get((event.call, event.seq), [])
 
 

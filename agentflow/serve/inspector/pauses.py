@@ -45,7 +45,7 @@ class Pauses:
             loop.call_soon_threadsafe(_settle, future)
 
     async def changed(self, version: int, seconds: float) -> None:
-        """Wait until the version changes, for at most this many seconds."""
+        """Wait until the version changes, with a time limit in seconds."""
         if version != self.version:
             return
         future = asyncio.get_running_loop().create_future()

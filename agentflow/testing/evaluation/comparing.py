@@ -100,9 +100,9 @@ class Comparison:
             if change.status == "worse":
                 found.append(f"{change.name}: passed {change.before:.0%}, now {change.now:.0%}")
             elif change.status == "missing":
-                found.append(f"{change.name}: it is in the baseline only")
+                found.append(f"{change.name}: it is only in the baseline")
             elif change.status == "changed":
-                found.append(f"{change.name}: its input or expected output is not that of the baseline")
+                found.append(f"{change.name}: its input or expected output differs from the baseline")
         for name, score in self.scores.items():
             if _is_worse(score):
                 found.append(f"score {name}: {estimate_text(score)}")
@@ -154,7 +154,9 @@ def read_baseline(path: str | Path) -> Baseline:
         raise UsageError(f"The baseline {path} cannot be read: {error.strerror}. Write one with --save.") from error
     except (ValueError, TypeError) as error:
         why = first_problem(error)
-        raise UsageError(f"{path} has no results of an evaluation ({why}). Write it with report.save(...).") from error
+        raise UsageError(
+            f"{path} contains no results of an evaluation ({why}). Write it with report.save(...)."
+        ) from error
 
 
 def compare(report: Evaluation, baseline: Baseline | str | Path, *, tolerance: float = 0.0) -> Comparison:

@@ -1,6 +1,6 @@
 """Means and rates with confidence intervals (95 %).
 
-The unit is the case: repeats of a case make its mean more exact, but are not independent, so they do not count as more cases.
+The unit is the case: repeats make the mean of a case more exact, but are not independent, so they do not count as cases.
 """
 
 from __future__ import annotations

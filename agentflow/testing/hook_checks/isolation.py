@@ -16,7 +16,7 @@ from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.testing.hook_checks.watchdog import Watchdog
 
 T = TypeVar("T")
-_SETTLING = 25
+_MAX_TURNS = 25
 """The number of loop turns in which a task must end after its run."""
 
 
@@ -190,7 +190,7 @@ async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: WatchedResul
             ran.error = error
         else:
             ran.value = doing.result()
-        for _ in range(_SETTLING):
+        for _ in range(_MAX_TURNS):
             await asyncio.sleep(0)
         remaining = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
         ran.tasks = [f"{task.get_name()!r} waits at {stack(task)}" for task in remaining]
@@ -219,5 +219,5 @@ def _close(loop: CheckLoop) -> None:
 
 
 async def _turns() -> None:
-    for _ in range(_SETTLING):
+    for _ in range(_MAX_TURNS):
         await asyncio.sleep(0)

@@ -41,7 +41,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def comes_of_cancellation(error: BaseException) -> bool:
+def caused_by_cancellation(error: BaseException) -> bool:
     """Whether an exception was caused by a cancellation."""
     return any(isinstance(one, CancelledError) for one in _chain(error))
 
@@ -64,7 +64,7 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
         return None
     if any(isinstance(one, PlantedError) or "planted" in str(one) for one in _chain(error)):
         return None
-    if comes_of_cancellation(error):
+    if caused_by_cancellation(error):
         return None  # checked where the run is cancelled
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")

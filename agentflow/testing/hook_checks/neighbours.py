@@ -1,6 +1,6 @@
 """Other hooks to run with the hook under test: correct ones of every kind, and failing ones.
 
-They have no own state: one-time actions are recorded in the run's context.
+They are stateless: one-time actions are recorded in the run's context.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ async def play(
     errors: Callable[[BaseException], None] | None = None,
     stage: SceneStage | None = None,
     *,
-    goes_on: bool = True,
+    continue_after_failure: bool = True,
 ) -> PlayResult:
     """Play a scene as one job.
 
@@ -121,7 +121,7 @@ async def play(
         deps: The caller's `deps=`.
         errors: Called with the exception of a call.
         stage: An existing stage to use.
-        goes_on: Whether to make the next call after a failed one; if False, the failure is raised.
+        continue_after_failure: Whether to make the next call after a failed one; if False, the failure is raised.
     """
     stage = stage or SceneStage(scene, job, hooks)
     played = PlayResult()
@@ -137,7 +137,7 @@ async def play(
                 played.replies.append("")
                 if errors is not None:
                     errors(error)
-                if not goes_on:
+                if not continue_after_failure:
                     raise
             await asyncio.sleep(0)  # raises a cancellation that was requested at the very end
     played.history = [said(msg) for msg in session.messages]

@@ -1,7 +1,7 @@
 """The scenes for hooks: scripts of the model, tools, and planted faults.
 
 A scene can be played as any of fifty jobs. The job's number is part of the user's input, the model's replies and the tools'
-results, so that text that leaks from one run to another is recognised.
+results, so that a text that leaks into another run is recognised.
 """
 
 from __future__ import annotations

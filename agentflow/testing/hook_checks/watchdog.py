@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The criterion is what the thread does, not a duration: a sample is the position of the thread.
+1. A sample is the position of the thread: the criterion is its work, not a duration.
 2. Time in which the thread was ready but had no processor does not count. It is subtracted if the system reports it
    (`/proc/.../schedstat`); otherwise the limit is five times as high.
 3. One sample is not enough: a position is reported only if it blocked the loop in three turns.
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-_EVERY = 0.002
+_INTERVAL = 0.002
 _STARTS = threading.Thread.start.__code__
 """The code in which `asyncio.to_thread` waits until a thread is scheduled, on a busy machine."""
 _ASLEEP = 0.02
@@ -35,7 +35,7 @@ _SAMPLING = threading.Lock()
 """Held during a sample: two samples at the same time could leave garbage collection off."""
 
 
-class _Stand(NamedTuple):
+class _Position(NamedTuple):
     """The position of the thread: turn, instruction, and function and line of the hook."""
 
     turn: int
@@ -78,7 +78,7 @@ class Watchdog:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._doing: dict[str, str] = {}
         self._watched = 0
-        self._since: tuple[_Stand, _Times, int] | None = None
+        self._since: tuple[_Position, _Times, int] | None = None
         self._turn: tuple[int, float, str] | None = None
         self._still = (-1, 0.0, 0)
         self._began = 0.0
@@ -117,7 +117,7 @@ class Watchdog:
             return {owner: self._doing[owner] for owner, turns in self._seen.items() if len(set(turns)) >= _TURNS}
 
     def _run(self) -> None:
-        while not self._ends.wait(_EVERY):
+        while not self._ends.wait(_INTERVAL):
             with self._lock:
                 if self._target is not None:
                     self._sample(self._target)
@@ -126,14 +126,14 @@ class Watchdog:
         ident, native, turns, hangs, patience = target
         turn = turns()
         self._count_patience(turn, _times(native), hangs, patience)
-        stand = self._stand(turn, _frames(ident))
+        position = self._position_of(turn, _frames(ident))
         before = self._since
-        if before is not None and stand is not None and stand == before[0]:
+        if before is not None and position is not None and position == before[0]:
             self._since = *before[:2], before[2] + 1
         else:
             self._judge(native)
-            self._since = None if stand is None else (stand, _times(native), 1)
-        self._count_work(turn, stand, native)
+            self._since = None if position is None else (position, _times(native), 1)
+        self._count_work(turn, position, native)
 
     def _count_patience(self, turn: int, times: _Times, hangs: Callable[[bool], None], patience: float) -> None:
         still, since, reports = self._still
@@ -146,7 +146,7 @@ class Watchdog:
             hangs(reports == 2)
         self._still = still, since, reports
 
-    def _stand(self, turn: int, frames: list[FrameType]) -> _Stand | None:
+    def _position_of(self, turn: int, frames: list[FrameType]) -> _Position | None:
         for frame in frames:
             if frame.f_code is _STARTS or frame.f_code.co_qualname == "BaseEventLoop._run_once":
                 return None  # a thread is starting, or the loop itself waits, such as for threads when it is closed
@@ -154,7 +154,7 @@ class Watchdog:
                 name = frame.f_code.co_filename.rpartition("/")[2]
                 doing = frames[0].f_code.co_qualname
                 inner = doing, frames[0].f_lasti
-                return _Stand(turn, inner, f"{frame.f_code.co_qualname} ({name})", frame.f_lineno, doing)
+                return _Position(turn, inner, f"{frame.f_code.co_qualname} ({name})", frame.f_lineno, doing)
         return None
 
     def _judge(self, native: int | None) -> None:
@@ -162,26 +162,28 @@ class Watchdog:
         before, self._since = self._since, None
         if before is None or before[2] < 3:
             return
-        stand, began, _ = before
+        position, began, _ = before
         if native is None:
             native = self._target[1] if self._target is not None else 0
         ended = _times(native)
         asleep = (ended.wall - began.wall) - (ended.busy - began.busy) - (ended.waiting - began.waiting)
         if asleep > (_ASLEEP if ended.waiting >= 0 else 5 * _ASLEEP):
-            self._blame(stand, f"line {stand.line}: the loop was blocked while the thread waited in {stand.doing}")
+            self._blame(
+                position, f"line {position.line}: the loop was blocked while the thread waited in {position.doing}"
+            )
 
-    def _count_work(self, turn: int, stand: _Stand | None, native: int) -> None:
-        if stand is None:
+    def _count_work(self, turn: int, position: _Position | None, native: int) -> None:
+        if position is None:
             return
         busy = _times(native).busy
-        if self._turn is None or self._turn[0] != turn or self._turn[2] != stand.owner:
-            self._turn = turn, busy, stand.owner
+        if self._turn is None or self._turn[0] != turn or self._turn[2] != position.owner:
+            self._turn = turn, busy, position.owner
         elif busy - self._turn[1] > _BUSY:
-            self._blame(stand, f"line {stand.line}: the loop was blocked while the hook computed")
+            self._blame(position, f"line {position.line}: the loop was blocked while the hook computed")
 
-    def _blame(self, stand: _Stand, what: str) -> None:
-        self._seen[stand.owner].append((self._watched, stand.turn))
-        self._doing.setdefault(stand.owner, what)
+    def _blame(self, position: _Position, what: str) -> None:
+        self._seen[position.owner].append((self._watched, position.turn))
+        self._doing.setdefault(position.owner, what)
 
 
 def _frames(ident: int) -> list[FrameType]:

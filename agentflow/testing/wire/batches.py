@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A request of a batch is checked by the wire's rules and answered by the script, like a separate request. This happens when
-   the batch ends, which is after a number of looks at it: time passes only if the client looks.
+1. A request of a batch is checked by the wire's rules and answered by the script, like a separate request, when the batch
+   ends: after a number of polls by the client (`BatchPlan.looks`).
 2. OpenAI validates a file after the batch was created, Anthropic a batch before; OpenAI lists requests without an answer in the
    error file. Results are sent in reverse order.
 3. Sources: the API references and clients of both vendors; the texts of errors are not verified.
@@ -36,7 +36,7 @@ class BatchPlan:
     """How a server's batches proceed.
 
     Attributes:
-        looks: The number of looks at a batch before it ends.
+        looks: The number of polls of a batch before it ends.
         invalid: The code of the error with which the validation of every batch fails (OpenAI).
         expired: The positions of requests that expire, in each batch.
         cancelled: The positions of requests that are cancelled, in each batch.
@@ -72,7 +72,7 @@ class WireBatch:
         id: The id of the batch.
         requests: The bodies by `custom_id`.
         status: `"in_progress"`, `"ended"`, `"failed"` or `"cancelled"`.
-        looks: How often the client looked at the batch.
+        looks: How often the client polled the batch.
         downloads: How often the results were requested.
         fields: The vendor's other fields.
     """

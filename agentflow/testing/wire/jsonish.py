@@ -1,7 +1,7 @@
 """A type for JSON, and readers that never raise.
 
 A request body is untrusted and may have any structure. The readers return an empty value if the type is wrong, so that a rule
-can check its own fields without validating all others.
+can check only its own fields.
 """
 
 import json

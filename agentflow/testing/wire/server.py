@@ -75,7 +75,7 @@ class WireServer:
         Args:
             script: Replies in order, or a function from request to reply.
             dialect: The models or compatible vendor to simulate; None is the strict common subset.
-            batches: How batches proceed; None ends them at the first look.
+            batches: How batches proceed; None ends them at the first poll.
         """
         return cls((OPENAI, RESPONSES), script, dialect=dialect or Dialect(), signing_key=None, batches=batches)
 
@@ -94,7 +94,7 @@ class WireServer:
             script: Replies in order, or a function from request to reply.
             dialect: The model generation to simulate; None is the strict common subset.
             signing_key: The key for signing thinking; servers with the same key accept each other's signatures.
-            batches: How batches proceed; None ends them at the first look.
+            batches: How batches proceed; None ends them at the first poll.
         """
         return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key, batches=batches)
 
