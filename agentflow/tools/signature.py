@@ -39,6 +39,9 @@ from agentflow.vocabulary.context import RunContext
 Fill: TypeAlias = Callable[[ToolContext], object]
 """Returns the value of an injected parameter."""
 
+Check: TypeAlias = Callable[[str], tuple[Any, dict[str, Any] | None]]
+"""Validates the JSON of arguments, and returns them by position and by name."""
+
 Parameters: TypeAlias = dict[str, inspect.Parameter]
 
 _INJECTED: Final[Mapping[object, Fill]] = {
@@ -81,6 +84,12 @@ class ArgumentPlan:
     fills: tuple[tuple[str, Fill], ...]
     dep_types: Mapping[str, type]
     positional: tuple[str, ...]
+
+    def check_in(self, context: object) -> Check:
+        """Return the function that validates arguments, in pydantic's validation context."""
+        if context is None or not isinstance(self.validator, SchemaValidator):
+            return self.validator.validate_json
+        return functools.partial(self.validator.validate_json, context=context)
 
 
 def plain_function(function: Callable[..., object]) -> FunctionType | None:

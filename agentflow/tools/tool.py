@@ -44,7 +44,7 @@ from agentflow.hooks.registering import meant_by
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.schema_arguments import Outside, WithSchema
-from agentflow.tools.signature import ArgumentPlan, local_names, plain_function
+from agentflow.tools.signature import ArgumentPlan, Check, local_names, plain_function
 from agentflow.tools.tool_checks import (
     check_external,
     check_kind,
@@ -58,6 +58,7 @@ from agentflow.vocabulary.specs import ToolSpec
 
 if TYPE_CHECKING:
     from agentflow.tools.tool_context import ToolContext
+    from agentflow.vocabulary.context import RunContext
     from agentflow.vocabulary.messages import ToolUseBlock
     from agentflow.vocabulary.specs import ToolType
 
@@ -109,7 +110,8 @@ class Tool(HookedTool, Generic[P, R_co]):
     function: Callable[..., Any]
     _blueprint: Blueprint  # pyright: ignore[reportIncompatibleVariableOverride] - set once
     _call: Callable[..., Any]
-    _check: Callable[[str], tuple[Any, dict[str, Any] | None]]
+    _check: Check
+    _validation_context: object
     _adds: bool
     _scans: bool
     _bound: bool
@@ -130,6 +132,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         in_thread: bool = False,
         external: bool = False,
         fixed: Mapping[str, object] | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
     ) -> None:
         if isinstance(function, Tool):
             raise UsageError(
@@ -147,7 +150,8 @@ class Tool(HookedTool, Generic[P, R_co]):
         if external:
             # `is`, so that an explicit 60.0 is recognised as set
             limited = timeout is not None and timeout is not DEFAULT_TIMEOUT
-            check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, fixed)
+            in_run = callable(validation_context)
+            check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, in_run, fixed)
             timeout = None
         kind = checked_type(name, type)
         given: object = function
@@ -188,6 +192,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             function=function,
             _blueprint=blueprint,
             _call=call,
+            _validation_context=validation_context,
             _bound=False,
             __wrapped__=function,
             __doc__=plain.__doc__ if plain is not None else None,
@@ -212,17 +217,17 @@ class Tool(HookedTool, Generic[P, R_co]):
                 f"instance: {blueprint.owner}(...).{getattr(self.function, '__name__', self.name)}."
             )
         if "plan" not in self.__dict__:
-            plan = blueprint.plan()
+            plan, context = blueprint.plan(), self._validation_context
             self.__dict__.update(
                 plan=plan,
-                wants_context=bool(plan.fills) or self.streaming,
+                wants_context=bool(plan.fills) or self.streaming or callable(context),
                 dep_types=plan.dep_types,
-                _check=plan.validator.validate_json,
+                _check=_unchecked if callable(context) else plan.check_in(context),
                 _adds=bool(plan.fills or plan.positional or blueprint.fixed),
             )
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """Validate the arguments only.
+        """Validate the arguments only. What needs the context of a run is validated when the tool runs.
 
         Raises:
             ToolArgumentError: The arguments do not fit.
@@ -233,14 +238,15 @@ class Tool(HookedTool, Generic[P, R_co]):
             if self._scans:
                 scan_numbers(raw, raw.find("{"))
         except ValueError:
-            self._checked_again(tool_use)
+            if self._check is not _unchecked:
+                self._checked_again(tool_use, self._check)
 
-    def _checked_again(self, tool_use: ToolUseBlock) -> dict[str, Any]:
+    def _checked_again(self, tool_use: ToolUseBlock, check: Check) -> dict[str, Any]:
         """Validate arguments that the fast check refused. Empty text means no arguments; other problems are explained."""
         raw = ""
         try:
             raw = arguments_text(tool_use)
-            arguments = self._check(raw)[1] or {}
+            arguments = check(raw)[1] or {}
             check_numbers(raw)
         except ValueError as error:
             raise ToolArgumentError(self._blueprint.explain(self.name, raw, error)) from error
@@ -378,10 +384,27 @@ class FullTool(Tool[P, R_co]):
             if self._scans:
                 scan_numbers(raw, raw.find("{"))
         except ValueError:
-            arguments = self._checked_again(tool_use)
+            arguments = self._checked_again(tool_use, self._check_in(context))
         if self._adds:
             return self._call(*self._fill(arguments, context), **arguments)
         return self._call(**arguments)
+
+    def in_context(self, context: object) -> Self:
+        """Return a copy that validates its arguments in pydantic's validation context; None keeps the tool's own."""
+        same = object.__new__(type_(self))
+        same.__dict__.update(self.__dict__, _check=self._check if context is None else self.plan.check_in(context))
+        return same
+
+    def _check_in(self, context: ToolContext | None) -> Check:
+        """Return the validator, with the validation context of a run if the tool needs one."""
+        if self._check is not _unchecked:
+            return self._check
+        if context is None:
+            raise UsageError(
+                f"Tool {self.name!r} was started without a ToolContext, but its validation_context= is a function of the "
+                "RunContext; pass start(tool_use, context)."
+            )
+        return self.plan.check_in(cast("Callable[[RunContext], object]", self._validation_context)(context.run))
 
     def checked(self, value: object) -> object:
         """Return a value of the tool (for a streaming tool, one of its values) after checking it against the contract.
@@ -407,6 +430,11 @@ class FullTool(Tool[P, R_co]):
         for name, value in self._blueprint.fixed.items():
             arguments[name] = _current(value)
         return [arguments.pop(name) for name in plan.positional]
+
+
+def _unchecked(_raw: str) -> NoReturn:
+    """Refuse all arguments: with a `validation_context` that is a function, they are validated in a run only."""
+    raise ValueError
 
 
 def arguments_text(tool_use: ToolUseBlock) -> str:
@@ -468,6 +496,7 @@ def tool(
     idempotent: bool = False,
     requires_approval: bool = False,
     fixed: Mapping[str, object] | None = None,
+    validation_context: Callable[[RunContext], Any] | object = None,
     **fixed_arguments: object,
 ) -> Tool[Q, Coroutine[Any, Any, T]]: ...
 @overload
@@ -487,6 +516,7 @@ def tool(
     requires_approval: bool = False,
     external: bool = False,
     fixed: Mapping[str, object] | None = None,
+    validation_context: Callable[[RunContext], Any] | object = None,
     **fixed_arguments: object,
 ) -> Tool[Q, R_co]: ...
 @overload
@@ -503,6 +533,7 @@ def tool(
     idempotent: bool = False,
     requires_approval: bool = False,
     fixed: Mapping[str, object] | None = None,
+    validation_context: Callable[[RunContext], Any] | object = None,
     **fixed_arguments: object,
 ) -> _ThreadDecorator: ...
 @overload
@@ -520,6 +551,7 @@ def tool(
     requires_approval: bool = False,
     external: bool = False,
     fixed: Mapping[str, object] | None = None,
+    validation_context: Callable[[RunContext], Any] | object = None,
     **fixed_arguments: object,
 ) -> _Decorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
@@ -549,6 +581,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: object) -> An
         in_thread: Whether to run a plain function in a thread. The function sees the context variables, and cannot be
             stopped once it runs.
         fixed: Fixed arguments for parameters that have the name of an option.
+        validation_context: Pydantic's validation context for the arguments (`info.context` in validators), or a function
+            that returns it for the `RunContext`.
 
     Raises:
         UsageError: The function or an option is not legal.

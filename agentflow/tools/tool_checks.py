@@ -95,6 +95,7 @@ def check_external(
     requires_approval: bool,
     streaming: bool,
     limited: bool,
+    in_run: bool,
     fixed: Mapping[str, object] | None,
 ) -> None:
     never = "its function never runs, so there is nothing to"
@@ -105,6 +106,7 @@ def check_external(
         (requires_approval, "requires_approval=True", "answering the call is the decision"),
         (streaming, "`yield`", "an answer is one value; make it a coroutine function"),
         (limited, "timeout=", f"{never} limit; limit the wait in the code that answers"),
+        (in_run, "a function as validation_context=", "there is no run in which to call it; pass a value"),
         (fixed, "fixed arguments", f"{never} pass {', '.join(fixed or ())} to"),
     ):
         if given:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 from agentflow.errors import NotRegisteredError, UsageError
 from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
+from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.specs import ToolType
 
 SomeTool: TypeAlias = Tool[..., Any]
@@ -45,6 +46,7 @@ class Toolset(Iterable[SomeTool]):
         requires_approval: As in `@tool`.
         external: As in `@tool`.
         fixed: Fixed arguments for parameters that have the name of an option.
+        validation_context: As in `@tool`.
         **fixed_arguments: Every other keyword fixes the parameter of that name, in the methods that have it.
 
     Raises:
@@ -82,6 +84,7 @@ class Toolset(Iterable[SomeTool]):
         requires_approval: bool = False,
         external: bool = False,
         fixed: Mapping[str, object] | None = None,
+        validation_context: Callable[[RunContext], Any] | object = None,
         **fixed_arguments: object,
     ) -> None:
         if isinstance(obj, type_):
@@ -92,6 +95,7 @@ class Toolset(Iterable[SomeTool]):
         labels = (tags,) if isinstance(tags, str) else tuple(tags)
         given: dict[str, Any] = {"type": type, "timeout": timeout, "lock": lock, "retries": retries, "tags": labels}
         given.update(idempotent=idempotent, requires_approval=requires_approval, external=external)
+        given.update(validation_context=validation_context)
         fixed = self._check_fixed({**(fixed or {}), **fixed_arguments})
         self._tools: dict[str, SomeTool] = {}
         used: set[str] = set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, PlainSerializer, TypeAdapter, ValidationInfo, field_validator
 
 from agentflow import (
     Agent,
@@ -23,16 +24,19 @@ from agentflow import (
     Suspend,
     TextBlock,
     ThinkingBlock,
+    Toolset,
     ToolUseBlock,
     on,
     tool,
 )
-from agentflow.errors import ModelError, OutputError, UsageError
+from agentflow.errors import ModelError, OutputError, ToolArgumentError, UsageError
 from agentflow.loop.output import AnswerState, Way
 from agentflow.loop.output.form import type_name
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Fault, WireReply, WireServer
+from agentflow.tools import ToolRegistry
+from agentflow.tools.tool import full_tool
 from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 
 T = TypeVar("T")
@@ -41,6 +45,10 @@ IMAGE, OTHER = DataBlock("image/png", data="iVBORw0KGgo="), DataBlock("image/png
 
 class Person(BaseModel):
     name: str
+
+
+class Team(BaseModel):
+    people: list[Person]
 
 
 class City(BaseModel):
@@ -349,6 +357,95 @@ async def test_a_validator_may_take_the_context_first_and_know_the_attempts() ->
     assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
+def refusing(log: list[tuple[int, int]], times: int) -> Any:
+    """A function that refuses its first calls, and notes how many of its answers, and of all, were sent back before."""
+
+    def book(seat: str, run: RunContext) -> str:
+        state = run.state[AnswerState]
+        log.append((state.own["book"], state.sent_back))
+        if len(log) <= times:
+            raise ValueError(f"{seat} is taken")
+        return seat
+
+    return book
+
+
+def wait(name: str) -> str:
+    raise ValueError("the list is closed")
+
+
+async def test_an_output_of_a_list_has_its_own_retries() -> None:
+    """It is counted apart, while the others share those of the list."""
+    log: list[tuple[int, int]] = []
+    seats = [msg(use("book", f"t{number}", seat=f"{number}A")) for number in range(1, 5)]
+    output = Output([Output(refusing(log, 3), retries=3), Output(wait, retries=1), City], retries=0)
+    agent, _ = clerk(output, msg(use("wait", "t0", name="Ada")), *seats)
+    assert ((await agent.call("x")).output, log) == ("4A", [(0, 1), (1, 2), (2, 3), (3, 4)])
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ([use("wait", name="Ada")] * 2, "The model answered 2 times, and no answer was accepted as output=wait."),
+        ([use("final_answer_City", x=1)], "The model answered once, and no answer was accepted as output=wait | City."),
+        (["Hello."], "The model answered once, and no answer was accepted as output=wait | City."),
+        ([use("wait", name="Ada"), use("final_answer_City", x=1)], "answered once, .* output=wait | City"),
+    ],
+)
+async def test_the_first_output_without_retries_left_ends_the_call(said: list[Any], error: str) -> None:
+    """The error names this output and its number of answers."""
+    agent, _ = clerk(
+        Output([Output(wait, retries=1), City], retries=0), *[msg(one) if one != "Hello." else one for one in said]
+    )
+    with pytest.raises(OutputError, match=error):
+        await agent.call("x")
+
+
+@pytest.mark.parametrize("way", ["native", "prompt"])
+async def test_an_answer_as_text_counts_for_the_output_that_it_names(way: Way) -> None:
+    """So do answers of a side call."""
+
+    def big(city: City) -> None:
+        if city.name != "Rome":
+            raise ValueError("too small")
+
+    small = '{"answer": {"kind": "final_answer_City", "data": {"name": "Bree"}}}'
+    output = Output([Output(City, validate=big, retries=2), Person], via=way, retries=0)
+    assert await answer(output, small, small, small.replace("Bree", "Rome")) == City(name="Rome")
+    seen: list[object] = []
+
+    async def ask(event: PreReasoning) -> None:
+        seen.append((await event.context.complete("x", output=output)).output)
+
+    agent = Agent("a", ScriptedModel([small, small, small.replace("Bree", "Rome"), "Hello."]), hooks=[on(ask)])
+    await agent.call("x")
+    assert seen == [City(name="Rome")]
+    for script, times in (([small] * 3, "3 times"), (['{"answer": {"kind": "no", "data": {}}}'], "once")):
+        agent, _ = clerk(output, *script)
+        with pytest.raises(OutputError, match=times):
+            await agent.call("x")
+
+
+async def test_text_and_data_have_their_own_retries_too() -> None:
+    """They are counted as `str` and `DataBlock`."""
+    seen: list[tuple[int, int]] = []
+
+    def known(value: Any, run: RunContext) -> None:
+        own = run.state[AnswerState].own
+        seen.append((own["str"], own["DataBlock"]))
+        if value not in ("Hello.", OTHER):
+            raise ValueError("no")
+
+    output = Output(
+        [Output(str, validate=known, retries=2), Output(DataBlock, validate=known, retries=1), City], retries=0
+    )
+    assert await answer(output, "Hm.", msg(IMAGE), "Hm", "Hello.") == "Hello."
+    assert seen == [(0, 0), (1, 0), (1, 1), (2, 1)]
+    agent, _ = clerk(output, msg(IMAGE), "Hm.", msg(IMAGE))
+    with pytest.raises(OutputError, match="answered 2 times, and no answer was accepted as output=DataBlock"):
+        await agent.call("x")
+
+
 @pytest.mark.parametrize("name", ["openai/gpt-4o", "openai/responses/gpt-5"])
 async def test_a_refusal_is_not_requested_again(name: str) -> None:
     """The call fails at once, with the model's text: another attempt would be refused too."""
@@ -564,6 +661,166 @@ async def test_edited_arguments_are_validated_in_the_run() -> None:
         assert (await agent.call("x", deps=Deps(5))).outcome == "suspended"
         reply = await agent.resume(decisions={"t1": Approve(input=edited)}, deps=Deps(10))
         assert reply.output == meant
+
+
+async def shift(value: Stepped, run: RunContext) -> int:
+    """Shift it."""
+    assert run.deps(Deps)
+    return value.x
+
+
+class Shifts:
+    async def shift(self, value: Stepped) -> int:
+        """Shift it."""
+        return value.x
+
+
+def in_thread(value: Stepped) -> int:
+    return value.x
+
+
+def step_of(run: RunContext) -> int:
+    return run.deps(Deps).step
+
+
+async def given_by(tools: Any, *inputs: Any, **given: Any) -> list[str]:
+    """The results of a tool's calls; between them the dependency grows."""
+
+    @tool
+    async def bump(deps: Dep[Deps]) -> str:
+        """Raise it."""
+        deps.step += 5
+        return "done"
+
+    name = next(iter(tools)).name
+    said = [
+        msg(ToolUseBlock(f"t{number}", name, value), use("bump", f"b{number}")) for number, value in enumerate(inputs)
+    ]
+    agent = Agent("a", ScriptedModel([*said, "Done."]), tools=[*tools, bump], **given)
+    await agent.call("x", deps=Deps(10))
+    return [result.text for one in agent.session().messages for result in one.tool_results if result.name == name]
+
+
+@pytest.mark.parametrize(("context", "meant"), [(step_of, ["10", "16"]), (7, ["7", "8"]), (None, ["0", "1"])])
+async def test_a_tool_has_a_validation_context(context: Any, meant: list[str]) -> None:
+    """It reaches the validators of the arguments; a function is called for each call of the tool."""
+    inputs = [{"value": {"x": 0}}, {"value": {"x": 1}}]
+    one = tool(shift, validation_context=context)
+    assert await given_by([one], *inputs) == meant
+    assert await given_by([one.renamed("other")], *inputs) == meant
+    assert await given_by([tool(in_thread, in_thread=True, validation_context=context)], *inputs) == meant
+    assert await given_by(Toolset(Shifts(), validation_context=context), *inputs) == meant
+    registry = ToolRegistry()
+    registry.tool(validation_context=context)(shift)
+    assert await given_by(list(registry), *inputs) == meant
+
+
+@pytest.mark.parametrize("context", [step_of, 7])
+async def test_arguments_that_do_not_fit_in_a_context(context: Any) -> None:
+    """They are refused as others are, and so are edited ones."""
+    one = tool(shift, validation_context=context)
+    results = await given_by([one], {"value": {"x": "two"}}, {}, {"value": {"x": 1}, "y": 1})
+    assert [text.split("\n")[1] for text in results] == [
+        '- value.x: should be a valid integer, unable to parse string as an integer; got "two"',
+        "- value: is missing",
+        "- y: is not known here",
+    ]
+
+    def ask(event: PreActing) -> Suspend | None:
+        return Suspend("sure?") if event.approval is None else None
+
+    call = msg(ToolUseBlock("t1", "shift", {"value": {"x": 1}}))
+    agent = Agent("a", ScriptedModel([call, "Done."]), tools=[one], hooks={"before_each_tool": ask})
+    assert (await agent.call("x", deps=Deps(5))).outcome == "suspended"
+    await agent.resume(decisions={"t1": Approve(input={"value": {"x": 2}})}, deps=Deps(10))
+    assert agent.session().messages[-2].tool_results[0].text == ("12" if callable(context) else "9")
+
+
+@pytest.mark.parametrize(("own", "of_output", "meant"), [(step_of, None, 10), (step_of, 3, 3), (7, None, 7), (7, 3, 3)])
+async def test_a_tool_with_a_context_as_output(own: Any, of_output: Any, meant: int) -> None:
+    """The output's context counts, then the tool's own."""
+    output = Output(tool(shift, validation_context=own), validation_context=of_output)
+    unfit, fit = {"value": {"x": "two"}}, {"value": {"x": 0}}
+    for said in (msg(ToolUseBlock("t1", "shift", fit)), json.dumps(fit)):
+        assert await answer(output, said, deps=Deps(10)) == meant
+    unfits = msg(ToolUseBlock("t1", "shift", unfit))
+    assert await answer(output, unfits, msg(ToolUseBlock("t2", "shift", fit)), deps=Deps(10)) == meant
+
+
+def test_a_context_that_an_external_tool_cannot_have() -> None:
+    """It never runs, so there is no run for a function of one; a value is used by `validate`."""
+    with pytest.raises(UsageError, match="external=True together with a function as validation_context"):
+        tool(shift, external=True, validation_context=step_of)
+
+    class Odd(BaseModel):
+        x: int
+
+        @field_validator("x")
+        @classmethod
+        def known(cls, value: int, info: ValidationInfo) -> int:
+            if value not in (info.context or ()):
+                raise ValueError("unknown")
+            return value
+
+    async def choose(value: Odd) -> int: ...
+
+    choose.__annotations__["value"] = Odd
+    one = tool(choose, external=True, validation_context=[1, 3])
+    one.validate(ToolUseBlock("t1", "choose", {"value": {"x": 3}}))
+    with pytest.raises(ToolArgumentError, match="unknown"):
+        one.validate(ToolUseBlock("t1", "choose", {"value": {"x": 2}}))
+    with pytest.raises(UsageError, match="started without a ToolContext, but its validation_context="):
+        full_tool(tool(in_thread, in_thread=True, validation_context=step_of)).start(
+            ToolUseBlock("t1", "in_thread", {"value": {"x": 2}}), None
+        )
+
+
+# ---- the value's schema
+
+
+def test_the_schema_of_the_value() -> None:
+    """It is the schema of `reply.output`, not of the model's answer."""
+
+    async def count(city: City) -> int: ...
+    async def choose(city: City) -> Team: ...
+    async def free(city: City): ...  # pyright: ignore[reportMissingParameterType]
+
+    given = {"type": "object", "title": "Bill", "properties": {"euros": {"type": "number"}}}
+    number, text = {"type": "integer"}, {"type": "string"}
+    for form, meant in (
+        (str, text),
+        (int, number),
+        (count, number),
+        (tool(count), number),
+        (free, {}),
+        (given, given),
+        (Output(City, via="native"), TypeAdapter(City).json_schema()),
+        ([int, str, count, None], {"anyOf": [number, text, {"type": "null"}]}),
+    ):
+        agent, _ = clerk(form)
+        assert agent.output is not None
+        assert agent.output.value_schema == meant
+    both: Any = Output([Team, given, choose]).value_schema  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert [sorted(one) for one in both["anyOf"]] == [
+        ["properties", "required", "title", "type"],
+        ["properties", "title", "type"],
+    ]
+    assert both["$defs"] == {"1_Person": TypeAdapter(Person).json_schema()}
+    assert both["anyOf"][0]["properties"]["people"]["items"] == {"$ref": "#/$defs/1_Person"}
+    as_year: Any = Output(Annotated[datetime, PlainSerializer(lambda at: at.year, return_type=int)])
+    assert as_year.value_schema == number
+
+
+def test_a_value_without_a_json_form_has_no_schema() -> None:
+    """The error names the output and the fix."""
+
+    class Socket: ...
+
+    def connect(city: City) -> Socket: ...
+
+    connect.__annotations__["return"] = Socket
+    with pytest.raises(UsageError, match=r"^Output\(connect\): no JSON schema .* Annotate the function"):
+        Output(connect).value_schema  # noqa: B018
 
 
 # ---- while it arrives

@@ -200,7 +200,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
         lambda: tool(timout=3)(one),
         (
             "@tool on 'one' got timout, which is neither an option (name, description, type, timeout, lock, "
-            "retries, tags, idempotent, requires_approval, in_thread, external, fixed) nor a parameter that can be fixed (a)."
+            "retries, tags, idempotent, requires_approval, in_thread, external, fixed, "
+            "validation_context) nor a parameter that can be fixed (a)."
         ),
     ),
     (
@@ -264,7 +265,8 @@ def test_a_tool_cannot_be_changed() -> None:
         setattr(add, "timout", 3)  # noqa: B010
     assert str(caught.value) == (
         "Tool 'add' is shared by its agents, so timout cannot be set. Instead, create another tool with "
-        "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external, fixed: "
+        "name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external, fixed, "
+        "validation_context: "
         "tool(add.function, ...)."
     )
     with pytest.raises(AttributeError, match=r"^Tool 'add' has no attribute 'timout'$"):

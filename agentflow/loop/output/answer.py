@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from agentflow.loop.output.form import MisfitError
@@ -23,11 +24,14 @@ class AnswerState:
         way: How the model was asked the last time; empty if it was not asked yet.
         sent_back: How many answers of this run were refused and sent back to the model.
         retries: The most that are sent back before the call fails.
+        own: How many of these were answers of an output with its own `retries`, by the name of its tool (or `str`,
+            `DataBlock`).
     """
 
     way: str = ""
     sent_back: int = 0
     retries: int = 0
+    own: Counter[str] = field(default_factory=Counter[str])
 
 
 @dataclass

@@ -19,7 +19,7 @@ from agentflow._support.json_text import check_numbers
 from agentflow.loop.output.form import WRAPPED, Form, MisfitError, json_in
 from agentflow.loop.output.tools import AnswerTool, StepTool
 
-__all__ = ["DATA", "KIND", "Choices", "named_text"]
+__all__ = ["DATA", "KIND", "Choices", "moved", "named_text"]
 
 KIND: Final = "kind"
 DATA: Final = "data"
@@ -117,22 +117,23 @@ def _one(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, 
     """Return the schema of one output; definitions of recursive types move to the top under names of their own."""
     name, schema = tool.name, dict(tool.form.schema)
     for own, definition in schema.pop("$defs", {}).items():
-        definitions[f"{name}_{own}"] = _moved(definition, name)
+        definitions[f"{name}_{own}"] = moved(definition, name)
     return {
         "type": "object",
         "description": tool.spec.description,
-        "properties": {KIND: {"type": "string", "enum": [name]}, DATA: _moved(schema, name)},
+        "properties": {KIND: {"type": "string", "enum": [name]}, DATA: moved(schema, name)},
         "required": [KIND, DATA],
         "additionalProperties": False,
     }
 
 
-def _moved(schema: Any, name: str) -> Any:
+def moved(schema: Any, name: str) -> Any:
+    """Return a schema in which the names of definitions have a prefix."""
     if isinstance(schema, list):
-        return [_moved(inner, name) for inner in cast("list[Any]", schema)]
+        return [moved(inner, name) for inner in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
-    if isinstance(ref := moved.get("$ref"), str) and ref.startswith(_REF):
-        moved["$ref"] = f"{_REF}{name}_{ref.removeprefix(_REF)}"
-    return moved
+    made = {key: moved(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
+    if isinstance(ref := made.get("$ref"), str) and ref.startswith(_REF):
+        made["$ref"] = f"{_REF}{name}_{ref.removeprefix(_REF)}"
+    return made

@@ -24,6 +24,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
 from agentflow.loop.output.form import MisfitError, is_prose, members
 from agentflow.loop.output.output import Output, Way
+from agentflow.loop.output.refusals import Refusals
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.output.tools import AnswerTool
 from agentflow.tools.tool import arguments_text
@@ -184,7 +185,7 @@ class AskForOutput(Hook):
         if not failed or event.purpose == "summary":
             return
         answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
-        count_refusal(event, self.output, failed[-1].text, answer, new=0)
+        count_refusal(event, self.output, failed[-1].text, answer, new=False)
 
     def _read(self, event: PostReasoning) -> Awaitable[None] | None:
         """Read a reply as an answer, where it is one in another form."""
@@ -365,7 +366,7 @@ class JudgeOutput(Hook):
                 model=event.agent.model_name,
                 kind="content_policy",
             )
-        count_refusal(event, self.output, problem, reply, new=1)
+        count_refusal(event, self.output, problem, reply, new=True)
         if way == "tool":
             text = NOT_AS_TEXT if not reply.tool_uses and is_prose(reply.text) else BY_TOOL
             problem = text.format(name=" or ".join(self.output.tools), problem=problem)
@@ -404,7 +405,7 @@ def prompt_of(output: Output[Any]) -> str:
 
 
 def count_refusal(
-    event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: int
+    event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: bool
 ) -> None:
     """Count the refused answers of the run.
 
@@ -413,18 +414,25 @@ def count_refusal(
         output: The output.
         problem: The problem with the last answer.
         answer: The reply that contains the last answer.
-        new: How many of the refused answers are not in the facts yet.
+        new: Whether the last answer is not in the facts yet.
 
     Raises:
-        OutputError: There are more than `retries`.
+        OutputError: There are more than `retries`, of one output or of all.
     """
-    count = new
+    refused = Refusals(output)
     for fact in port_of(event.context).facts():
         if isinstance(fact, Reasoned) and not fact.accepted:
-            count += any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up)
+            if any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up):
+                refused.add(refused.named_in(fact.message))
         elif isinstance(fact, RoundClosed):
             mine = [result for result in fact.results if result.name in output.tools]
-            count += any(_failed(one, output) for one in mine) and all(one.state != "success" for one in mine)
-    event.context.state[AnswerState].sent_back = min(count, output.retries)
-    if count > output.retries:
-        raise OutputError(output.name_of_form, count, problem, answer, event.model)
+            failed = [result.name for result in mine if _failed(result, output)]
+            if failed and all(one.state != "success" for one in mine):
+                refused.add(failed)
+    if new:
+        refused.add(refused.named_in(answer))
+    state, exceeded = event.context.state[AnswerState], refused.exceeded
+    if exceeded is not None:
+        wanted, count = exceeded
+        raise OutputError(wanted.name_of_form, count, problem, answer, event.model)
+    state.sent_back, state.own = refused.sent_back, refused.of_own

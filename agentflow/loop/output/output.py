@@ -17,8 +17,9 @@ from agentflow.loop.output.form import Form, MisfitError, SchemaForm, type_name
 from agentflow.loop.output.tools import AnswerTool, StepTool, content_text, step_of
 from agentflow.loop.output.validating import Validators, validators_of
 from agentflow.loop.output.validating import validate as run_validators
-from agentflow.tools.results import read_back, render
-from agentflow.tools.signature import MISSING, return_hint
+from agentflow.loop.output.value_schema import value_schema
+from agentflow.tools.results import render
+from agentflow.tools.signature import return_hint
 from agentflow.tools.tool import Tool, arguments_text
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, Msg, ToolUseBlock
@@ -49,11 +50,11 @@ class Output(Generic[T_co]):
             function, or a tool: the model's answer is its arguments, it runs as the last step, and its return value is
             the output. A mapping is a JSON schema of an object, and the output is a dict. `str` is plain text,
             `DataBlock` an image or another file that the model makes. A list of these: the model selects one, and an
-            item can be an `Output` with its own `name`, `description` and `validate`.
+            item can be an `Output` with its own `name`, `description`, `validate` and `retries`.
         via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
             the prompt. None selects the first of them that the model supports, by its profile.
-        retries: How many unfit answers go back to the model with the problem, before the call fails. An exception of
-            the function counts as one.
+        retries: How many unfit answers go back to the model with the problem, before the call fails (2 by default). An
+            exception of the function counts as one. In a list, answers of an item with `retries` are counted apart.
         validate: A function that checks a value that fits, or several, which run in order. It can be async. It should
             raise `ValueError` with the problem, which goes back to the model like a misfit, or return the value to use
             (None keeps it). For a function it checks the return value. It runs wherever an answer is read: in the call,
@@ -83,7 +84,7 @@ class Output(Generic[T_co]):
         form: One[T_co] | Sequence[One[T_co]],
         *,
         via: Way | None = None,
-        retries: int = 2,
+        retries: int | None = None,
         validate: Validators[T_co] | None = None,
         name: str | None = None,
         description: str | None = None,
@@ -97,7 +98,7 @@ class Output(Generic[T_co]):
         form: Mapping[str, Any],
         *,
         via: Way | None = None,
-        retries: int = 2,
+        retries: int | None = None,
         validate: Validators[dict[str, Any]] | None = None,
         name: str | None = None,
         description: str | None = None,
@@ -111,7 +112,7 @@ class Output(Generic[T_co]):
         form: object,
         *,
         via: Way | None = None,
-        retries: int = 2,
+        retries: int | None = None,
         validate: Validators[Any] | None = None,
         name: str | None = None,
         description: str | None = None,
@@ -124,7 +125,7 @@ class Output(Generic[T_co]):
         form: Any,
         *,
         via: Way | None = None,
-        retries: int = 2,
+        retries: int | None = None,
         validate: Validators[Any] | None = None,
         name: str | None = None,
         description: str | None = None,
@@ -134,7 +135,7 @@ class Output(Generic[T_co]):
     ) -> None:
         if via not in (None, "native", "tool", "prompt"):
             raise UsageError(f"Output(via={via!r}) is invalid; use 'native', 'tool', 'prompt' or None (the best one).")
-        if type(retries) is not int or retries < 0:
+        if retries is not None and (type(retries) is not int or retries < 0):
             raise UsageError(f"Output(retries={retries!r}) is invalid; use a number of further attempts, 0 or more.")
         if end not in ("all", "one", "first"):
             raise UsageError(f"Output(end={end!r}) is invalid; use 'all', 'one' or 'first'.")
@@ -142,7 +143,8 @@ class Output(Generic[T_co]):
             raise UsageError("Output(Output(...)): the argument is an Output already. Pass it as output=.")
         self.form = form
         self.via: Way | None = via
-        self.retries = retries
+        self.retries = 2 if retries is None else retries
+        self.own_retries = retries
         self.validators = validators_of(validate)
         self.name = name
         self.description = description
@@ -152,10 +154,9 @@ class Output(Generic[T_co]):
         self._read: Form[T_co] | None = None
         self._tool: AnswerTool | StepTool | None = None
         self._tools: Mapping[str, AnswerTool | StepTool] | None = None
-        several = isinstance(form, list | tuple)
-        self.choices: tuple[Output[Any], ...] = (
-            tuple(map(_choice, cast("Sequence[Any]", form))) if several else (cast("Output[Any]", self),)
-        )
+        self.choices: tuple[Output[Any], ...] = (cast("Output[Any]", self),)
+        if isinstance(form, list | tuple):
+            self.choices = tuple(map(_choice, cast("Sequence[Any]", form)))
         self._check_choices()
 
     def _check_choices(self) -> None:
@@ -204,15 +205,12 @@ class Output(Generic[T_co]):
     def tools(self) -> Mapping[str, AnswerTool | StepTool]:
         """The tools that take an answer, by name; created on first use. Text and data have none."""
         if self._tools is None:
-            if not self.several:
-                self._tools = {} if self.form in (str, DataBlock) else {self.tool.name: self.tool}
-            else:
-                made: dict[str, AnswerTool | StepTool] = {}
-                for choice in self.choices:
-                    if choice.form not in (str, DataBlock):
-                        tool = choice.made_tool(made, self)
-                        made[tool.name] = tool
-                self._tools = made
+            made: dict[str, AnswerTool | StepTool] = {}
+            for choice in self.choices:
+                if choice.has_tool:
+                    tool = choice.made_tool(made, self) if self.several else self.tool
+                    made[tool.name] = tool
+            self._tools = made
         return self._tools
 
     @property
@@ -331,8 +329,10 @@ class Output(Generic[T_co]):
         """Return the output that an answer chose, and its value without `validate`."""
         if isinstance(answer, DataBlock):
             return next(choice for choice in self.choices if choice.form is DataBlock), answer
+        if not self.several and self.runs:
+            return self, cast("StepTool", self.tool).returned(answer)
         if not self.several:
-            return self, self._returned(answer) if self.runs else self.read(answer, self.context_of(run))
+            return self, self.read(answer, self.context_of(run))
         shape = cast("Choices", self.shape)
         by_name = {choice.tool.name: choice for choice in self.choices if self.tools and choice.has_tool}
         named = shape.named(answer)
@@ -374,15 +374,6 @@ class Output(Generic[T_co]):
             MisfitError: The text is not such a value.
         """
         return self._chosen(text, None, own=False)[1]
-
-    def _returned(self, text: str) -> T_co:
-        hint = return_hint(self.tool.function, {})
-        if hint is MISSING or isinstance(hint, str):
-            return cast("T_co", text)
-        try:
-            return cast("T_co", read_back(text, hint, strict=True))
-        except ValueError as error:
-            raise MisfitError(f"The return value of {self.tool.name} is not in its result: {error}") from error
 
     def write(self, value: Any) -> str:
         """Return the text of a value; `read_result` parses it.
@@ -438,6 +429,20 @@ class Output(Generic[T_co]):
         """The JSON schema for a model's JSON-schema mode."""
         return self._described({"title": self.shape.title})
 
+    @property
+    def value_schema(self) -> dict[str, Any]:
+        """The JSON schema of the value, `reply.output`: for a function that of its return type. `validate` can give others.
+
+        Raises:
+            UsageError: A function's return type has no JSON form.
+
+        Example:
+            >>> Output(list[int]).value_schema
+            {'items': {'type': 'integer'}, 'type': 'array'}
+        """
+        kinds = [return_hint(choice.tool.function, {}) if choice.runs else choice.form for choice in self.choices]
+        return value_schema(kinds, repr(self))
+
     def _described(self, first: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON schema with the name and the description of this output; for a function, with its docstring."""
         schema = {**first, **self.shape.schema, **({} if self.name is None else {"title": self.name})}
@@ -455,12 +460,7 @@ class Output(Generic[T_co]):
         return f"Output({self.name_of_form}{'' if self.via is None else f', via={self.via!r}'})"
 
 
-OutputLike: TypeAlias = (
-    type[T]
-    | Output[T]
-    | Callable[..., Awaitable[T] | T]
-    | Sequence[type[T] | Output[T] | Callable[..., Awaitable[T] | T]]
-)
+OutputLike: TypeAlias = One[T] | Output[T] | Sequence[One[T] | Output[T]]
 """A value for `output=`: a type, a function whose arguments are the answer, an `Output` with options, or a list of these."""
 
 
@@ -487,9 +487,9 @@ def _choice(form: Any) -> Output[Any]:
     if not isinstance(form, Output):
         return Output(type(None) if form is None else form)
     given = cast("Output[Any]", form)
-    if given.several or given.via or given.prompt is not None or given.end != "all" or given.retries != 2:
+    if given.several or given.via or given.prompt is not None or given.end != "all":
         raise UsageError(
-            f"{given!r} is one of several outputs, so it can have a name=, a description= and a validate=; the other "
+            f"{given!r} is one of several outputs, so it can have name=, description=, validate= and retries=; the other "
             "options belong to the Output of the list: Output([...], via='tool')."
         )
     return given

@@ -10,6 +10,7 @@ from agentflow.errors import OutputError, UsageError
 from agentflow.loop.output.form import MisfitError
 from agentflow.loop.output.hooks import prompt_of
 from agentflow.loop.output.output import Output, OutputLike, output_of
+from agentflow.loop.output.refusals import Refusals
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.model import Model, answer_modes
 from agentflow.vocabulary.specs import ModelOptions, Usage, one_call
@@ -55,18 +56,18 @@ async def ask_aside(
             options = options.merge(ModelOptions(answer_schema=output.asked_schema))
         else:
             conversation = (*conversation, Msg.user(prompt_of(output)))
-    times, used = 0, Usage()
+    refused, used = Refusals(output), Usage()
     while True:
-        times += 1
         answer = await ask(conversation, options)
         used += one_call(answer.usage)
         try:
             value = await output.accept(output.answer_of(answer))
         except MisfitError as error:
             problem = str(error)
-            if times > output.retries:
+            refused.add(refused.named_in(answer))
+            if (exceeded := refused.exceeded) is not None:
                 name = model if isinstance(model, str) else model.name
-                raise OutputError(output.name_of_form, times, problem, answer, name) from error
+                raise OutputError(exceeded[0].name_of_form, exceeded[1], problem, answer, name) from error
             conversation = (*conversation, Msg.assistant(answer.text), Msg.user(problem))
         else:
             reply: Reply[Any] = Reply.of(answer, "completed", run_id, used, ())

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from pydantic_core import SchemaValidator
-
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.loop.output.answer import AcceptedAnswers
 from agentflow.loop.output.form import Form, MisfitError, json_in
-from agentflow.tools.results import render
+from agentflow.tools.results import read_back, render
+from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ToolUseBlock
@@ -146,14 +145,28 @@ class StepTool(FullTool[..., Any]):
         """See `FullTool.start`; the return value is cached for the reply."""
         given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
         run = None if context is None else context.run
-        made = in_context(full_tool(self._inner), self._context(run))
+        made = full_tool(self._inner).in_context(self._context(run))
         made.__dict__.update(_call=partial(self._step, self._inner.__dict__["_call"], given, run))
         return made.start(tool_use, context)
 
     def validate(self, tool_use: ToolUseBlock) -> None:
         """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
         if _has_context(self._context):
-            in_context(full_tool(self._inner), self._context(None)).validate(tool_use)
+            full_tool(self._inner).in_context(self._context(None)).validate(tool_use)
+
+    def returned(self, text: str) -> Any:
+        """Parse the text of a result by the function's return annotation; without one it is the value.
+
+        Raises:
+            MisfitError: The text is not such a value.
+        """
+        hint = return_hint(self.function, {})
+        if hint is MISSING or isinstance(hint, str):
+            return text
+        try:
+            return read_back(text, hint, strict=True)
+        except ValueError as error:
+            raise MisfitError(f"The return value of {self.name} is not in its result: {error}") from error
 
     async def _step(
         self,
@@ -172,15 +185,6 @@ class StepTool(FullTool[..., Any]):
             raise ToolArgumentError(str(error)) from error
         given.note(content_text(render(value)), output)
         return value
-
-
-def in_context(tool: FullTool[..., Any], context: Any) -> FullTool[..., Any]:
-    """Return a copy of a prepared tool that validates its arguments in pydantic's validation context."""
-    same: FullTool[..., Any] = object.__new__(FullTool)
-    same.__dict__.update(tool.__dict__)
-    if context is not None and isinstance(validator := tool.plan.validator, SchemaValidator):
-        same.__dict__.update(_check=partial(validator.validate_json, context=context))
-    return same
 
 
 def _has_context(context: ContextOf) -> bool:
@@ -219,7 +223,7 @@ class Arguments(Form[Any]):
         """See `Form.read`."""
         raw = json_in(text)
         try:
-            in_context(self._tool, context).validate(ToolUseBlock.from_json("", self._tool.name, raw))
+            self._tool.in_context(context).validate(ToolUseBlock.from_json("", self._tool.name, raw))
         except ToolArgumentError as error:
             raise MisfitError(str(error)) from error
         return raw
