@@ -35,7 +35,7 @@ _SAMPLING = threading.Lock()
 """Held during a sample: two samples at the same time could leave garbage collection off."""
 
 
-class _Position(NamedTuple):
+class _ThreadPosition(NamedTuple):
     """The position of the thread: turn, instruction, and function and line of the hook."""
 
     turn: int
@@ -78,7 +78,7 @@ class Watchdog:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._doing: dict[str, str] = {}
         self._watched = 0
-        self._since: tuple[_Position, _Times, int] | None = None
+        self._since: tuple[_ThreadPosition, _Times, int] | None = None
         self._turn: tuple[int, float, str] | None = None
         self._still = (-1, 0.0, 0)
         self._began = 0.0
@@ -146,7 +146,7 @@ class Watchdog:
             hangs(reports == 2)
         self._still = still, since, reports
 
-    def _position_of(self, turn: int, frames: list[FrameType]) -> _Position | None:
+    def _position_of(self, turn: int, frames: list[FrameType]) -> _ThreadPosition | None:
         for frame in frames:
             if frame.f_code is _STARTS or frame.f_code.co_qualname == "BaseEventLoop._run_once":
                 return None  # a thread is starting, or the loop itself waits, such as for threads when it is closed
@@ -154,7 +154,7 @@ class Watchdog:
                 name = frame.f_code.co_filename.rpartition("/")[2]
                 doing = frames[0].f_code.co_qualname
                 inner = doing, frames[0].f_lasti
-                return _Position(turn, inner, f"{frame.f_code.co_qualname} ({name})", frame.f_lineno, doing)
+                return _ThreadPosition(turn, inner, f"{frame.f_code.co_qualname} ({name})", frame.f_lineno, doing)
         return None
 
     def _judge(self, native: int | None) -> None:
@@ -172,7 +172,7 @@ class Watchdog:
                 position, f"line {position.line}: the loop was blocked while the thread waited in {position.doing}"
             )
 
-    def _count_work(self, turn: int, position: _Position | None, native: int) -> None:
+    def _count_work(self, turn: int, position: _ThreadPosition | None, native: int) -> None:
         if position is None:
             return
         busy = _times(native).busy
@@ -181,7 +181,7 @@ class Watchdog:
         elif busy - self._turn[1] > _BUSY:
             self._blame(position, f"line {position.line}: the loop was blocked while the hook computed")
 
-    def _blame(self, position: _Position, what: str) -> None:
+    def _blame(self, position: _ThreadPosition, what: str) -> None:
         self._seen[position.owner].append((self._watched, position.turn))
         self._doing.setdefault(position.owner, what)
 
