@@ -86,6 +86,7 @@ class Screen:
         markdown: Whether to render the model's text as Markdown on a terminal; ignored with `events`.
 
     Example:
+        >>> from agentflow.terminal import make_console
         >>> screen = Screen(make_console(), quiet=True)
         >>> async with agent.stream("Hi") as events:
         ...     with screen.watching():
