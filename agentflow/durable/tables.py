@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -222,13 +223,9 @@ class Tables:
 
     def cancel(self, run_id: str, reason: str) -> None:
         """Request the end of a run; keep the first reason."""
-
-        def work(connection: Connection) -> None:
-            existing = connection.execute(select(_CANCELS.c.run_id).where(_CANCELS.c.run_id == run_id)).first()
-            if existing is None:
-                connection.execute(insert(_CANCELS).values(run_id=run_id, reason=reason))
-
-        self._write(work)
+        added = insert(_CANCELS).values(run_id=run_id, reason=reason)
+        with suppress(IntegrityError):  # it was cancelled before, perhaps at the same time
+            self._write(lambda connection: connection.execute(added))
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
         """Return the reasons of the cancelled ones among these runs."""

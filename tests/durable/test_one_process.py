@@ -440,6 +440,19 @@ def test_a_worker_is_alive_until_its_time_is_over_or_it_leaves(url: str) -> None
         tables.dispose()
 
 
+def test_a_run_keeps_the_first_reason_for_which_it_was_cancelled(url: str) -> None:
+    """Also if many clients cancel it at the same time: no request fails."""
+    tables = Tables(url)
+    try:
+        tables.cancel("r", "first")
+        tables.cancel("r", "second")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(tables.cancel, ["s"] * 8, ["same"] * 8))
+        assert tables.cancelled(["r", "s", "t"]) == {"r": "first", "s": "same"}
+    finally:
+        tables.dispose()
+
+
 @pytest.mark.parametrize("other", ["a", "z"])
 def test_a_request_of_another_run_is_damaged(other: str) -> None:
     """Whichever name comes first."""
