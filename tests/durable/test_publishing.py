@@ -41,6 +41,21 @@ async def test_a_result_is_published_once_whatever_its_state(tmp_path: Path) -> 
     assert [event.data["tool_result"]["state"] for event in found if event.type == "PostActing"] == STATES
 
 
+async def test_facts_of_a_call_that_publishes_its_events_are_not_published_too(tmp_path: Path) -> None:
+    """An attempt may read its own facts again: their events wait to be written, or follow."""
+    use, said = ToolUseBlock("t", "look"), Msg.assistant("Hm.")
+    facts: list[Fact] = [Reasoned("r", 1, said, Usage(), 1.0), ToolDecided("r", use.id, use, None)]
+    tables = Tables(f"sqlite:///{tmp_path / 'runs.db'}")
+    try:
+        async with EventPublisher(tables, "r", "r", "one") as publisher:
+            await publisher.publish(PostReasoning(reasoning_result=said, usage=Usage()))
+            await publisher.catch_up(facts)
+        found = [event.type for batch in tables.events("r", 0) for event in events_in("r", *batch)]
+    finally:
+        tables.dispose()
+    assert found == ["RunTaken", "PostReasoning"]
+
+
 async def test_events_of_a_moment_are_written_together(tmp_path: Path) -> None:
     """While the run continues, in one batch; at its end without a pause."""
     events = [PostReasoning(reasoning_result=Msg.assistant("Hm."), usage=Usage()) for _ in range(3)]

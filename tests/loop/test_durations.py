@@ -157,7 +157,14 @@ def test_a_call_that_is_sent_to_another_tool_waits_for_its_hooks_too() -> None:
 
 
 def test_the_terminal_says_what_was_waited() -> None:
-    """The line of a result has the tool's own time, followed by its waits if they are long enough."""
+    """The line of a result has the tool's own time, followed by its waits from half a second."""
+
+    def answering(seconds: float) -> Approval:
+        async def answer(_request: ApprovalRequest) -> bool:
+            await asyncio.sleep(seconds)
+            return True
+
+        return Approval(ask=answer)
 
     async def shown(hooks: HookSource) -> list[str]:
         file = io.StringIO()
@@ -165,7 +172,8 @@ def test_the_terminal_says_what_was_waited() -> None:
         return [line.strip() for line in file.getvalue().splitlines() if "pay: paid" in line]
 
     assert run_virtual(shown(Approval(ask=person))) == ["✓ pay: paid  2.0 s  (waited 30.0 s)"]
-    assert run_virtual(shown(())) == ["✓ pay: paid  2.0 s"]
+    assert run_virtual(shown(answering(0.5))) == ["✓ pay: paid  2.0 s  (waited 500 ms)"]
+    assert run_virtual(shown(answering(0.25))) == run_virtual(shown(())) == ["✓ pay: paid  2.0 s"]
 
 
 class Branch(NamedTuple):

@@ -235,6 +235,17 @@ async def test_a_name_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
             await fetch(f"http://rebinding.test:{port}/x", timeout=0.2)
 
 
+async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would resolve names itself, and their addresses could not be checked."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with serving({"/x": gives(PNG)}) as server, serving({"/x": gives(b"another")}) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.base)
+        assert (await fetch(f"{server.base}/x", private=True)).to_bytes() == PNG
+        assert proxy.asked == []
+
+
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "cat.png", "", "http://", "http://a:b@c/"])
 async def test_other_schemes_are_a_mistake(url: str) -> None:
     """Files, and addresses with a password, are refused."""

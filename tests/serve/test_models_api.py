@@ -67,6 +67,8 @@ async def test_the_agents_are_the_models() -> None:
         assert [model.id async for model in one.models.list()] == ["a"]
         assert (await one.models.retrieve("a")).owned_by == "agentflow"
         assert [model.id async for model in other.models.list()] == ["a"]
+        with pytest.raises(openai.NotFoundError, match="no such model"):
+            await one.models.retrieve("b")
         with pytest.raises(openai.NotFoundError, match="no model 'b'"):
             await one.chat.completions.create(model="b", messages=[ASK])
         with pytest.raises(anthropic.NotFoundError, match="no model 'b'"):
