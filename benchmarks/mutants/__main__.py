@@ -99,6 +99,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "agentflow/serve/inspector": ("tests/inspector",),
     "agentflow/testing": ("tests/testing", "tests/wire"),
     "agentflow/models": ("tests/models", "tests/wire"),
+    "agentflow/models/realtime": ("tests/voice",),
     "agentflow": ("tests/words", "tests/loop", "tests/hooks", "tests/agent", "tests/tools"),
 }
 """The tests of a place, where they are not in the folder of the same name. The nearest place counts."""
