@@ -228,6 +228,9 @@ async def test_a_tool_calls_updates(tmp_path: Path) -> None:
         begun = next(one for _, one in reversed(run.editor.updates) if one.session_update == "tool_call")
         assert (begun.kind, begun.locations[0].path, begun.locations[0].line) == ("read", str(tmp_path / "missing"), 3)
         assert run.editor.tools()[-1] == ("tool_call_update", "failed")
+        await run.say(session, f'call read_file {{"path": "{"x" * 250}"}}')
+        begun = next(one for _, one in reversed(run.editor.updates) if one.session_update == "tool_call")
+        assert (begun.title, begun.raw_input) == (f"read_file: {'x' * 189}…", {"path": "x" * 250})
 
 
 async def test_a_plan_is_shown(tmp_path: Path) -> None:
