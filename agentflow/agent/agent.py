@@ -43,7 +43,7 @@ from agentflow.loop.session import Session, full_session
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
-from agentflow.vocabulary.messages import T_co
+from agentflow.vocabulary.messages import Msg, T_co
 from agentflow.vocabulary.ports.clock import SystemClock
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.ports.store import Store
@@ -130,6 +130,7 @@ class Agent(PeerAgent[T_co]):
         output: OutputLike[T_co] = NO_OUTPUT,
     ) -> None:
         _check_arguments(name, model, max_iterations, on_unknown_outcome, cleanup_timeout)
+        _check_kinds(name, system, schedule)
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
@@ -353,16 +354,17 @@ class Agent(PeerAgent[T_co]):
 
 
 def _check_arguments(
-    name: str, model: object, max_iterations: object, on_unknown_outcome: object, cleanup_timeout: object
+    name: object, model: object, max_iterations: object, on_unknown_outcome: object, cleanup_timeout: object
 ) -> None:
-    if not name:
-        raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
+    if not name or not isinstance(name, str):
+        given = f", not {name!r:.60} as the name" if name else ""
+        raise UsageError(f"An agent needs a name and a model: Agent('assistant', 'openai/gpt-5'){given}.")
     if model is None:
         raise UsageError(
             f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "
             "knows; offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
         )
-    if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
+    if not isinstance(model, str) and (isinstance(model, type) or not callable(getattr(model, "stream", None))):
         raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
     if type(max_iterations) is not int or max_iterations < 1:
         raise UsageError(
@@ -375,6 +377,19 @@ def _check_arguments(
     if not is_seconds(cleanup_timeout):
         raise UsageError(
             f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r} is invalid; use a number of seconds above 0."
+        )
+
+
+def _check_kinds(name: str, system: object, schedule: object) -> None:
+    if system is not None and not isinstance(system, str | Msg) and (isinstance(system, type) or not callable(system)):
+        raise UsageError(
+            f"Agent {name!r}: system= takes a text, a Msg or a function that returns one, not {type(system).__name__} "
+            f"({system!r:.60})."
+        )
+    if not isinstance(schedule, ToolSchedule):
+        raise UsageError(
+            f"Agent {name!r}: schedule={schedule!r:.60} is not a ToolSchedule. Write schedule=ToolSchedule.PARALLEL, BY_TYPE, "
+            "IN_CALL_ORDER or SEQUENTIAL."
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, cast
 
+from agentflow._support.validation import is_a
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, close_to, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
@@ -273,7 +274,13 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     if isinstance(decisions, Mapping):
         return cast("Mapping[str, Resolution]", decisions)
     found: dict[str, Resolution] = {}
-    for key, decision in decisions:
+    for pair in decisions:
+        if not is_a(pair, tuple):
+            raise UsageError(
+                f"Session {session.id!r}: the decisions contain {pair!r:.60} without the call that it decides. Pass "
+                "{reply.pending[0].id: Approve()}, or pairs of an id and a decision."
+            )
+        key, decision = pair
         if key in found:
             raise UsageError(f"Session {session.id!r}: there are two decisions for {key!r}. Pass only one.")
         found[key] = decision
@@ -402,7 +409,7 @@ def resolve_store(store: Store | str) -> Store:
         UsageError: The argument is neither a URL nor a store.
         StoreError: The database cannot be used.
     """
-    if not isinstance(store, str) and hasattr(store, "load"):
+    if not isinstance(store, str | type) and hasattr(store, "load"):
         return store
     if not isinstance(store, str) or "://" not in store:
         raise UsageError(

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Iterable
 from typing import Any, TypeAlias, cast
 
+from agentflow.agent.arguments import wrapped_agent
 from agentflow.agent.as_tool import ToolAgent
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
@@ -45,10 +46,15 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
-                    f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another "
-                    "name: @tool(name=...)."
+                    f"Two tools are named {found.name!r}: {_origin(other)} and {_origin(found)}. Give one another name: "
+                    "@tool(name=...), or agent.as_tool(name=...)."
                 )
     return tools
+
+
+def _origin(found: FullTool[..., Any]) -> str:
+    agent = wrapped_agent(found.function)
+    return repr(found.function) if agent is None else f"the agent {agent.name!r}"
 
 
 def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[..., Any]]:
@@ -57,7 +63,7 @@ def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[
         if source not in live:
             live.append(source)
         return ()
-    made = getattr(source, "as_tool", None)
+    made = None if isinstance(source, type) else getattr(source, "as_tool", None)
     if callable(made):
         return (full_tool(cast("Tool[..., Any]", made())),)
     if isinstance(source, str):

@@ -50,6 +50,7 @@ from agentflow.durable.workflows import (
 )
 from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.reactive import CallMono, Flux
+from agentflow.state.explain import database_url as parsed_url
 from agentflow.state.explain import explain
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.store import SessionStore, length_of
@@ -117,6 +118,9 @@ class DurableClient:
     def __init__(self, database_url: str, *, poll: float = 0.1) -> None:
         if not poll > 0:
             raise UsageError(f"poll={poll} must be above 0 seconds.")
+        parsed_url(
+            database_url, "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
+        )
         self._url = database_url
         self._poll = poll
         self._tables: Tables | None = None

@@ -20,6 +20,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from agentflow._support.shown import described, one_line
+from agentflow._support.validation import is_a
 from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.errors import TurnDeniedError, UsageError
@@ -108,6 +109,8 @@ def agent_server(
         >>> offered.name == agent.name
         True
     """
+    if not is_a(agent, Agent):
+        raise UsageError(f"agent_server(...) takes one agent, not {agent!r:.60}. Start a server for each agent.")
     return _AgentOffers(agent, tools, sessions, Prompts(prompts), Resources(resources or {}), log).server()
 
 

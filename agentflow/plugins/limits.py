@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, Never, TypeAlias, get_args
 
 from pydantic_core import to_json
 
+from agentflow._support.validation import is_a
 from agentflow.errors import UsageError, Veto, unknown_keyword
 from agentflow.hooks.options import getter
 from agentflow.hooks.recording import SideWrapper
@@ -211,6 +212,11 @@ class UsageLimits(SideWrapper):
             raise unknown_keyword("UsageLimits(...)", unknown, known, _ELSEWHERE)
         limits = {name: value for name, value in options.items() if value is not None}
         shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())
+        wrong = next(
+            (name for name, value in limits.items() if isinstance(value, bool) or not is_a(value, int | float)), None
+        )
+        if wrong is not None:
+            raise UsageError(f"UsageLimits({wrong}={limits[wrong]!r:.60}): it must be a number.")
         if not limits or any(value < 0 for value in limits.values()):
             raise UsageError(
                 f"UsageLimits({shown}) needs at least one limit, and none below 0. Limits: {', '.join(options)}."

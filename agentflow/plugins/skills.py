@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from agentflow._support.shown import one_line
+from agentflow._support.validation import is_a
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins.skill_sources import GitSkills, PackageSkills
@@ -86,6 +87,11 @@ class Skills(Hook):
     def __init__(self, *folders: str | Path | PackageSkills | GitSkills, max_bytes: int = 100_000) -> None:
         if max_bytes < 1:
             raise UsageError(f"Skills(max_bytes={max_bytes}) is invalid; use at least 1 byte.")
+        wrong = next((one for one in folders if not is_a(one, str | Path | PackageSkills | GitSkills)), None)
+        if wrong is not None:
+            raise UsageError(
+                f"Skills(...) takes folders, each as an argument, not {wrong!r:.60}. Write Skills('a', 'b')."
+            )
         self.max_bytes = max_bytes
         self.skills: dict[str, Skill] = {}
         for skill in read_skills(folders, max_bytes):

@@ -2,13 +2,14 @@
 
 Rules:
 
-1. Rendering never raises, whatever the tool returned.
+1. Rendering never raises, whatever the tool returned, except for a value that was not awaited.
 2. The text can be encoded for every provider: half a surrogate pair, which file names can contain, would make the
    history unusable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from agentflow._support.shown import encodable
 from agentflow._support.validation import adapter_of
-from agentflow.errors import Aside, ToolArgumentError, ToolError
+from agentflow.errors import Aside, ToolArgumentError, ToolError, UsageError
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 
 if TYPE_CHECKING:
@@ -58,7 +59,18 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
         return _blocks(cast("Sequence[object]", value))
     if isinstance(value, bytes | bytearray):
         return _binary(bytes(value))
+    if isinstance(value, Awaitable):
+        raise _not_awaited(cast("object", value))
     return _json(cast("object", value))
+
+
+def _not_awaited(value: object) -> UsageError:
+    name = getattr(value, "__qualname__", type(value).__name__)
+    if isinstance(value, Coroutine):
+        value.close()  # so that Python does not warn too
+    return UsageError(
+        f"The result is {name}(...), which was not awaited, so it did not run. Write: return await {name}(...)."
+    )
 
 
 def read_back(text: str, hint: object, *, strict: bool = False) -> object:

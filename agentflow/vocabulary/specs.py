@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
+from types import UnionType
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
 from agentflow._support.frozen import EMPTY, deep_freeze, freeze
@@ -255,8 +256,8 @@ class ModelOptions:
         extra: Options that the provider's adapter passes on unchanged.
 
     Raises:
-        UsageError: A number is NaN or infinite, which JSON cannot represent, or `thinking` or `server_tools` has a value
-            not listed above.
+        UsageError: A number is of another type, NaN or infinite, which JSON cannot represent, or `thinking` or
+            `server_tools` has a value not listed above.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -285,6 +286,13 @@ class ModelOptions:
                 f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which allows only finite numbers. Leave "
                 "it out for the provider's default."
             )
+        if (
+            self.temperature is not None
+            or self.max_tokens is not None
+            or self.top_p is not None
+            or self.seed is not None
+        ):
+            _check_numbers(self)
         if self.thinking is not None:
             _check_thinking(self.thinking)
         if self.server_tools is not None:
@@ -302,6 +310,21 @@ class ModelOptions:
         else:
             changes.pop("extra", None)
         return replace(self, **changes)
+
+
+_NUMBERS: Final[tuple[tuple[str, type | UnionType, str], ...]] = (
+    ("temperature", int | float, "a number"),
+    ("top_p", int | float, "a number"),
+    ("max_tokens", int, "a whole number"),
+    ("seed", int, "a whole number"),
+)
+
+
+def _check_numbers(options: ModelOptions) -> None:
+    for name, kinds, what in _NUMBERS:
+        value: object = getattr(options, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise UsageError(f"ModelOptions({name}={value!r:.60}): it must be {what}, not {type(value).__name__}.")
 
 
 def _check_thinking(value: object) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from agentflow import (
     Agent,
+    Approve,
     Console,
     Deny,
     Hook,
+    ModelOptions,
     Msg,
     PostCall,
     PreActing,
@@ -26,8 +28,13 @@ from agentflow import (
     on_complete,
     tool,
 )
-from agentflow.errors import AgentFlowError
-from agentflow.plugins import UsageLimits
+from agentflow.agent.orchestration import ask, handoffs, workflow
+from agentflow.errors import AgentFlowError, UsageError
+from agentflow.plugins import Skills, UsageLimits
+from agentflow.plugins.approval import Allow, Approval, Refuse
+from agentflow.plugins.code import Bubblewrap, code_tool
+from agentflow.plugins.retrieval import Retrieve
+from agentflow.state import MemoryStore
 from agentflow.testing import ScriptedModel, fire
 from agentflow.vocabulary.ports.retry import model_may_recover
 
@@ -114,6 +121,36 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "Write options=ModelOptions(temperature=1).",
     ),
     "store=path": (lambda: Agent("a", MODEL, store="x.db"), 'Write store="sqlite:///agentflow.db" (a file)'),
+    "name and model swapped": (
+        lambda: Agent(MODEL, "a"),
+        "An agent needs a name and a model: Agent('assistant', 'openai/gpt-5'), not <",
+    ),
+    "name=3": (lambda: Agent(3, MODEL), "Agent('assistant', 'openai/gpt-5'), not 3 as the name."),
+    "a model's class": (
+        lambda: Agent("a", ScriptedModel),
+        "model= takes a Model or a name like 'openai/gpt-5', not <class",
+    ),
+    "a store's class": (lambda: Agent("a", MODEL, store=MemoryStore), "is not a store. Write store="),
+    "a schedule's name": (lambda: Agent("a", MODEL, schedule="parallel"), "Write schedule=ToolSchedule.PARALLEL"),
+    "system=[...]": (lambda: Agent("a", MODEL, system=["Be brief."]), "system= takes a text, a Msg or a function"),
+    "an agent's class": (lambda: Agent("a", MODEL, tools=[Agent]), "tools= takes tools and agents, not type (Agent)."),
+    "two agents with one name": (
+        lambda: Agent("a", MODEL, tools=[Agent("b", MODEL), Agent("b", MODEL)]),
+        "Two tools are named 'b': the agent 'b' and the agent 'b'. Give one another name: @tool(name=...), or agent.as_tool(",
+    ),
+    "a number as text": (
+        lambda: ModelOptions(temperature="1"),
+        "ModelOptions(temperature='1'): it must be a number, not str.",
+    ),
+    "half a token": (lambda: ModelOptions(max_tokens=1.5), "max_tokens=1.5): it must be a whole number, not float."),
+    "a limit as text": (lambda: UsageLimits(tokens="5"), "UsageLimits(tokens='5'): it must be a number."),
+    "handoffs([...])": (lambda: handoffs([agent_of()]), "handoffs(...) takes agents, each as an argument, not ["),
+    "Retrieve(path)": (lambda: Retrieve("docs.db"), "Retrieve('docs.db'): it takes an index, such as SqliteIndex("),
+    "code_tool([...])": (
+        lambda: code_tool([Shop().sell], sandbox=Bubblewrap()),
+        "code_tool(...) takes tools, each as an argument, not [",
+    ),
+    "Skills([...])": (lambda: Skills(["a"]), "Skills(...) takes folders, each as an argument, not ['a']."),
     "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is not a store."),
     "a misspelt option": (
         lambda: agent_of(Misspelt()),
@@ -296,3 +333,74 @@ def test_a_method_of_an_object_is_a_tool() -> None:
     agent = Agent("a", ScriptedModel([ToolUseBlock("t", "sell", {"article": "bread"}), "ok"]), tools=[Shop().sell])
     agent.call("Hi").block()
     assert agent.session().messages[2].text == "sold bread"
+
+
+async def result_of(tool: Any, use: ToolUseBlock, *hooks: Any) -> str:
+    """What the model reads of a call."""
+    agent = Agent("a", ScriptedModel([use, "Done."]), tools=[tool], hooks=hooks)
+    await agent.call("Go")
+    return agent.session().messages[2].text
+
+
+async def test_a_tool_that_forgets_an_await_fails() -> None:
+    """The model reads no repr of a coroutine, and the coroutine is closed."""
+
+    async def fetch() -> str:
+        return "fetched"
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return fetch()  # type: ignore[return-value]
+
+    read = await result_of(look, ToolUseBlock("t1", "look"))
+    assert "fetch(...), which was not awaited, so it did not run. Write: return await" in read
+
+
+@pytest.mark.parametrize(
+    ("rules", "read"),
+    [
+        (
+            [Refuse("sell", artcle="secret"), Allow("sell")],
+            (
+                "Denied: Approval: Refuse('sell', artcle=...) can never match, because sell has no argument 'artcle'. "
+                "Its arguments: article"
+            ),
+        ),
+        ([Refuse("*", artcle="secret"), Allow("sell")], "sold bread"),
+        ([Refuse("sell", article="secret"), Allow("sell")], "sold bread"),
+        (Allow("sell"), "sold bread"),
+    ],
+)
+async def test_a_rule_for_an_argument_that_the_tool_lacks_denies_the_call(rules: Any, read: str) -> None:
+    """A misspelt name in a `Refuse` allows nothing; a pattern for several tools may name arguments of some."""
+    use = ToolUseBlock("t1", "sell", {"article": "bread"})
+    assert await result_of(Shop().sell, use, Approval(rules)) == read
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+async def test_a_step_that_is_not_awaited_is_refused(awaited: bool) -> None:
+    """The workflow fails instead of leaving the step out, before the first round and after one."""
+    helper = Agent("helper", MODEL)
+
+    @workflow(helper)
+    async def program(message: str) -> str:
+        if awaited:
+            await ask(helper, "first")
+        ask(helper, "second")
+        return "done"
+
+    with pytest.raises(UsageError, match="returned without awaiting its step 'helper'"):
+        await program.call("Go")
+
+
+async def test_decisions_need_the_calls_that_they_decide() -> None:
+    """A list of verdicts names no call."""
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "sell", {"article": "x"}), "Done."]), tools=[Shop().sell])
+    agent.hook(Approval(suspend=True))
+    reply = await agent.call("Go")
+    assert reply.outcome == "suspended"
+    decisions: Any = [Approve()]
+    with pytest.raises(UsageError, match="without the call that it decides"):
+        await agent.resume(None, decisions)
+    assert (await agent.resume(None, {reply.pending[0].id: Approve()})).text == "Done."

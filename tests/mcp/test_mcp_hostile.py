@@ -88,7 +88,7 @@ async def test_it_answers_for_others() -> None:
 async def test_it_floods(logged: Lines) -> None:
     """A slow reader gets the last progress, the log is bounded (20 lines a second), and the tools are listed now and then."""
     began = time.monotonic()
-    server = hostile("flood", log_level="debug")
+    server = hostile("flood", log_level="debug", timeout=None, connect_timeout=600)  # neither is about this
     agent = Agent("a", ScriptedModel([ACT, "Done."]), tools=[server])
     progress: list[float] = []
     async for event in agent.stream("Go").of_type(ActingChunk):

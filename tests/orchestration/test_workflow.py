@@ -675,7 +675,7 @@ async def test_what_does_not_fit_its_annotation_is_refused() -> None:
 
     with pytest.raises(UsageError, match="which is not a valid Report"):
         await wrong.call("go")
-    with pytest.raises(UsageError, match="but is annotated to return str"):
+    with pytest.raises(UsageError, match="but its return type is str"):
         await words.call("go")
 
 

@@ -79,8 +79,9 @@ async def dropped() -> None:
     """LiteLLM drops iterators of its own; the loop closes them when they are collected."""
     gc.collect()
     async with asyncio.timeout(60):
-        while asyncio.all_tasks() - {asyncio.current_task()}:  # noqa: ASYNC110 - those tasks have no owner to await
+        while asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0.01)
+            gc.collect()
 
 
 async def check_real(world: RealWorld) -> None:

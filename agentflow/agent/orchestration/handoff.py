@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, cast
 from pydantic_core import from_json, to_json
 from reactivex import Observable
 
+from agentflow._support.validation import is_a
 from agentflow.agent.agent import Agent
 from agentflow.agent.orchestration.asking import answer_of
 from agentflow.agent.orchestration.replay import before, contributions
@@ -99,6 +100,9 @@ def handoffs(
         >>> holder(await desk.history())
         'billing'
     """
+    wrong = next((one for one in agents if not is_a(one, Agent)), None)
+    if wrong is not None:
+        raise UsageError(f"handoffs(...) takes agents, each as an argument, not {wrong!r:.60}. Write handoffs(a, b).")
     by_name = {agent.name: agent for agent in agents}
     ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
     _check(agents, ways, max_handoffs)

@@ -86,9 +86,10 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
     """
     journal = _journal(context)
     work = start(journal.said)
-    token = working.set(True)
+    made: list[Step[Any]] = []
+    token = working.set(made)
     try:
-        group, value = _driven(work, list(journal.rounds), context.agent.name)
+        group, value = _driven(work, list(journal.rounds), context.agent.name, made)
         if journal.open:
             _check(context.agent.name, group.steps if group is not None else (), journal.open)
         return Replayed(group, value, tuple(use.id for use in journal.open))
@@ -98,10 +99,11 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
 
 
 def _driven(
-    work: Coroutine[Any, Any, Any], rounds: list[_RecordedRound], name: str
+    work: Coroutine[Any, Any, Any], rounds: list[_RecordedRound], name: str, made: Sequence[Step[Any]]
 ) -> tuple[Group[Any] | None, object]:
     value: object = None
     error: StepError | None = None
+    awaited_steps: set[int] = set()
     try:
         while True:
             try:
@@ -109,6 +111,12 @@ def _driven(
             except StopIteration as end:
                 if rounds:
                     raise _other_way(name, "it returned", rounds[0].uses) from None
+                forgotten = next((step for step in made if id(step) not in awaited_steps), None)
+                if forgotten is not None:
+                    raise UsageError(
+                        f"Workflow {name!r} returned without awaiting its step {forgotten.label!r}, which therefore did not "
+                        "run. Write await before the step, or pass it to gather(...) or race(...)."
+                    ) from None
                 return None, end.value
             if not isinstance(awaited, Group):
                 if isinstance(awaited, asyncio.Future):
@@ -119,6 +127,7 @@ def _driven(
                 )
             group = cast("Group[Any]", awaited)
             value, error = None, None
+            awaited_steps.update(map(id, group.steps))
             if group.steps and not rounds:
                 return group, None
             taken = rounds.pop(0) if group.steps else _RecordedRound((), ())

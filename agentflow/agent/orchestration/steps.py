@@ -35,8 +35,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 Answered: TypeAlias = Callable[[Reply[Any], Sequence[Msg]], str]
 
-working: ContextVar[bool] = ContextVar("agentflow_workflow", default=False)
-"""Whether a workflow's function is running in this context."""
+working: ContextVar[list[Step[Any]] | None] = ContextVar("agentflow_workflow", default=None)
+"""The steps that the workflow's function in this context has made; None outside a workflow."""
 
 
 class StepError(AgentFlowError):
@@ -79,7 +79,7 @@ class Group(Generic[T_co]):
         return self._steps
 
     def __await__(self) -> Generator[Any, Any, T_co]:
-        if not working.get():
+        if working.get() is None:
             _refuse_outside()
         return cast("T_co", (yield self))
 
@@ -141,6 +141,9 @@ class Step(Group[T_co]):
         self.answered = answered
         self.work = work
         self.label = label or name
+        made = working.get()
+        if made is not None:
+            made.append(self)
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:

@@ -39,7 +39,7 @@ from agentflow.vocabulary.events import HookEvent, PreReasoning, PreToolRound
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.ports.store import Store
-from agentflow.vocabulary.specs import WORKFLOW, Clock
+from agentflow.vocabulary.specs import WORKFLOW, WORKFLOW_STEP, Clock
 from agentflow.vocabulary.verdicts import Answer
 
 R = TypeVar("R")
@@ -198,7 +198,8 @@ class _Code(Generic[R]):
         if self.output.is_text:
             if not isinstance(value, str):
                 raise UsageError(
-                    f"Workflow {self.name!r} returned {type(value).__name__}, but is annotated to return str."
+                    f"Workflow {self.name!r} returned {type(value).__name__}, but its return type is str (the default). "
+                    "Annotate the function with the type that it returns."
                 )
             return value
         try:
@@ -251,7 +252,7 @@ class RunWorkflow(NarrowHook):
         if strangers:
             raise UsageError(
                 f"Workflow {event.agent.name!r} uses {strangers[0]!r}, which is not a participant. Write "
-                f"@workflow({', '.join(sorted({*self.known, *strangers}))})."
+                f"@workflow({', '.join(sorted({*self.known, *strangers} - {WORKFLOW_STEP}))})."
             )
         uses = [ToolUseBlock(call_id(context.new_id("call_"), step), step.name, step.input) for step in group.steps]
         context.state[Live].begin(group, [use.id for use in uses])

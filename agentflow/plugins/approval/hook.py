@@ -7,7 +7,8 @@ Rules:
 2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
 3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
    this instance. Nothing is global.
-4. It is a guard: it evaluates the call after all other hooks, so the allowed call runs without further changes.
+4. A rule for one tool names arguments of that tool. If it does not, it could never match, so the call is denied.
+5. It is a guard: it evaluates the call after all other hooks, so the allowed call runs without further changes.
 """
 
 from __future__ import annotations
@@ -175,13 +176,13 @@ class Approval(Hook):
 
     def __init__(
         self,
-        rules: Iterable[Rule] = (),
+        rules: Rule | Iterable[Rule] = (),
         *,
         ask: Asker | None = None,
         suspend: bool = False,
         always: MutableSet[str] | None = None,
     ) -> None:
-        self.rules = tuple(rules)
+        self.rules = (rules,) if isinstance(rules, Rule) else tuple(rules)
         for rule in self.rules:
             if not is_a(rule, Rule):
                 raise UsageError(f"Approval: a rule must be Allow(...) or Refuse(...), not {rule!r:.60}.")
@@ -198,7 +199,7 @@ class Approval(Hook):
         if not isinstance(event, PreActing):
             return event
         use = event.tool_use
-        refusal = self.refused(use)
+        refusal = self._misfit(event, use) or self.refused(use)
         if refusal is not None:
             return Deny(refusal)
         if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed calls never run
@@ -206,6 +207,25 @@ class Approval(Hook):
         if self.allowed(use):
             return event
         return self._ask(event, use)
+
+    def _misfit(self, event: PreActing, use: ToolUseBlock) -> str | None:
+        """Return why a rule for the called tool can never match; None if each names only arguments of the tool."""
+        for rule in self.rules:
+            if not rule.arguments or rule.tool != use.name:
+                continue
+            spec = next((one for one in event.agent.tools if one.name == use.name), None)
+            known: object = None if spec is None else spec.parameters.get("properties")
+            if spec is None or not isinstance(known, Mapping) or spec.parameters.get("additionalProperties"):
+                continue
+            names = cast("Mapping[str, object]", known)
+            wrong = sorted(rule.arguments.keys() - names.keys())
+            if wrong:
+                word = "Allow" if rule.allows else "Refuse"
+                return (
+                    f"Approval: {word}({use.name!r}, {wrong[0]}=...) can never match, because {use.name} has no argument "
+                    f"{wrong[0]!r}. Its arguments: {', '.join(sorted(names)) or 'none'}"
+                )
+        return None
 
     async def _ask(self, event: PreActing, use: ToolUseBlock) -> PreActing | Deny | Suspend:
         """Look for a remembered answer, and ask if there is none."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from agentflow._support.validation import adapter_of
+from agentflow._support.validation import adapter_of, is_a
 from agentflow.agent.agent import Agent
 from agentflow.agent.arguments import set_wrapped_agent
 from agentflow.agent.as_tool import full_agent
@@ -79,6 +79,12 @@ def code_tool(
     """
     if max_calls < 1:
         raise UsageError(f"code_tool(max_calls={max_calls}): it must be at least 1.")
+    stranger = next((one for one in tools if not is_a(one, Tool)), None)
+    if stranger is not None:
+        raise UsageError(
+            f"code_tool(...) takes tools, each as an argument, not {stranger!r:.60}. Write code_tool(a, b, sandbox=...); "
+            "decorate functions with @tool."
+        )
     known = {one.name: one for one in tools}
     parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
     wrong = next((key for key in known if not key.isidentifier() or iskeyword(key)), None)

@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import NarrowHook
@@ -78,6 +78,10 @@ class Retrieve(NarrowHook):
         if passages < 0 or not (passages or tool):
             raise UsageError(
                 f"Retrieve(passages={passages}, tool={tool!r}): use passages of 1 or more, a tool, or both."
+            )
+        if not callable(cast("object", index)) and not hasattr(index, "search"):
+            raise UsageError(
+                f"Retrieve({index!r:.60}): it takes an index, such as SqliteIndex('docs.db'), or a function that returns one."
             )
         self._index = index
         self._passages = passages
