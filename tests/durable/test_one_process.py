@@ -159,7 +159,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
         DurableAgent(agent, file_url)
     with pytest.raises(UsageError, match="needs a store that all workers share"):
         DurableAgent(agent, file_url, store=MemoryStore())
-    with pytest.raises(StoreError, match="'agentflow.db' is not a database URL"):
+    with pytest.raises(StoreError, match=r"'agentflow\.db' is not a database URL"):
         DurableClient("agentflow.db")  # before it is opened, and so before anything depends on it
     for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
         with pytest.raises(StoreError, match=r"'sqlite:///agentflow\.db'"):
