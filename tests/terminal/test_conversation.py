@@ -162,8 +162,9 @@ def test_a_flood_of_lines_is_read_as_it_is_worked_off(program: Any) -> None:
 
 
 def test_at_a_terminal(program: Any) -> None:
-    """Typing with editing and a history of lines, an interrupt, an approval, a goodbye."""
+    """A greeting, typing with editing and a history of lines, an interrupt, an approval, a goodbye."""
     at = program.at_terminal(TALK)
+    at.wait_for("Chatting with ")
     at.wait_for("you> ")
     at.type("hexp\x1b[D\x7fl\r")  # typed wrong, and mended with the keys
     at.wait_for("1: help")
