@@ -30,10 +30,13 @@ from agentflow import (
 )
 from agentflow.agent.orchestration import ask, handoffs, workflow
 from agentflow.errors import AgentFlowError, UsageError
+from agentflow.mcp import agent_server
 from agentflow.plugins import Skills, UsageLimits
 from agentflow.plugins.approval import Allow, Approval, Refuse
 from agentflow.plugins.code import Bubblewrap, code_tool
 from agentflow.plugins.retrieval import Retrieve
+from agentflow.recording.recorder import Recorder
+from agentflow.recording.replay import Replay
 from agentflow.state import MemoryStore
 from agentflow.testing import ScriptedModel, fire
 from agentflow.vocabulary.ports.retry import model_may_recover
@@ -151,6 +154,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "code_tool(...) takes tools, each as an argument, not [",
     ),
     "Skills([...])": (lambda: Skills(["a"]), "Skills(...) takes folders, each as an argument, not ['a']."),
+    "Replay(recorder)": (lambda: Replay(Recorder()), "Replay(...) takes a run log or its path, not Recorder."),
+    "agent_server([...])": (lambda: agent_server([agent_of()]), "agent_server(...) takes one agent, not ["),
     "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is not a store."),
     "a misspelt option": (
         lambda: agent_of(Misspelt()),

@@ -329,8 +329,9 @@ def test_a_damaged_file_of_results(runs: Path, tmp_path: Path, text: str) -> Non
 
 def test_wrong_arguments(tmp_path: Path) -> None:
     """No runs, a missing file, an unknown hook, impossible numbers."""
-    with pytest.raises(UsageError, match="no run logs"):
-        backtest([tmp_path], variant())
+    for none in ([tmp_path], tmp_path, str(tmp_path)):
+        with pytest.raises(UsageError, match="no run logs"):
+            backtest(none, variant())
     with pytest.raises(StoreError, match="No such file"):
         backtest([tmp_path / "no.jsonl"], variant())
     with pytest.raises(UsageError, match=r"no hook 'Missing'\. Its hooks: .*Old"):

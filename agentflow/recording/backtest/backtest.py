@@ -38,7 +38,7 @@ _START: Final = 60.0
 
 
 def backtest(
-    runs: Iterable[str | Path | LogStore],
+    runs: str | Path | LogStore | Iterable[str | Path | LogStore],
     make: Callable[[], Variant],
     *,
     workers: int = 0,
@@ -51,7 +51,7 @@ def backtest(
     `asyncio.to_thread(backtest, ...)`.
 
     Args:
-        runs: Run logs, folders of them (`*.jsonl`), or stores.
+        runs: A run log, a folder of them (`*.jsonl`), a store, or several of these.
         make: Makes the agent and the change, again for each run, so that hooks share no state.
         workers: The number of processes, for which `make` should be a module-level function; 0 means this process.
         limit: Seconds for each run in a process.
@@ -67,7 +67,7 @@ def backtest(
         >>> agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
         >>> reply = agent.call("Hi").block()
         >>> recorder.close()
-        >>> print(backtest(["runs/"], lambda: Variant(agent)))
+        >>> print(backtest("runs/", lambda: Variant(agent)))
         1 runs: 1 as recorded, 0 changed, 0 not comparable
     """
     if workers < 0 or not limit > 0:
@@ -76,9 +76,10 @@ def backtest(
         )
     file = ResultFile(None if results is None else Path(results), make().settings())
     found: list[RunResult] = []
+    sources = [runs] if isinstance(runs, str | Path | LogStore) else list(runs)
 
     def jobs() -> Iterator[_Job]:
-        for name, data in _logs(runs):
+        for name, data in _logs(sources):
             digest = hashlib.sha256(data).hexdigest()
             known = [each for each in file.known if (each.log, each.digest) == (name, digest)]
             found.extend(known)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
+from agentflow._support.validation import is_a
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.agent import Agent, FullAgent
 from agentflow.agent.agent_flux import AgentFlux
@@ -91,7 +92,7 @@ class Replay:
 
     Raises:
         StoreError: The log cannot be read, has no such run, or cannot be replayed exactly.
-        UsageError: The log has several runs and `run_id` is not given.
+        UsageError: The log has several runs and `run_id` is not given, or `run` is neither a log nor a path.
 
     Example:
         >>> recorder = Recorder()
@@ -102,6 +103,10 @@ class Replay:
     """
 
     def __init__(self, run: RunLog | str | Path, run_id: str | None = None, *, inexact: bool = False) -> None:
+        if not is_a(run, RunLog | str | Path):
+            raise UsageError(
+                f"Replay(...) takes a run log or its path, not {type(run).__name__}. Pass recorder.log, or load(path)."
+            )
         log = run if isinstance(run, RunLog) else load(run)
         _check_whole(log)
         runs = log.run_ids
