@@ -61,8 +61,8 @@ class RunScope:
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
-            when a hook subscribed `twice` at once to a source that allows one subscription; before a task whose own
-            cancellation is `pending` cancels it; or when a model or hook `swallowed` such a cancellation.
+            when a hook subscribed `twice` at once to a source that allows one subscription; before it is cancelled while a
+            hook's cancellation of its own task is `pending`; or when a model or hook `swallowed` such a cancellation.
         turns: Holds back each call of a parallel round until its turn; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
@@ -267,13 +267,14 @@ class RunScope:
     def _cancel(
         self, kind: CauseKind, reason: str, requester: asyncio.Task[Any] | None = None, by_caller: bool = False
     ) -> None:
+        inside = requester is not None
         if self.state == "done":
             return
-        inside = requester is not None
         if self.cause is None and self.state != "ending":
             if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
                 self.at = self.positions()
-            if inside and not self.stopped and cancel_requests():
+            tasks = (self.task, *(one for group in self.tasks for one in group.running))
+            if not self.stopped and any(getattr(one, "_must_cancel", False) for one in tasks):  # no public API
                 self.notify("pending")
             self._stop(Cause(kind, reason, inside, by_caller))
         task = self.task
@@ -438,8 +439,7 @@ class RunScope:
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
         task = self.task
-        # Nothing else cancels the task without a cause.
-        if self.cause is None and task is not None and task.cancelling():
+        if self.cause is None and task is not None and task.cancelling():  # nothing else cancels it without a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 

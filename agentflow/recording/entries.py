@@ -414,7 +414,7 @@ class MarkEntry:
             `"read"`: the run has waited for the reader of an event, for a millisecond or more, or while other entries
             were written; `"unread"`: such a wait was cancelled; `"failed"`: a parallel tool call failed, and the other
             calls were cancelled; `"twice"`: a hook subscribed to the rest of the call, or to a round of tools, while it was
-            running; `"pending"`: a hook or a tool interrupted the call in a task that was being cancelled already;
+            running; `"pending"`: the call was cancelled while a cancellation by a hook of its own task was pending;
             `"swallowed"`: a model or hook swallowed such a cancellation before the end of a reply.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.

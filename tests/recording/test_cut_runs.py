@@ -299,8 +299,9 @@ def test_a_run_whose_hook_read_a_source_twice_at_the_same_time_is_refused(kind: 
     assert Replay(recorded(again).log).run(agent(again)).divergence is None
 
 
+@pytest.mark.parametrize("outside", [True, False])
 @pytest.mark.parametrize("own", [True, False])
-def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refused(own: bool) -> None:
+def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refused(own: bool, outside: bool) -> None:
     """The two cancellations have no order that can be repeated. An expired time limit of a hook is no such cancellation."""
 
     def interrupting() -> Agent[Any]:
@@ -316,16 +317,21 @@ def test_a_run_that_is_interrupted_in_a_task_whose_hook_has_cancelled_it_is_refu
 
         @on(PostReasoning, priority=2)
         async def interrupts(event: PostReasoning) -> None:
-            event.context.interrupt("enough")
+            if outside:
+                asyncio.get_running_loop().call_soon(agent.interrupt)
+                await asyncio.sleep(0)
+            else:
+                event.context.interrupt("enough")
 
-        return agent_of(SlowModel(), cancels, interrupts)
+        agent = agent_of(SlowModel(), cancels, interrupts)
+        return agent
 
     recorder, agent = Recorder(), interrupting()
     agent.hook(recorder)
     reply = run_virtual(agent.call("go"))
     assert reply.outcome == "interrupted"
     if own:
-        with pytest.raises(StoreError, match=r"cancelled its own task, and another one interrupted.*inexact=True"):
+        with pytest.raises(StoreError, match=r"cancelled its own task, and the call was interrupted.*inexact=True"):
             Replay(recorder.log)
     else:
         assert Replay(recorder.log).run(interrupting()).divergence is None

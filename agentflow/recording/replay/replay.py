@@ -224,7 +224,7 @@ def _check_whole(log: RunLog) -> None:
 
 _NOT_EXACT: Final[Mapping[str, str]] = {
     "twice": "subscribed twice at the same time to a source that allows it only once",
-    "pending": "cancelled its own task, and another one interrupted the call before the cancellation took effect",
+    "pending": "cancelled its own task, and the call was interrupted before that took effect",
     "swallowed": "cancelled its own task, and the cancellation was swallowed before the end of a reply of the model",
 }
 """What a hook did that cannot be replayed exactly, by the mark in the log."""
