@@ -267,21 +267,22 @@ class RunScope:
     def _cancel(
         self, kind: CauseKind, reason: str, requester: asyncio.Task[Any] | None = None, by_caller: bool = False
     ) -> None:
-        inside = requester is not None
         if self.state == "done":
             return
+        inside = requester is not None
         if self.cause is None and self.state != "ending":
             if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
                 self.at = self.positions()
-            tasks = (self.task, *(one for group in self.tasks for one in group.running))
-            if not self.stopped and any(getattr(one, "_must_cancel", False) for one in tasks):  # no public API
+            tasks = [self.task, *(task for group in self.tasks for task in group.running)]
+            own = [getattr(task, "_must_cancel", False) for task in tasks]  # no public API
+            if not self.stopped and (any(own) or (inside and cancel_requests())):
                 self.notify("pending")
             self._stop(Cause(kind, reason, inside, by_caller))
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
-        if running_task() is None:
-            loop.call_soon_threadsafe(lambda: None)  # a signal handler may call this while the loop waits: wake it
+        if running_task() is None:  # a signal handler may call this while the loop waits: wake it
+            loop.call_soon_threadsafe(lambda: None)
         if self.state == "new":
             loop.call_soon(self._deliver)
         else:
@@ -438,8 +439,9 @@ class RunScope:
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
-        task = self.task
-        if self.cause is None and task is not None and task.cancelling():  # nothing else cancels it without a cause
+        if (
+            self.cause is None and (task := self.task) is not None and task.cancelling()
+        ):  # nothing else cancels it without a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 
