@@ -439,9 +439,7 @@ class RunScope:
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
-        if (
-            self.cause is None and (task := self.task) is not None and task.cancelling()
-        ):  # nothing else cancels it without a cause
+        if self.cause is None and (task := self.task) is not None and task.cancelling():  # all others set a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 
