@@ -14,9 +14,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import selectors
 import traceback
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ T = TypeVar("T")
 _FINE = 4e6
 # Real seconds for which a loop without timers waits for a thread that it did not start.
 _PATIENCE = 30.0
-# The times of at least so many timers are kept before those of the past are dropped.
-_TIMES = 1_000
+_NUMBERS = count()
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -78,6 +79,19 @@ def _frames(awaited: Any) -> list[traceback.FrameSummary]:
     return found
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that runs after those that were set before it for the same time."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.number = next(_NUMBERS)
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        return (self.when(), self.number) < (other.when(), getattr(other, "number", -1))
+
+
 class VirtualClockLoop(asyncio.SelectorEventLoop):
     """An asyncio event loop in virtual time, which starts at 0.
 
@@ -88,8 +102,6 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
-        self._latest: dict[float, float] = {}  # by time, the latest timer that was set for it
-        self._most = _TIMES
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -99,15 +111,13 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Set a timer. One that was set for the same time before runs first, in the same step of the loop."""
-        latest = self._latest.get(when)
-        at = when if latest is None else math.nextafter(latest, math.inf)
-        if len(self._latest) >= self._most:
-            now = self.time()
-            self._latest = {time: one for time, one in self._latest.items() if time >= now}
-            self._most = max(_TIMES, 2 * len(self._latest))
-        self._latest[when] = at
-        return super().call_at(at, callback, *args, context=context)
+        """Set a timer. Those that were set for the same time before run first."""
+        base: Any = self  # no public API
+        base._check_closed()
+        timer: Any = _Timer(when, callback, args, self, context)
+        heapq.heappush(base._scheduled, timer)
+        timer._scheduled = True
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a function in a thread; virtual time does not advance until it is done."""
