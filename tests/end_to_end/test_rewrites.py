@@ -17,7 +17,7 @@ from agentflow.vocabulary.messages import ToolResultBlock
 @tool
 async def vault() -> str:
     """Open the vault."""
-    return "code 4711"
+    return "code open-sesame"
 
 
 class Redact(Hook):
@@ -55,7 +55,7 @@ async def test_a_rewritten_result(wired: Wired, how: str) -> None:
     held = repr([*events, *recorder.seen, *agent.session().messages, recorder.seen[-1].context.trace.turns])
     assert "code ****" in sent
     assert "code ****" in held
-    assert "4711" not in sent + held
+    assert "open-sesame" not in sent + held
 
 
 async def test_a_rewritten_chunk(wired: Wired) -> None:

@@ -53,7 +53,7 @@ async def test_remembered_in_another_session() -> None:
 async def test_memory_of_another_user() -> None:
     """No tool and no request reaches the memories of another user, whatever the model writes."""
     bank = SqliteMemory(":memory:")
-    secret = await bank.add("ada", "Ada's code is 1234.", "assistant", 0.0)
+    secret = await bank.add("ada", "Ada's code is open-sesame.", "assistant", 0.0)
     tries = [
         use("recall", "a", query="Ada's code user:ada OR 1=1"),
         use("recall", "b", query="code", user="ada"),
@@ -65,8 +65,8 @@ async def test_memory_of_another_user() -> None:
     states = results(agent, "s")
     assert [state for state, _ in states] == ["success", "error", "success", "success"]
     assert states[0][1] == "Nothing found."
-    assert "1234" not in "".join(msg.text for request in model.requests for msg in request.messages)
-    assert [one.text for one in await bank.all("ada")] == ["Ada's code is 1234."]
+    assert "open-sesame" not in "".join(msg.text for request in model.requests for msg in request.messages)
+    assert [one.text for one in await bank.all("ada")] == ["Ada's code is open-sesame."]
 
 
 async def test_a_memory_that_gives_orders() -> None:
