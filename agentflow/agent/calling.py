@@ -58,7 +58,7 @@ from agentflow.vocabulary.ports.store import SessionInfo, Store
 
 U = TypeVar("U")
 
-_MOST_KEPT = 32  # the maximum number of typed outputs, passed to calls, that an agent caches
+_MAX_CACHED_OUTPUTS = 32  # the maximum number of typed outputs, passed to calls, that an agent caches
 
 
 class CallingAgent(ToolsetAgent, Generic[T_co]):
@@ -378,7 +378,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         if given is None and self._output is not None:
             return self._output
         kept = self._others
-        if kept is None or len(kept) > _MOST_KEPT:
+        if kept is None or len(kept) > _MAX_CACHED_OUTPUTS:
             kept = self._others = {}
         found = kept.get(id(given))
         if found is None or found.given is not given:

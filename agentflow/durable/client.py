@@ -79,7 +79,7 @@ _BATCH = 500
 _ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5
 _MAX_LENGTH = 200
-_CALLS_AT_ONCE = 16
+_PAGE_SIZE = 16
 
 
 class _Query(TypedDict, total=False):
@@ -400,10 +400,10 @@ class DurableClient:
     async def _calls(self, run_id: str) -> list[WorkflowStatus]:
         """Return the calls of a run, in order; none if there is no such run."""
         found: list[WorkflowStatus] = []
-        for first in count(1, _CALLS_AT_ONCE):
-            ids = [segment_id(run_id, number) for number in range(first, first + _CALLS_AT_ONCE)]
+        for first in count(1, _PAGE_SIZE):
+            ids = [segment_id(run_id, number) for number in range(first, first + _PAGE_SIZE)]
             found += await self._statuses(workflow_ids=ids)
-            if len(found) < first + _CALLS_AT_ONCE - 1:
+            if len(found) < first + _PAGE_SIZE - 1:
                 break
         return sorted(found, key=lambda status: segment_number(status.workflow_id))
 

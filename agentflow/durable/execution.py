@@ -49,7 +49,7 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-AT_ONCE = 1e-6
+IMMEDIATE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 
 
@@ -376,7 +376,7 @@ class _RunAttempt:
             waits = pending_of(facts) if call_facts is None or end is not None else ()
             denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:
-                return await self._resume(denied, AT_ONCE, first=call_facts is None)
+                return await self._resume(denied, IMMEDIATE, first=call_facts is None)
             except CallTimeoutError:
                 pass
         reason = self._host.why_cancelled(request.run_id)
@@ -394,7 +394,7 @@ class _RunAttempt:
                         self._seen.append(event)
                     await self._progress.publish(event)
         except CallTimeoutError as error:
-            if remaining is None or remaining == AT_ONCE or self._request.timeout is None:
+            if remaining is None or remaining == IMMEDIATE or self._request.timeout is None:
                 raise
             raise CallTimeoutError(self._request.timeout, self._host.name) from error
         return self._live_reply()

@@ -50,7 +50,7 @@ __all__ = [
     "window_of",
 ]
 
-_MOST_IN_A_ROW: Final = 100
+_MAX_IN_A_ROW: Final = 100
 
 
 def injected(messages: Sequence[Msg], source: str, over: bool, announcements: int) -> tuple[Msg, ...]:
@@ -68,9 +68,9 @@ def injected(messages: Sequence[Msg], source: str, over: bool, announcements: in
     """
     if over:
         raise UsageError("This call has ended, so no message can be injected into it.")
-    if announcements > _MOST_IN_A_ROW:
+    if announcements > _MAX_IN_A_ROW:
         raise UsageError(
-            f"Infinite injection loop: a hook of MessagesAdded injected {_MOST_IN_A_ROW} messages in a row in response to its "
+            f"Infinite injection loop: a hook of MessagesAdded injected {_MAX_IN_A_ROW} messages in a row in response to its "
             "own. Skip events with the origin 'injected'."
         )
     for msg in messages:
@@ -127,7 +127,7 @@ def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> N
 
 
 _USUAL_RATE: Final = 4.0
-_MOST: Final = 8.0
+_MAX_RATIO: Final = 8.0
 _OF_A_MESSAGE: Final = 4
 
 
@@ -149,7 +149,7 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
     if not later:
         return ContextWindow(used, limit, "reported")
     seen = sum(characters(messages[index]) for index in range(place))
-    return ContextWindow(used + _estimate(later, min(_MOST, max(1.0, seen / prompt))), limit, "estimate")
+    return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, seen / prompt))), limit, "estimate")
 
 
 async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:

@@ -47,7 +47,7 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 __all__ = ["Hold", "HookWork", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 
 FIRST_WAIT = 0.2
-LONGEST_WAIT = 5.0
+MAX_WAIT = 5.0
 
 
 class Hold:
@@ -198,7 +198,7 @@ async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform:
         who=f"Tool {tool.name!r}",
         attempts=tool.retries + 1,
         first_wait=FIRST_WAIT,
-        max_wait=LONGEST_WAIT,
+        max_wait=MAX_WAIT,
         jitter=0,
         should_retry=should_retry,
     )

@@ -18,7 +18,7 @@ from agentflow._support.frozen import EMPTY
 from agentflow.errors import UsageError
 from agentflow.models.content_out import EMPTY as EMPTY_TEXT
 from agentflow.models.conversion import Json, WireMessage
-from agentflow.models.options_out import LEAST_BUDGET, budget_of, effort_of
+from agentflow.models.options_out import MIN_BUDGET, budget_of, effort_of
 from agentflow.models.profiles import Claude
 
 # `Any`: blocks hold JSON, and raw JSON text.
@@ -176,7 +176,7 @@ def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
         limit = fields.get("max_tokens")
         if isinstance(limit, int) and limit <= tokens:  # newer generations accept any effort with any limit
             tokens = limit // 2
-        return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= MIN_BUDGET else {}
     return {
         "thinking": {
             "type": "adaptive",

@@ -35,7 +35,7 @@ __all__ = ["AnthropicWire"]
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 _BETA = "anthropic-beta"
-_MOST_PAUSES = 20
+_MAX_PAUSES = 20
 
 
 class AnthropicWire(DirectWire):
@@ -83,7 +83,7 @@ class AnthropicWire(DirectWire):
             async with aclosing(attempt):
                 async for chunk in attempt:
                     if chunk.finish_reason == PAUSED:
-                        paused = pauses < _MOST_PAUSES
+                        paused = pauses < _MAX_PAUSES
                         if paused:
                             continue
                     if chunk.usage is not None:

@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 _FIRST_POLL = 5.0
-_MOST_FAILURES = 60
-_MOST_SHORT = 3
+_MAX_FAILURES = 60
+_MAX_DOWNLOADS = 3
 _CANCELLING = 10.0
-_STORED_AT_ONCE = 500
+_STORE_BATCH = 500
 _EARLIER = 300  # seconds by which the provider's clock may differ
 _ENVELOPE = 200  # bytes that a line has in addition to a request's body
-_LONGEST_LIST = 1 << 24
+_MAX_LIST_BYTES = 1 << 24
 
 Requests: TypeAlias = Mapping[str, bytes]
 """The bodies of a batch's requests, by `custom_id`."""
@@ -334,7 +334,7 @@ class BatchWire(DirectWire):
                 raise
         record.created(batch.name, created)
 
-    async def _collect(self, known: RecordedBatch, downloads: int = _MOST_SHORT) -> NoReply | ProviderError:
+    async def _collect(self, known: RecordedBatch, downloads: int = _MAX_DOWNLOADS) -> NoReply | ProviderError:
         """Wait until a batch ends, and store its results.
 
         Args:
@@ -360,9 +360,9 @@ class BatchWire(DirectWire):
             except ModelError as error:
                 failed += 1
                 if error.status == 404:
-                    if failed == _MOST_SHORT:
+                    if failed == _MAX_DOWNLOADS:
                         return _GONE
-                elif not error.retryable or failed == _MOST_FAILURES:
+                elif not error.retryable or failed == _MAX_FAILURES:
                     raise
                 pause = max(pause, error.retry_after or 0.0)
             await self._sleep(pause)
@@ -382,7 +382,7 @@ class BatchWire(DirectWire):
                         batch, _, place = _decode_line(line).custom_id.rpartition("-")
                         if batch == name and place.isdecimal():
                             lines.append((name, int(place), line))
-                        if len(lines) == _STORED_AT_ONCE:
+                        if len(lines) == _STORE_BATCH:
                             self._opened().store(lines)
                             lines.clear()
         except (*failures(), *NO_JSON, ProviderError) as error:
@@ -435,7 +435,7 @@ class BatchWire(DirectWire):
         return ModelChunk(usage=replace(usage, cost=price(batch_prices(self._row), usage, kept_long, searches)))
 
     async def _listed(self, url: str) -> Mapping[str, object]:
-        return await self._json_of(self._send("GET", url), url, _LONGEST_LIST)
+        return await self._json_of(self._send("GET", url), url, _MAX_LIST_BYTES)
 
     def _id_of(self, answer: Mapping[str, object]) -> str:
         found = answer.get("id")

@@ -28,7 +28,7 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
 _BATCH: Final = 128
-_LONGEST_ANSWER: Final = 1 << 26
+_MAX_ANSWER_BYTES: Final = 1 << 26
 
 
 class _EmbeddingRow(msgspec.Struct):
@@ -103,7 +103,7 @@ class _EmbeddingWire(OpenAIWire):
     async def embeddings(self, texts: list[str], fields: Mapping[str, object]) -> Mapping[str, object]:
         await loaded()
         body = {"model": self._model, "input": texts, **fields}
-        return await self._post_json(f"{self._base()}/embeddings", body, longest=_LONGEST_ANSWER)
+        return await self._post_json(f"{self._base()}/embeddings", body, max_bytes=_MAX_ANSWER_BYTES)
 
     async def priced(self, usage: Usage) -> float | None:
         await self._known()
@@ -119,7 +119,7 @@ class OpenAIEmbedder(_Embedder):
         api_base: The server's URL; as for `OpenAIWire`.
         api_key: The key; by default the environment variable of `OpenAIWire`.
         retries: Extra attempts if a request fails temporarily.
-        timeout: The longest silence of the provider, in seconds.
+        timeout: The max_bytes silence of the provider, in seconds.
         headers: Additional HTTP headers.
 
     Example:
@@ -157,7 +157,7 @@ class LiteLLMEmbedder(_Embedder):
         api_base: The provider's URL; for compatible servers and proxies.
         api_key: The key; by default the provider's environment variable.
         retries: Extra attempts if a request fails temporarily.
-        timeout: The longest silence of the provider, in seconds.
+        timeout: The max_bytes silence of the provider, in seconds.
         params: Further arguments for LiteLLM.
 
     Example:

@@ -97,8 +97,8 @@ _NO_KEY = re.compile(
     r"|no api.?key|unable to locate credentials",
     re.IGNORECASE,
 )
-_LONGEST = 500
-_MOST_PREFIXES = 5
+_MAX_LENGTH = 500
+_MAX_PREFIXES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +245,15 @@ def _clean(text: str) -> str:
         if inner is None and (inner := _message_in_json(text)) is None:
             break
         text = inner
-    for _ in range(_MOST_PREFIXES):
+    for _ in range(_MAX_PREFIXES):
         text = _CLASS_PREFIX.sub("", text, count=1)
     if "<html" in text.lower():
         text = _TAG.sub(" ", text.replace("b'", "").replace("\\n'", ""))
     lines = [line for line in _OBJECT.sub("", text).splitlines() if not _RULER.match(line)]
     text = _without_stray_quotes(" ".join(" ".join(lines).split()).strip(" ."))
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_LENGTH:
         return text
-    return f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return f"{text[: _MAX_LENGTH // 2]} … {text[-_MAX_LENGTH // 2 :]}"
 
 
 def _without_stray_quotes(text: str) -> str:

@@ -37,9 +37,9 @@ TLS: TypeAlias = "ssl.SSLContext | bool"
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """msgspec's exceptions for bytes that are not JSON, have half a character in a text, or are nested too deeply."""
 
-_LONGEST_ERROR = 1 << 20
-_LONGEST_HEADER = 100 * 1024  # h11's limit for all headers together
-_MOST_HEADERS = 1_000
+_MAX_ERROR_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 100 * 1024  # h11's limit for all headers together
+_MAX_HEADERS = 1_000
 _PATIENCE = 0.25
 
 
@@ -142,15 +142,15 @@ def _session() -> aiohttp.ClientSession:
 
     known = aiohttp.ClientSession.__init__.__kwdefaults__ or {}
     # an argument that older versions of aiohttp lack
-    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}
+    limits: Any = {"max_headers": _MAX_HEADERS} if "max_headers" in known else {}
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[tracing],
-        max_line_size=_LONGEST_HEADER,
-        max_field_size=_LONGEST_HEADER,
+        max_line_size=_MAX_HEADER_BYTES,
+        max_field_size=_MAX_HEADER_BYTES,
         **limits,
     )
 
@@ -181,7 +181,7 @@ async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> Provi
     """
     data = bytearray(begun)
     try:
-        while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
+        while len(data) < _MAX_ERROR_BYTES and (part := await response.content.readany()):
             data += part
     except failures():
         pass  # the received part is enough for the error

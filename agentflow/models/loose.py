@@ -20,8 +20,8 @@ from agentflow._support.logs import logger
 from agentflow._support.shown import one_line
 from agentflow.vocabulary.saving.plain import dumps
 
-_LONGEST_SHOWN = 120
-_LARGEST_PLACE = 1 << 31
+_MAX_SHOWN = 120
+_MAX_INDEX = 1 << 31
 _encode = msgspec.json.Encoder().encode
 
 
@@ -121,7 +121,7 @@ def place(value: object) -> int | None:
     if isinstance(value, str):
         return int(value[:9]) if value.isascii() and value.isdecimal() else None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-        return int(min(value, _LARGEST_PLACE))
+        return int(min(value, _MAX_INDEX))
     return None
 
 
@@ -133,4 +133,4 @@ def skipped(model: str, what: str) -> None:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return one_line(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…")
+    return one_line(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")

@@ -23,7 +23,7 @@ from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
-LEAST_BUDGET = 1024
+MIN_BUDGET = 1024
 """The smallest budget that Anthropic accepts, in tokens."""
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
@@ -92,8 +92,8 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
             return BARRED
         limit = request.options.max_tokens
         if limit is not None and wanted not in _OWN_EFFORTS and limit <= budget_of(wanted):
-            half = max(LEAST_BUDGET, limit // 2)
-            return Thinking(_with_budget(half, supported)) if limit > LEAST_BUDGET else BARRED
+            half = max(MIN_BUDGET, limit // 2)
+            return Thinking(_with_budget(half, supported)) if limit > MIN_BUDGET else BARRED
     takes_effort, takes_budget = "reasoning_effort" in supported, "thinking" in supported
     if profile.asks == "budget" and (not takes_effort or (takes_budget and type(wanted) is int)):
         return Thinking(_with_budget(budget_of(wanted), supported))

@@ -42,7 +42,7 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-_LONGEST_ANSWER = 1 << 20
+_MAX_ANSWER_BYTES = 1 << 20
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -124,9 +124,9 @@ class DirectWire(Adapter):
         api_base: The server's URL; by default the vendor's own, or the vendor's environment variable.
         api_key: The key; by default the vendor's environment variable.
         retries: Extra attempts if a call fails temporarily.
-        max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
-        connect_timeout: The longest time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
+        max_wait: The max_bytes wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: The max_bytes silence of the provider, in seconds, before the reply and between its chunks.
+        connect_timeout: The max_bytes time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
             it applies.
         headers: Additional HTTP headers.
         params: Further fields of each request.
@@ -279,17 +279,17 @@ class DirectWire(Adapter):
         )
 
     async def _post_json(
-        self, url: str, body: Mapping[str, object], longest: int = _LONGEST_ANSWER
+        self, url: str, body: Mapping[str, object], max_bytes: int = _MAX_ANSWER_BYTES
     ) -> Mapping[str, object]:
         """Send a request to another URL of the vendor, and return its answer, an object.
 
         Raises:
             ModelError: The vendor refused the request, was unreachable, or sent something other than an object.
         """
-        return await self._json_of(self._post(url, body), url, longest)
+        return await self._json_of(self._post(url, body), url, max_bytes)
 
     async def _json_of(
-        self, sent: Awaitable[aiohttp.ClientResponse], url: str, longest: int = _LONGEST_ANSWER
+        self, sent: Awaitable[aiohttp.ClientResponse], url: str, max_bytes: int = _MAX_ANSWER_BYTES
     ) -> Mapping[str, object]:
         """Return the answer of a request, an object.
 
@@ -303,7 +303,7 @@ class DirectWire(Adapter):
                 if response.status != 200:
                     raise await refusal(response)
                 body = bytearray()
-                while len(body) < longest and (part := await response.content.readany()):
+                while len(body) < max_bytes and (part := await response.content.readany()):
                     body += part
                 return msgspec.json.decode(body, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:

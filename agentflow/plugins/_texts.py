@@ -49,8 +49,8 @@ CREATE TRIGGER IF NOT EXISTS NAME_removed_vector AFTER DELETE ON NAME BEGIN
 END;
 """
 _WORD: Final = re.compile(r"\w+")
-_MOST_WORDS: Final = 64
-_LONGEST_WORD: Final = 200
+_MAX_WORDS: Final = 64
+_MAX_WORD_LENGTH: Final = 200
 _BATCH: Final = 256
 _FUSION: Final = 60  # the constant of reciprocal rank fusion in its first publication, and of most products
 ALL: Final = "1 = 1"
@@ -197,7 +197,7 @@ class Texts(ABC, Generic[C]):
         if limit < 1 or not query.strip():
             return []
         most = max(4 * limit, 20) if self._embedder else limit
-        words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _LONGEST_WORD))[:_MOST_WORDS]
+        words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _MAX_WORD_LENGTH))[:_MAX_WORDS]
         match = " OR ".join(f'"{word}"' for word in words)  # terms are quoted, so that none of them is an operator
         by_words = self._by_words.replace("SCOPE", scope)
         found = await self._run(lambda c: self._rows(c, by_words, match, *parameters, most)) if words else []

@@ -32,7 +32,7 @@ from agentflow._support.shown import one_line
 from agentflow.errors import UsageError
 
 _PROTOCOLS: Final = ("https", "http", "ssh", "file")
-_MOST_FILES: Final = 5_000
+_MAX_FILES: Final = 5_000
 _POLL: Final = 0.02
 _LINK, _FILE, _SCRIPT = "120000", "100644", "100755"
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -187,9 +187,9 @@ class _Fetch:
             mode, _, identity, size = about.decode().split()
             if mode in (_LINK, _FILE, _SCRIPT):
                 entries.append((self._name(name), mode, identity, int(size)))
-        if len(entries) > _MOST_FILES or sum(size for *_, size in entries) > source.max_bytes:
+        if len(entries) > _MAX_FILES or sum(size for *_, size in entries) > source.max_bytes:
             raise UsageError(
-                f"{source}: more than {_MOST_FILES} files or {source.max_bytes} bytes. Set path= or max_bytes=."
+                f"{source}: more than {_MAX_FILES} files or {source.max_bytes} bytes. Set path= or max_bytes=."
             )
         data = self._git("cat-file", "--batch", text="".join(f"{identity}\n" for _, _, identity, _ in entries))
         target.mkdir()

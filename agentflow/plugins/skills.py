@@ -34,10 +34,10 @@ from agentflow.vocabulary.message_views import with_first
 from agentflow.vocabulary.messages import Msg, TextBlock, message
 
 MAIN: Final = "SKILL.md"
-_LONGEST_NAME: Final = 64
-_LONGEST_DESCRIPTION: Final = 1024
-_MOST_FILES: Final = 1_000
-_DEEPEST: Final = 8
+_MAX_NAME_LENGTH: Final = 64
+_MAX_DESCRIPTION_LENGTH: Final = 1024
+_MAX_FILES: Final = 1_000
+_MAX_DEPTH: Final = 8
 _HINT: Final = (
     "Before a task that one of these skills describes, read it with read_skill and follow it within your rules."
 )
@@ -174,19 +174,19 @@ def _skill(folder: Path, max_bytes: int) -> Skill:
     name, description = fields.get("name", "").strip(), fields.get("description", "").strip()
     if problem := _problem(unicodedata.normalize("NFKC", name), unicodedata.normalize("NFKC", folder.name)):
         raise ValueError(problem)
-    if not 0 < len(description) <= _LONGEST_DESCRIPTION:
-        raise ValueError(f"description has {len(description)} characters; it must have 1 to {_LONGEST_DESCRIPTION}")
-    files = {path.relative_to(folder).as_posix(): path for path in _files(folder, _DEEPEST)}
-    if len(files) > _MOST_FILES:
-        raise ValueError(f"it has more than {_MOST_FILES} files")
+    if not 0 < len(description) <= _MAX_DESCRIPTION_LENGTH:
+        raise ValueError(f"description has {len(description)} characters; it must have 1 to {_MAX_DESCRIPTION_LENGTH}")
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder, _MAX_DEPTH)}
+    if len(files) > _MAX_FILES:
+        raise ValueError(f"it has more than {_MAX_FILES} files")
     files.pop(MAIN, None)
     return Skill(name, description, "".join(lines[end + 1 :]).strip(), folder, files)
 
 
 def _problem(name: str, folder: str) -> str:
     """Return why a name is not legal; empty if it is."""
-    if not name or len(name) > _LONGEST_NAME:
-        return f"name has {len(name)} characters; it must have 1 to {_LONGEST_NAME}"
+    if not name or len(name) > _MAX_NAME_LENGTH:
+        return f"name has {len(name)} characters; it must have 1 to {_MAX_NAME_LENGTH}"
     legal = all(part and all(char.isalnum() for char in part) for part in name.split("-"))
     if not legal or name != name.lower():
         return f"name {name!r} must have lower-case letters and digits, with single hyphens between them"
@@ -214,12 +214,12 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the regular files below a folder, without symbolic links, in order, up to one more than the limit."""
     pending = [(folder, depth)]
     count = 0
-    while pending and count <= _MOST_FILES:
+    while pending and count <= _MAX_FILES:
         directory, deep = pending.pop()
         for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False) and deep:
                 pending.append((Path(entry.path), deep - 1))
-            elif entry.is_file(follow_symlinks=False) and count <= _MOST_FILES:
+            elif entry.is_file(follow_symlinks=False) and count <= _MAX_FILES:
                 count += 1
                 yield Path(entry.path)
 

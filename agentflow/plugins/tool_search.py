@@ -31,7 +31,7 @@ from agentflow.vocabulary.server_tools import ServerTool
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 SEARCH: Final = "search_tools"
-_LONGEST_QUERY: Final = 1_000
+_MAX_QUERY_LENGTH: Final = 1_000
 _SHOWN: Final = 120
 
 
@@ -85,9 +85,9 @@ class ToolSearch(Hook):
         Args:
             query: The task in a short phrase, or a tool's name.
         """
-        if len(query) > _LONGEST_QUERY:
+        if len(query) > _MAX_QUERY_LENGTH:
             raise ToolArgumentError(
-                f"query has {len(query)} characters; describe one task in at most {_LONGEST_QUERY}."
+                f"query has {len(query)} characters; describe one task in at most {_MAX_QUERY_LENGTH}."
             )
         found = self._index_of(context.agent.tools).find(query, self.results)
         if not found:

@@ -48,7 +48,7 @@ from agentflow.recording.log import LISTS, RunLog
 
 __all__ = ["LogReader", "RunLogError", "load", "read_lines"]
 
-LARGEST_LINE: Final = 256 * 1024 * 1024
+MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 """Size limit of a line in bytes; an image shown to a model is in one line."""
 _MAY_OVERFLOW = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 """A number that may be too large for a float; the JSON parser would read it as infinite."""
@@ -188,8 +188,8 @@ class LogReader:
         return RunLogError(f"{where} is not a run log entry: {why}.")
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
-        if len(raw) > LARGEST_LINE:
-            raise self._damaged(f"it has {len(raw)} bytes; the limit is {LARGEST_LINE}")
+        if len(raw) > MAX_LINE_BYTES:
+            raise self._damaged(f"it has {len(raw)} bytes; the limit is {MAX_LINE_BYTES}")
         try:
             data: Any = from_json(raw, allow_inf_nan=False)
         except ValueError:

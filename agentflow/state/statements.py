@@ -26,7 +26,7 @@ from agentflow.vocabulary.ports.store import (
 )
 from agentflow.vocabulary.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 
-LONGEST_ID = 255
+MAX_ID_LENGTH = 255
 _BATCH = 500  # before 3.32, SQLite accepted at most 999 values in a statement
 _STATUS_KINDS = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
 """The kinds of facts that determine a session's status."""
@@ -47,9 +47,9 @@ class Stale(Exception):  # noqa: N818 - a signal within one transaction
 
 def check_id(session_id: str) -> None:
     """Check that a session id is a valid key in every database."""
-    if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
+    if not session_id or len(session_id) > MAX_ID_LENGTH or not session_id.isprintable():
         raise UsageError(
-            f"{session_id!r:.80} cannot be a session id in a database: use 1 to {LONGEST_ID} printable characters."
+            f"{session_id!r:.80} cannot be a session id in a database: use 1 to {MAX_ID_LENGTH} printable characters."
         )
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-_MOST_PROBLEMS = 10
-_LONGEST_VALUE = 60
+_MAX_PROBLEMS = 10
+_MAX_VALUE_LENGTH = 60
 _JSON_NAMES: dict[type, str] = {
     list: "array",
     str: "string",
@@ -82,8 +82,8 @@ def explain(
 
 def _message(start: str, problems: Mapping[str, Sequence[str]], expected: str | None) -> str:
     lines = [f"- {path}: {' or '.join(texts)}" for path, texts in problems.items()]
-    if len(lines) > _MOST_PROBLEMS:
-        lines[_MOST_PROBLEMS:] = [f"- and {len(lines) - _MOST_PROBLEMS} more"]
+    if len(lines) > _MAX_PROBLEMS:
+        lines[_MAX_PROBLEMS:] = [f"- and {len(lines) - _MAX_PROBLEMS} more"]
     return "\n".join([f"{start} do not fit.", *lines, *([expected] if expected else ())])
 
 
@@ -139,9 +139,9 @@ def _path(value: object, detail: ErrorDetails) -> str:
 def shown(value: object) -> str:
     """Return a value as JSON, truncated if it is long."""
     if isinstance(value, str):
-        value = value[: _LONGEST_VALUE + 1]
+        value = value[: _MAX_VALUE_LENGTH + 1]
     try:
         text = to_json(value, fallback=repr).decode()
     except ValueError:
         text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"

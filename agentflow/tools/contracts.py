@@ -27,13 +27,13 @@ _DEMANDS: Final[Mapping[ToolType, str]] = {
     "completion_check": "is a coroutine function annotated `-> bool`, and returns True or False",
     "memory_write": "has at least one parameter that the model fills",
 }
-_AT_ONCE: Final[Mapping[str, object]] = {"None": None} | {
+_BUILTIN_TYPES: Final[Mapping[str, object]] = {"None": None} | {
     kind.__name__: kind for kind in (bool, str, int, float, bytes, list, dict, tuple, set, object)
 }
 _PLAIN: Final[Mapping[ToolType, type]] = {"completion_check": bool, "reasoning": str}
 _SAYS_NONE: Final = r"\b(None|Optional|Any|object)\b"
 _STREAMS: Final = (AsyncIterator, AsyncGenerator, AsyncIterable)
-_LONGEST_VALUE: Final = 80
+_MAX_VALUE_LENGTH: Final = 80
 
 
 class _Missing:
@@ -110,7 +110,7 @@ class Contract:
             ToolContractError: The annotation breaks the contract.
         """
         if isinstance(raw, str):
-            raw = _AT_ONCE.get(raw, MISSING)
+            raw = _BUILTIN_TYPES.get(raw, MISSING)
             if raw is MISSING:
                 return
         if type(raw) is type and raw is _PLAIN.get(self.type, raw):  # a fast path for common annotations
@@ -217,5 +217,5 @@ def _shown_value(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001, RUF100 - a broken __repr__ must not hide the problem
         text = "a value without a readable repr"
-    text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    text = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
     return text if value is None else f"{text} ({type(value).__name__})"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NO_OUTPUT = "(no output)"
 """The text for a tool that returned nothing: some providers refuse an empty result."""
 
-_LONGEST_FAILURE = 4_000
+_MAX_FAILURE_LENGTH = 4_000
 
 
 def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
@@ -128,8 +128,8 @@ def failure_text(error: BaseException) -> str:
         'FileNotFoundError: no such file: a.txt'
     """
     text = _failure(error)
-    if len(text) > _LONGEST_FAILURE:
-        text = f"{text[:_LONGEST_FAILURE]}… ({len(text) - _LONGEST_FAILURE} more characters)"
+    if len(text) > _MAX_FAILURE_LENGTH:
+        text = f"{text[:_MAX_FAILURE_LENGTH]}… ({len(text) - _MAX_FAILURE_LENGTH} more characters)"
     return _clean(text)
 
 

@@ -26,9 +26,9 @@ from agentflow.tools.signature import ArgumentPlan
 
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
-_LARGEST: Final = 512 * 1024
+_MAX_BYTES: Final = 512 * 1024
 """The maximum size of a schema, in bytes."""
-_MOST_EXPLAINED: Final = 20
+_MAX_EXPLAINED: Final = 20
 """The maximum number of explained problems, since each explanation shows a value, which can be large."""
 _NAMES: Final[Mapping[str, str]] = {
     "array": "an array",
@@ -168,8 +168,8 @@ def _json_copy(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a private copy that contains only JSON."""
     try:
         text = to_json(given, fallback=_plain)
-        if len(text) > _LARGEST:
-            raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; the maximum is {_LARGEST}.")
+        if len(text) > _MAX_BYTES:
+            raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; the maximum is {_MAX_BYTES}.")
         check_numbers(text.decode())
         return cast("dict[str, Any]", from_json(text))
     except (ValueError, RecursionError) as error:
@@ -191,7 +191,7 @@ def explain_problems(found: Iterable[Problem]) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     for count, (path, text) in enumerate(_messages(found)):
         texts = problems.setdefault(path, [])
-        if count < _MOST_EXPLAINED:
+        if count < _MAX_EXPLAINED:
             text = text()
             if text not in texts:
                 texts.append(text)
@@ -218,7 +218,7 @@ def _message(one: Problem) -> str:
         case "type":
             return f"should be {_one_of(one.rule)}; got {shown(one.value)}"
         case "enum":
-            legal = [*map(shown, one.rule[:_MOST_EXPLAINED]), *["…"] * (len(one.rule) > _MOST_EXPLAINED)]
+            legal = [*map(shown, one.rule[:_MAX_EXPLAINED]), *["…"] * (len(one.rule) > _MAX_EXPLAINED)]
             return f"should be {' or '.join(legal)}; got {shown(one.value)}"
         case "const":
             return f"should be {shown(one.rule)}; got {shown(one.value)}"

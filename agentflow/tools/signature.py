@@ -52,7 +52,7 @@ _INJECTED: Final[Mapping[object, Fill]] = {
 # Names that linters move under TYPE_CHECKING, so that they do not exist at run time.
 _KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
 _IDENTIFIER: Final = r"[^\W\d]\w*"
-_MOST_FRAMES: Final = 12
+_MAX_FRAMES: Final = 12
 
 
 class ArgumentsValidator(Protocol):
@@ -127,7 +127,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
 def _frames(of_globals: dict[str, Any]) -> Iterator[FrameType]:
     """Yield the frames that run code of one module, innermost first, up to its top level."""
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if frame is None or frame.f_code.co_name == "<module>":
             return
         if frame.f_globals is of_globals:

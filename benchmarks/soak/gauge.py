@@ -23,7 +23,7 @@ ENOUGH = 2_000
 STEPS = 8 * 1024
 """So many KB in all are no growth yet: an allocator takes memory in steps, and tables double."""
 
-_MOST = 1_000
+_MAX_SAMPLES = 1_000
 
 
 class Held(NamedTuple):
@@ -113,4 +113,4 @@ def fit(samples: Sequence[Held]) -> Fit | None:
 
 def thinned(samples: list[Held]) -> list[Held]:
     """The samples, or every other one if there are many: the measurement must not fill the memory."""
-    return samples if len(samples) < _MOST else samples[::2]
+    return samples if len(samples) < _MAX_SAMPLES else samples[::2]

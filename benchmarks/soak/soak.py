@@ -29,8 +29,8 @@ from benchmarks.soak.sessions import SoakWorld, check_served
 
 __all__ = ["Asked", "Broken", "Soaked", "soak"]
 
-_LONGEST = real_seconds(300)
-_LONGEST_WORK = 300.0
+_MAX_SECONDS = real_seconds(300)
+_MAX_WORK_SECONDS = 300.0
 _ENOUGH = 50
 """How much may be broken before it gives up."""
 
@@ -164,7 +164,7 @@ class _Soak:
         try:
             world = self.asked.world(plan, base, store)
             self._worlds.update({world, world.agent, world.expert})
-            async with asyncio.timeout(_LONGEST):
+            async with asyncio.timeout(_MAX_SECONDS):
                 await laws.check_program(plan.program, lambda _: world)
             world.check_experts()
             served = await self._served(seed)
@@ -209,7 +209,7 @@ class _Soak:
             watching = asyncio.create_task(self._watch())
             ended = asyncio.gather(*lanes)
             await asyncio.wait([ended, asyncio.create_task(self.stop.wait())], return_when="FIRST_COMPLETED")
-            _, late = await asyncio.wait([ended], timeout=_LONGEST)
+            _, late = await asyncio.wait([ended], timeout=_MAX_SECONDS)
             if late:
                 for seed, began in self._active.items():
                     self.break_(Broken(seed, f"a session has not ended after {time.monotonic() - began:.0f} s"))
@@ -259,14 +259,14 @@ class _Soak:
             if turn and rest < 20:
                 return
             databases = tuple(self._stores)
-            await self._work_on(databases[turn % len(databases)], min(rest, _LONGEST_WORK))
+            await self._work_on(databases[turn % len(databases)], min(rest, _MAX_WORK_SECONDS))
             turn += 1
 
     async def _work_on(self, database: str, seconds: float) -> None:
         command = [sys.executable, "-m", "benchmarks.workers", "--json", "--only", "kill", "--every", "15"]
         command += ["--database", database, "--seconds", f"{seconds:.0f}", "--sessions", "10"]
         with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            until = time.monotonic() + seconds + _LONGEST_WORK
+            until = time.monotonic() + seconds + _MAX_WORK_SECONDS
             while process.poll() is None:
                 await asyncio.sleep(real_seconds(0.2))
                 if self._interrupted or time.monotonic() > until:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentflow.errors import ToolError
 
-LONGEST = 60_000
+MAX_OUTPUT = 60_000
 """The number of a file's characters that the model can read."""
 
 
@@ -64,7 +64,9 @@ class Sandbox:
             raise ToolError(f"{name!r} is not a text file.") from None
         except (FileNotFoundError, IsADirectoryError):
             raise ToolError(f"There is no file {name!r}.") from None
-        return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[... {len(text) - LONGEST} more characters]"
+        return (
+            text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]}\n[... {len(text) - MAX_OUTPUT} more characters]"
+        )
 
     def write(self, name: str, text: str) -> None:
         """Write a file atomically.

@@ -13,8 +13,8 @@ from agentflow.errors import ToolError
 
 from .sandbox import Sandbox
 
-MOST_HITS = 50
-MOST_OUTPUT = 20_000
+MAX_HITS = 50
+MAX_OUTPUT = 20_000
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 """The variables that commands see, without the keys of providers."""
 
@@ -47,8 +47,8 @@ async def search(text: str, sandbox: Dep[Sandbox]) -> list[str]:
         with contextlib.suppress(ToolError, OSError):  # not text, or deleted
             lines = sandbox.read(file.as_posix()).splitlines()
             hits += [f"{file.as_posix()}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if text in line]
-        if len(hits) > MOST_HITS:
-            return [*hits[:MOST_HITS], f"... more than {MOST_HITS}"]
+        if len(hits) > MAX_HITS:
+            return [*hits[:MAX_HITS], f"... more than {MAX_HITS}"]
         await asyncio.sleep(0)  # lets other tasks run, and a cancellation arrive
     return hits
 
@@ -103,7 +103,7 @@ async def bash(command: str, sandbox: Dep[Sandbox]) -> AsyncIterator[str]:
         start_new_session=True,  # so that all its processes can be killed
     )
     assert process.stdout is not None
-    left = MOST_OUTPUT
+    left = MAX_OUTPUT
     try:
         while chunk := await process.stdout.read(4096):
             if left > 0:

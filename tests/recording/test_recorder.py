@@ -726,7 +726,7 @@ async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pyt
     """The queue is bounded, and entries without a place are dropped. That is reported once, and in the log, which is
     not replayed then.
     """
-    monkeypatch.setattr("agentflow.recording.recorder.writer._ROOM_BESIDE_A_THREAD", 50)
+    monkeypatch.setattr("agentflow.recording.recorder.writer._CAPACITY_WITH_THREAD", 50)
     store = Stuck()
     recorder = Recorder(store, max_records=10, interval=0.001)
 

@@ -108,12 +108,12 @@ def _about(step: Step) -> str:
     for part in step.name.split("."):
         found = inspect.getattr_static(found, part)
     text = (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ").replace("`", "").split(". ")[0]
-    while len(text) > _LONGEST:  # the last clause goes
+    while len(text) > _MAX_LABEL:  # the last clause goes
         text = text[: max(text.rfind(mark, 0, len(text) - 1) for mark in ";:,(")].rstrip()
     return text.rstrip(".:;")
 
 
-_LONGEST: Final = 72
+_MAX_LABEL: Final = 72
 _ROW: Final = 31
 _INDENT: Final = 24
 _TEXT: Final = 560

@@ -11,7 +11,7 @@ from website.pictures.svg import Colour, Picture
 __all__ = ["http", "round_"]
 
 _LEFT: Final = 150
-_LONGEST: Final = 470
+_MAX_BAR: Final = 470
 _STEP: Final = 25
 
 
@@ -27,7 +27,7 @@ def _bars(key: str, title: str) -> Picture:
     for place, (value, name, label) in enumerate(known):
         y = 50 + _STEP * place
         colour: Colour = "call" if name == OURS else "plain" if name == BARE else "model"
-        long = _LONGEST * log10(value / least) / log10(most / least)
+        long = _MAX_BAR * log10(value / least) / log10(most / least)
         picture.text(_LEFT - 10, y + 13, label, size=12, anchor="end", bold=name == OURS)
         picture.box(_LEFT, y, long, 17, colour, r=3)
         picture.text(_LEFT + long + 8, y + 13, number(value), "muted", size=12)

@@ -21,7 +21,7 @@ from agentflow.agent.orchestration.workflow import RunWorkflow
 from agentflow.errors import UsageError
 from agentflow.tools.tool import Tool
 
-_LONGEST = 60
+_MAX_LABEL = 60
 _SHAPES = {
     "step": '["{}"]',
     "exit": '(["{}"])',
@@ -254,4 +254,4 @@ def _if_any(kind: Literal["if", "try"], text: str, branches: Sequence[Block]) ->
 
 def _text(node: ast.AST) -> str:
     text = one_line(ast.unparse(node))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"

@@ -48,7 +48,7 @@ NOTE = "({by} has handed this conversation to you: {reason})"
 SUMMARIZE = "Summarize this conversation for the agent that takes it over."
 SOURCE = "handoff"
 TOOL = "transfer_to_{name}"
-_LONGEST = 64
+_MAX_NAME_LENGTH = 64
 
 
 def handoffs(
@@ -131,9 +131,9 @@ def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_
         raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
     for name in names:
         tool = TOOL.format(name=name)
-        if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
+        if len(tool) > _MAX_NAME_LENGTH or any(tool == made.name for other in agents for made in other.tools):
             raise UsageError(
-                f"The tool {tool!r} for handoffs to agent {name!r} has a name that is too long (at most {_LONGEST} "
+                f"The tool {tool!r} for handoffs to agent {name!r} has a name that is too long (at most {_MAX_NAME_LENGTH} "
                 "characters) or in use by a tool of one of the agents: rename the agent or the tool."
             )
 

@@ -17,7 +17,7 @@ from agentflow.vocabulary.facts import CallOpened, Reasoned, RoundClosed
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.plain import plain
 
-_LONGEST_ID = 40
+_MAX_ID_LENGTH = 40
 _ASKED = re.compile(r"-([0-9a-f]{8})\Z")
 """The last part of the id of a step's call: a digest of its input."""
 
@@ -28,7 +28,7 @@ def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
     The digest is in the id because hooks, such as a redaction, may change the call itself.
     """
     made = f"{id}-{_digest(step)}"
-    return made if len(made) <= _LONGEST_ID else id
+    return made if len(made) <= _MAX_ID_LENGTH else id
 
 
 def _digest(step: Step[Any]) -> str:

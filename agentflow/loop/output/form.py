@@ -41,7 +41,7 @@ WRAPPED: Final = "answer"
 """The one field of the object around an answer that is not an object itself."""
 
 _DECODER: Final = json.JSONDecoder()
-_MOST_TRIES: Final = 50
+_MAX_TRIES: Final = 50
 _MODULES: Final = re.compile(r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)""")
 
 
@@ -235,7 +235,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         return bare
     found: list[str] = []
     at, end, tries = 0, len(bare), 0
-    while at < end and tries < _MOST_TRIES:  # each try can read the whole text
+    while at < end and tries < _MAX_TRIES:  # each try can read the whole text
         tries += 1
         starts = [place for place in (bare.find("{", at), bare.find("[", at)) if place >= 0]
         if not starts:

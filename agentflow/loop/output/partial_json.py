@@ -24,8 +24,8 @@ _STOPS: Final = re.compile(r'["\\]')
 _PLAIN: Final = re.compile(r"[-+.0-9a-zA-Z]*")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_LONGEST_PLAIN: Final = 400
-_DEEPEST: Final = 200
+_MAX_PLAIN_LENGTH: Final = 400
+_MAX_DEPTH: Final = 200
 """The maximum depth; pydantic's parser refuses deeper JSON in the complete answer."""
 
 
@@ -140,7 +140,7 @@ class JsonFeed:
         return at + 1
 
     def _open(self, *, is_object: bool) -> None:
-        if len(self._objects) >= _DEEPEST:
+        if len(self._objects) >= _MAX_DEPTH:
             self._at = _At.OVER
             return
         self._objects.append(is_object)
@@ -156,7 +156,7 @@ class JsonFeed:
         found = _PLAIN.match(text, at)
         stop = at if found is None else found.end()
         self._plain += text[at:stop]
-        if len(self._plain) > _LONGEST_PLAIN:
+        if len(self._plain) > _MAX_PLAIN_LENGTH:
             self._at = _At.OVER
         elif stop < len(text):
             try:

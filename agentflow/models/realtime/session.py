@@ -27,7 +27,7 @@ from agentflow.models.realtime.live import LiveConnection, PlayAudio, RealtimeMo
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, Reply
 
-_MOST: Final = 100
+_MAX_TURNS: Final = 100
 
 
 class RealtimeSession:
@@ -59,8 +59,8 @@ class RealtimeSession:
         self._play = play
         self._options: CallOptions = {**options}
         self._session = options.get("session")
-        self._work: asyncio.Queue[str | Msg | _Decided] = asyncio.Queue(_MOST)
-        self._ended: deque[Reply[Any] | Exception] = deque(maxlen=_MOST)
+        self._work: asyncio.Queue[str | Msg | _Decided] = asyncio.Queue(_MAX_TURNS)
+        self._ended: deque[Reply[Any] | Exception] = deque(maxlen=_MAX_TURNS)
         self._changed = asyncio.Event()
         self._closing: AsyncExitStack | None = None
         self._live: LiveConnection | None = None
@@ -186,7 +186,7 @@ class RealtimeSession:
             self._work.put_nowait(turn)
         except asyncio.QueueFull:
             raise ModelError(
-                f"{_MOST} turns of a voice session wait for their calls. Interrupt the running call, or send audio "
+                f"{_MAX_TURNS} turns of a voice session wait for their calls. Interrupt the running call, or send audio "
                 "more slowly.",
                 model=self.model.name,
             ) from None

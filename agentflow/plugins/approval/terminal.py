@@ -30,10 +30,10 @@ except ImportError:  # Windows
 __all__ = ["Questions", "TerminalAsker", "at_terminal", "questions"]
 
 _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no"}
-_LONGEST = 20_000
+_MAX_LENGTH = 20_000
 _LOOK = 0.1
 """Seconds between two checks whether the question is still open."""
-_LONGEST_EFFECT = 1.0
+_MAX_EFFECT_WAIT = 1.0
 """The maximum number of seconds that the next question waits until the answer to this one takes effect."""
 
 
@@ -119,7 +119,7 @@ class TerminalAsker:
                 decision = ApprovalDecision("once") if request.settled() else self._ask(request, withdrawn)
                 with suppress(RuntimeError):  # the loop is closed, and the call has ended
                     loop.call_soon_threadsafe(_settle, answer, decision)
-                    received.wait(_LONGEST_EFFECT)  # the next question must see the effect of this answer
+                    received.wait(_MAX_EFFECT_WAIT)  # the next question must see the effect of this answer
             finally:
                 questions.turn.release()
 
@@ -220,8 +220,8 @@ def _legend(request: ApprovalRequest, offered: list[str]) -> str:
 
 def exactly(text: str) -> str:
     """Return the exact text, with control characters escaped; the middle of a very long text is left out."""
-    if len(text) > _LONGEST:
-        half = _LONGEST // 2
+    if len(text) > _MAX_LENGTH:
+        half = _MAX_LENGTH // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
     return printable(text, exact=True)
 

@@ -22,7 +22,7 @@ import pydantic_monty as monty
 
 OWN = "<python-input-0>"
 """The name in tracebacks of the code that `MontyRun.begin` runs first."""
-MOST_WAITS = 100_000
+MAX_SUSPENSIONS = 100_000
 """Calls, sleeps and refused requests of a program."""
 SLEEPS = ("time.sleep", "asyncio.sleep")
 _BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
@@ -184,7 +184,7 @@ def ended(channel: ClientPipes) -> dict[str, str | None]:
     """Run the program that standard input begins with."""
     settings = channel.receive()
     limits = monty.ResourceLimits(
-        max_memory=settings["memory"], max_feed_duration_secs=settings["seconds"], max_suspensions=MOST_WAITS
+        max_memory=settings["memory"], max_feed_duration_secs=settings["seconds"], max_suspensions=MAX_SUSPENSIONS
     )
     policy = monty.OSPolicy(sleep="call_host", random_start={"seed": settings["code"]})
     with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits, os_policy=policy) as session:

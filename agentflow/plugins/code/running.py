@@ -17,9 +17,9 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import SandboxError, UsageError
 from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program
 
-_LONGEST: Final = 1_000_000
+_MAX_MESSAGE_BYTES: Final = 1_000_000
 """The maximum size of a message from the program, in bytes."""
-_MOST_CALLS: Final = 100
+_MAX_CALLS: Final = 100
 _GRACE: Final = 1.0
 """Seconds until a process that should end is killed."""
 
@@ -68,14 +68,18 @@ async def start_process(
         "code": program.code,
         "functions": program.functions,
         "source": source_of("functions.py"),
-        "longest": _LONGEST,
+        "longest": _MAX_MESSAGE_BYTES,
         **settings,
     }
     options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
     loop = asyncio.get_running_loop()
     # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
     transport, protocol = await loop.subprocess_exec(
-        partial(SubprocessStreamProtocol, _LONGEST + 1, loop), *command, env=env, start_new_session=True, **options
+        partial(SubprocessStreamProtocol, _MAX_MESSAGE_BYTES + 1, loop),
+        *command,
+        env=env,
+        start_new_session=True,
+        **options,
     )
     process = asyncio.subprocess.Process(transport, protocol, loop)
     return ProcessProgram(process, transport, json.dumps(first).encode() + b"\n", seconds, fault, ends_itself)
@@ -136,7 +140,7 @@ class ProcessProgram:
         try:
             line = await reads.readline()
         except ValueError:
-            return Finished("", f"The program sent a message of more than {_LONGEST:,} bytes, and was ended.")
+            return Finished("", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended.")
         if line:
             self._started = True
             return _outcome(line)
@@ -167,6 +171,6 @@ def _outcome(line: bytes) -> Outcome:
         outcome = adapter_of(Outcome).validate_json(line, strict=True)
     except ValueError:
         return Finished("", "The program wrote an invalid message, and was ended.")
-    if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MOST_CALLS:
-        return Finished("", f"The program called {len(outcome.calls)} functions at once; at most {_MOST_CALLS} can be.")
+    if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MAX_CALLS:
+        return Finished("", f"The program called {len(outcome.calls)} functions at once; at most {_MAX_CALLS} can be.")
     return outcome

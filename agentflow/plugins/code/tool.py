@@ -44,7 +44,7 @@ from agentflow.vocabulary.events import CallEnded, HookEvent
 from agentflow.vocabulary.messages import ToolResultBlock
 from agentflow.vocabulary.specs import WORKFLOW_STEP, ToolSpec
 
-_LONGEST: Final = 100_000
+_MAX_CODE_LENGTH: Final = 100_000
 _ABOUT: Final = "Run a Python program, and return what it prints; the value of its last line is printed too.\n\n"
 _LANGUAGE: Final = "The program has the standard library, no network, and starts from nothing each time."
 _FUNCTIONS: Final = """
@@ -119,8 +119,8 @@ def code_tool(
     )(run)
 
     async def run_python(code: str, context: RunContext) -> str:
-        if len(code) > _LONGEST:
-            raise ToolError(f"The program has {len(code):,} characters; at most {_LONGEST:,} are allowed.")
+        if len(code) > _MAX_CODE_LENGTH:
+            raise ToolError(f"The program has {len(code):,} characters; at most {_MAX_CODE_LENGTH:,} are allowed.")
         answer = await full_agent(flow).answer(code)
         ended = adapter_of(Finished).validate_json(answer if isinstance(answer, str) else answer.text)
         if ended.error is not None:

@@ -25,7 +25,7 @@ from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
 _ROOT: Final = "/memories"
 _PATH: Final = re.compile(r"/memories(?:/[^/\\%\x00-\x1f\x7f-\x9f\u2028\u2029]+)*/?")
-_LONGEST_PATH: Final = 200
+_MAX_PATH_LENGTH: Final = 200
 _SHOWN_LINES: Final = 2
 _NATIVE: Final = deep_freeze({"anthropic": {"type": "memory_20250818", "name": "memory"}})
 
@@ -246,9 +246,9 @@ def _checked(path: str) -> str:
         ToolArgumentError: It is not below `/memories`, leads upwards, or is too long.
     """
     parts = path.split("/")
-    if not _PATH.fullmatch(path) or "." in parts or ".." in parts or len(path) > _LONGEST_PATH:
+    if not _PATH.fullmatch(path) or "." in parts or ".." in parts or len(path) > _MAX_PATH_LENGTH:
         raise ToolArgumentError(
-            f"{path!r:.80} is not a valid path. Write one like /memories/preferences.md, of at most {_LONGEST_PATH} "
+            f"{path!r:.80} is not a valid path. Write one like /memories/preferences.md, of at most {_MAX_PATH_LENGTH} "
             "characters, without '..', '%', backslashes or control characters."
         )
     return path.removesuffix("/")

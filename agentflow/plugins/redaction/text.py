@@ -23,7 +23,7 @@ _CONTEXT = 80
 """The number of characters that a pattern may look back from a position."""
 _PLACEHOLDER = "_p_"
 _VALUE = "_v_"
-SHORTEST = 4
+MIN_SEARCHED_LENGTH = 4
 """Shorter values are too common to be searched for everywhere."""
 
 
@@ -228,7 +228,7 @@ def _branches(node: dict[str, Any]) -> str:
 
 def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values that are long enough to be searched for, the longest first."""
-    known = {value for value in values if len(value) >= SHORTEST}
+    known = {value for value in values if len(value) >= MIN_SEARCHED_LENGTH}
     return tuple(sorted(known, key=lambda value: (-len(value), value)))
 
 

@@ -18,7 +18,7 @@ from typing import Any, assert_never, cast
 
 from agentflow._support.json_text import read_json_text
 from agentflow.plugins.redaction.text import Replacer, Scanner, scan
-from agentflow.plugins.redaction.vault import MOST_SPOTLESS, RedactedRequest, Vault
+from agentflow.plugins.redaction.vault import MAX_CLEAN_TEXTS, RedactedRequest, Vault
 from agentflow.vocabulary.messages import (
     Citation,
     ContentBlock,
@@ -309,7 +309,7 @@ class Cleaning:
 
     def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
         """Redact messages; None if there is nothing to redact."""
-        if len(self._spotless) > MOST_SPOTLESS:
+        if len(self._spotless) > MAX_CLEAN_TEXTS:
             self._spotless.clear()
         if isinstance(messages, MessageView):
             cleaned = self._view(messages)

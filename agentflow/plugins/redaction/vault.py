@@ -15,13 +15,13 @@ from pydantic_core import CoreSchema, core_schema
 from agentflow._support.validation import adapter_of
 from agentflow._support.values import NamedTuple
 from agentflow.plugins.redaction.seal import Seal
-from agentflow.plugins.redaction.text import SHORTEST, Scanner, contains_any
+from agentflow.plugins.redaction.text import MIN_SEARCHED_LENGTH, Scanner, contains_any
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
-MOST_SPOTLESS = 1_000
+MAX_CLEAN_TEXTS = 1_000
 """The number of clean texts that are kept."""
-_MOST_SCANNERS: Final = 8
+_MAX_SCANNERS: Final = 8
 """The number of scanners whose results a session keeps; each hook has one."""
 
 
@@ -217,7 +217,7 @@ class Vault:
             self._originals[known] = value
             if by_model:
                 self._written.add(known)
-            if base.replace(value, lambda _kind, _text: "") and len(value) >= SHORTEST:
+            if base.replace(value, lambda _kind, _text: "") and len(value) >= MIN_SEARCHED_LENGTH:
                 self._words.append(value)
                 self._changed()
             self._touch()
@@ -253,11 +253,11 @@ class Vault:
         """Return the results of a scanner in this session."""
         found = self._searched.get(id(base))
         if found is None or found.base is not base:
-            if len(self._searched) >= _MOST_SCANNERS:  # for example if each call has a separate hook
+            if len(self._searched) >= _MAX_SCANNERS:  # for example if each call has a separate hook
                 del self._searched[next(iter(self._searched))]
             found = self._searched[id(base)] = Searched(base)
             self._in_use.add(found)
-        elif len(found.spotless) > MOST_SPOTLESS:
+        elif len(found.spotless) > MAX_CLEAN_TEXTS:
             found.spotless.clear()
         return found
 

@@ -26,7 +26,16 @@ from typing import TypeAlias, get_args
 from agentflow.errors import UsageError
 from agentflow.plugins._matching import strings
 from agentflow.plugins.approval.hook import Approval, Asker
-from agentflow.plugins.shell.parts import LONGEST, ParsedScript, Part, Shell, Some, Word, read_script, runs_others
+from agentflow.plugins.shell.parts import (
+    MAX_SCRIPT_LENGTH,
+    ParsedScript,
+    Part,
+    Shell,
+    Some,
+    Word,
+    read_script,
+    runs_others,
+)
 from agentflow.vocabulary.messages import ToolUseBlock
 
 
@@ -93,8 +102,8 @@ class ShellApproval(Approval):
     def refused(self, use: ToolUseBlock) -> str | None:
         """Return why the command must not run, if it matches a deny rule."""
         script = self._script(use)
-        if self._deny and len(script.text) > LONGEST:
-            return f"the shell command has {len(script.text)} characters, and rules are applied to {LONGEST} at most"
+        if self._deny and len(script.text) > MAX_SCRIPT_LENGTH:
+            return f"the shell command has {len(script.text)} characters, and rules are applied to {MAX_SCRIPT_LENGTH} at most"
         for rule in self._deny:
             named = rule.named_in(script)
             if named is not None:

@@ -68,7 +68,7 @@ class ParsedScript:
     doubt: str | None = None
 
 
-LONGEST: Final = 8_000
+MAX_SCRIPT_LENGTH: Final = 8_000
 """The longest script to judge, in characters: tree-sitter's time for invalid scripts grows faster than their length."""
 _BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
@@ -148,8 +148,8 @@ def read_script(script: str, shell: Shell = "bash") -> ParsedScript:
     """
     if not script.strip():
         return ParsedScript(script, doubt="it is empty")
-    if len(script) > LONGEST:
-        return ParsedScript(script, doubt=f"it has {len(script)} characters; at most {LONGEST} are judged")
+    if len(script) > MAX_SCRIPT_LENGTH:
+        return ParsedScript(script, doubt=f"it has {len(script)} characters; at most {MAX_SCRIPT_LENGTH} are judged")
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
         return ParsedScript(script, doubt="it contains control characters or other invisible characters")
     try:

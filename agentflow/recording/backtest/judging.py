@@ -30,7 +30,7 @@ from agentflow.vocabulary.specs import Usage
 __all__ = ["RunResult", "Variant", "judge"]
 
 _REFUSALS = ("Deny", "Stop", "failed")
-_LONGEST = 300
+_MAX_LENGTH = 300
 _STEPS = (EventEntry, ChunksEntry, PiecesEntry)
 
 
@@ -209,7 +209,7 @@ def _changed(
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else one_line(value if isinstance(value, str) else repr(value))[:_LONGEST]
+    return "" if value is None else one_line(value if isinstance(value, str) else repr(value))[:_MAX_LENGTH]
 
 
 def _decision(entry: object) -> tuple[str, str, str]:

@@ -30,7 +30,7 @@ __all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_fol
 
 _PATIENCE = 60.0
 """Seconds to wait for a store."""
-_MOST_WAITING = 16_000_000
+_MAX_WAITING = 16_000_000
 """Characters that wait for an unreachable store."""
 _PAUSE = 5.0
 """Seconds until such a store is tried again."""
@@ -121,7 +121,7 @@ class StoreTarget:
                 self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
                 self._waiting.popleft()
         except StoreError as error:
-            if not error.retryable or sum(len(one[-1]) for one in self._waiting) > _MOST_WAITING:
+            if not error.retryable or sum(len(one[-1]) for one in self._waiting) > _MAX_WAITING:
                 self._waiting.clear()
                 raise
             if not self._again:

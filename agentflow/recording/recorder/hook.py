@@ -102,7 +102,7 @@ _make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnkno
 """Makes a named tuple without a call in Python: a run makes some for each of its events."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
 # the maximum number of open calls; the oldest are forgotten, since calls stay open if they are never finished
-_MOST_CALLS = 10_000
+_MAX_CALLS = 10_000
 
 
 @runtime_checkable
@@ -395,7 +395,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
 
         run.scope.listener = notice
         for known in (self._places, self._seen_facts):
-            if len(known) > _MOST_CALLS:
+            if len(known) > _MAX_CALLS:
                 known.popitem(last=False)
         if run.scope.cause is not None:  # the call was made in a hook that runs before the recorder
             self._look_for_end(place, run, late=True)

@@ -32,8 +32,8 @@ from agentflow.vocabulary.events import CallEnded
 
 __all__ = ["Target", "Writer", "as_text", "log_of"]
 
-_LEAST_ROOM = 1_000
-_ROOM_BESIDE_A_THREAD = 100_000
+_MIN_CAPACITY = 1_000
+_CAPACITY_WITH_THREAD = 100_000
 """Observations that wait to be written: some 20 MB, and several seconds of the fastest run."""
 Target = Callable[[str], Sink]
 """Returns the sink of a run's log, by the outermost run."""
@@ -75,7 +75,7 @@ class Writer:
         self._apart = apart
         self._interval = interval
         self._closed = closed
-        self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
+        self._room = max(2 * most, _MIN_CAPACITY if target is None else _CAPACITY_WITH_THREAD)
         self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
         self._latest: Observation | None = None
         self.seen: deque[Observation] = deque(maxlen=self._room if target is None else None)

@@ -33,7 +33,7 @@ of other tool calls after a failure 1, by the caller's run 2."""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""
-_LONGEST = 1e8
+_MAX_GAP = 1e8
 """Seconds (three years): a gap in a log longer than this is a damaged time."""
 
 
@@ -334,5 +334,5 @@ class Progress:
             # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.
             patience = _PATIENCE if self._next != before else 2 * patience
             late = self._clock.now() > self._order.time_at(place) + _PATIENCE
-            if self._next == before and (late or patience > _LONGEST):
+            if self._next == before and (late or patience > _MAX_GAP):
                 return

@@ -34,7 +34,7 @@ _STATES: Final = frozenset(
 )
 _MAX_ADDRESSES: Final = 5
 _SECONDS: Final = 10.0
-_AT_ONCE: Final = 20
+_MAX_CONCURRENT: Final = 20
 _MAX_WAITING: Final = 500
 
 
@@ -78,7 +78,7 @@ class Pusher(tasks.PushNotificationSender):
     def __init__(self, addresses: PushAddresses, check: PushCheck | None) -> None:
         self._addresses = addresses
         self._check = check
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = asyncio.Semaphore(_MAX_CONCURRENT)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send_notification(self, task_id: str, event: tasks.PushNotificationEvent) -> None:

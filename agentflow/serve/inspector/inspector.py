@@ -46,7 +46,7 @@ _HEARTBEAT = 15.0
 _PATIENCE = 1.0
 """Seconds to spend on reading new logs for one answer; the page requests the rest later."""
 _MAX_BODY = 16_000_000  # bytes of a request body
-_AT_ONCE = 1_000_000  # bytes of lines in one update
+_MAX_UPDATE = 1_000_000  # bytes of lines in one update
 
 
 class Inspector:
@@ -248,7 +248,7 @@ def _portions(lines: bytes) -> list[str]:
     """Split lines into portions of bounded size."""
     found: list[str] = []
     while lines:
-        end = lines.find(b"\n", _AT_ONCE) + 1 or len(lines)
+        end = lines.find(b"\n", _MAX_UPDATE) + 1 or len(lines)
         found.append(lines[:end].decode("utf-8", "replace"))
         lines = lines[end:]
     return found

@@ -9,7 +9,7 @@ from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_ob
 
 ROLES = ("assistant", "system", "developer", "user")
 PARTS = ("input_text", "input_image", "output_text", "refusal", "input_file", "computer_screenshot", "summary_text")
-MAX_ID, LEAST_OUTPUT = 64, 16
+MAX_ID, MIN_OUTPUT = 64, 16
 CALLS = ("function_call", "computer_call")
 OUTPUTS = ("function_call_output", "computer_call_output")
 ACTIONS = {
@@ -371,7 +371,7 @@ def choice_unknown(s: Subject) -> Violation | None:
 
 def least_output(s: Subject) -> Violation | None:
     requested = s.body.get("max_output_tokens")
-    return Violation(x=requested) if isinstance(requested, int) and requested < LEAST_OUTPUT else None
+    return Violation(x=requested) if isinstance(requested, int) and requested < MIN_OUTPUT else None
 
 
 def sampling(s: Subject) -> Violation | None:

@@ -15,7 +15,7 @@ from agentflow.vocabulary.chunks import ModelChunk
 _LOOKS: Final = 4
 """How many events of a stream are searched for an id; some servers send a ping or a role first."""
 
-_LONGEST: Final = 256
+_MAX_LENGTH: Final = 256
 """The maximum length of an id or a name; a longer one is ignored."""
 
 _PORTS: Final = {"https": 443, "http": 80}
@@ -64,7 +64,7 @@ class AnswerOrigin:
 
 
 def _short(value: object) -> str:
-    return value if isinstance(value, str) and len(value) <= _LONGEST else ""
+    return value if isinstance(value, str) and len(value) <= _MAX_LENGTH else ""
 
 
 answer_origin: ContextVar[AnswerOrigin | None] = ContextVar("agentflow_answer_origin", default=None)

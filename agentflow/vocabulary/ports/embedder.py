@@ -20,7 +20,7 @@ from agentflow.errors import ModelError
 from agentflow.vocabulary.context import CallPort, RunContext, port_of
 from agentflow.vocabulary.specs import Usage
 
-_LONGEST = 8_000
+_MAX_LENGTH = 8_000
 """The maximum length of a text that is sent, in characters: models refuse longer texts, or ignore the rest."""
 
 
@@ -83,7 +83,7 @@ async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[f
     Raises:
         ModelError: The provider failed, or its vectors are invalid.
     """
-    made = await embedder.embed([text[:_LONGEST] if text.strip() else "-" for text in texts])
+    made = await embedder.embed([text[:_MAX_LENGTH] if text.strip() else "-" for text in texts])
     payer = _payer.get()
     if payer is not None and made.usage is not None:
         payer.add_usage(made.usage)

@@ -18,7 +18,7 @@ from agentflow._support.validation import adapter_of
 from agentflow.errors import StoreError, UsageError
 from agentflow.vocabulary.messages import ToolUseBlock
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """The depth of nesting beyond which values are stored as text (readers stop at 200)."""
 
 
@@ -97,7 +97,7 @@ def _simple(value: object, depth: int) -> object:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return text_of(type(value))
     if isinstance(value, ToolUseBlock):
         value = adapter_of(ToolUseBlock).dump_python(value)
