@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import platform
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -174,6 +177,23 @@ HOSTILE = {
     "become root": ("import os\nos.setuid(0)", "OSError"),
     "trace itself out": ("import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0", "AssertionError"),
     "mount": ("import ctypes\nassert ctypes.CDLL(None).mount(b'a', b'/tmp', b'tmpfs', 0, None) == 0", "AssertionError"),
+    "read the keys of the user": (
+        (
+            "import ctypes\nc, b = ctypes.CDLL(None), ctypes.create_string_buffer(9)\n"
+            "assert c.syscall({keyctl}, 11, c.syscall({keyctl}, 10, -3, b'user', b'agentflow-test', 0), b, 9) > 0\nb.value"
+        ),
+        "AssertionError",
+    ),
+    "list the keys of the user": ("open('/proc/keys').read()", "Permission"),
+    "use memory of files without names": (
+        "import os\nfor n in range(50):\n    os.write(os.memfd_create('a'), b'x' * 50_000_000)",
+        "PermissionError",
+    ),
+    "use shared memory": (
+        "import ctypes\nassert ctypes.CDLL(None).shmget(0, 100_000_000, 0o1600) >= 0",
+        "AssertionError",
+    ),
+    "use memory of queues": ("import ctypes\nassert ctypes.CDLL(None).msgget(0, 0o600) >= 0", "AssertionError"),
     "kill all": ("import os\nos.kill(-1, 9)", "No such process"),
     "print without end": ("while True:\n    print('a' * 10_000)", "printed more than"),
     "write over the channel": ("import os\nos.write(4, b'junk\\n')\nwhile True: pass", "invalid message"),
@@ -189,6 +209,18 @@ HOSTILE = {
 }
 
 
+@contextmanager
+def a_key_with(text: str) -> Generator[int]:
+    """Give this session a key, as a login gives it those of its services; the number of the system call to read it."""
+    keyctl, add_key = (250, 248) if platform.machine() == "x86_64" else (219, 217)
+    kernel = ctypes.CDLL(None)
+    key = kernel.syscall(add_key, b"user", b"agentflow-test", text.encode(), len(text), -3)
+    try:
+        yield keyctl
+    finally:
+        kernel.syscall(keyctl, 9, key, -3)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt fails in the program, or ends it; this process continues."""
@@ -196,8 +228,8 @@ async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeyp
     monkeypatch.setenv("SECRET", "hunter2")
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        source = source.format(secret=secret, port=server.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server, a_key_with("hunter2") as keyctl:
+        source = source.format(secret=secret, port=server.getsockname()[1], keyctl=keyctl)
         slow = "ran for more" in error
         ended = await run(source, Bubblewrap(seconds=2 if slow else 30, disk=20_000_000))
         server.settimeout(0)
@@ -231,6 +263,11 @@ UNDER_MONTY = {
     "become root": NO_FUNCTION,
     "trace itself out": NO_MODULE,
     "mount": NO_MODULE,
+    "read the keys of the user": NO_MODULE,
+    "list the keys of the user": NO_FILES,
+    "use memory of files without names": NO_FUNCTION,
+    "use shared memory": NO_MODULE,
+    "use memory of queues": NO_MODULE,
     "kill all": NO_FUNCTION,
     "write over the channel": NO_FUNCTION,
     "end by another's words": NO_FUNCTION,
@@ -271,7 +308,7 @@ async def test_a_hostile_program_gets_nothing_under_monty(
     with socket.create_server(("127.0.0.1", 0)) as server:
         if name in HOSTILE:
             source, error = HOSTILE[name]
-            source = source.format(secret=secret, port=server.getsockname()[1])
+            source = source.format(secret=secret, port=server.getsockname()[1], keyctl=0)
             error = UNDER_MONTY.get(name, error)
         else:
             source, error = ATTACKS_OF_MONTY[name.removeprefix("Monty: ")]
@@ -457,6 +494,13 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     """A limit that is none is refused."""
     with pytest.raises(UsageError, match=message):
         Bubblewrap(**options)
+
+
+def test_a_machine_whose_system_calls_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused: the memory and the keys would be unprotected."""
+    monkeypatch.setattr(platform, "machine", lambda: "m68k")
+    with pytest.raises(UsageError, match=r"the system calls of a m68k are unknown.*Monty"):
+        Bubblewrap()
 
 
 @NEEDS_MONTY

@@ -5,13 +5,15 @@ Rules:
 1. A program sees the interpreter, and the folders that it may read. It has no network, no environment variables, no other
    processes, and a `/tmp` of its own in memory.
 2. Its time, memory, files and processes are limited. Exceeding a limit ends the program, or fails in it.
-3. If this process is killed, the kernel kills the program.
+3. Some system calls fail: those that use memory beside the limits, or the keys of the user (`calls_refused.py`).
+4. If this process is killed, the kernel kills the program.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from agentflow.errors import UsageError
+from agentflow.plugins.code.calls_refused import refusing
 from agentflow.plugins.code.running import check_limits, source_of, start_process
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
@@ -41,7 +44,7 @@ class Bubblewrap:
         python: The interpreter; by default this one, or the system's if `nobody` cannot read this one.
 
     Raises:
-        UsageError: `bwrap` is not installed, or an argument is invalid.
+        UsageError: `bwrap` is not installed, an argument is invalid, or the system calls of this machine are unknown.
 
     Example:
         >>> running = await Bubblewrap(seconds=5).start(Program("print(6 * 7)", {}))
@@ -81,20 +84,29 @@ class Bubblewrap:
             "RLIMIT_NPROC": processes,
             "RLIMIT_CORE": 0,
         }
+        self._refusing = refusing(platform.machine())
         self._command = _command(bwrap, disk, folders, _interpreter() if python is None else Path(python).resolve())
 
     async def start(self, program: Program) -> RunningProgram:
         """See `Sandbox.start`."""
-        return await start_process(
-            self._command,
-            program,
-            {"limits": self._limits, "output": self.output},
-            seconds=self.seconds,
-            fault="bwrap failed: {reason}. It needs unprivileged user namespaces; in a container, allow them, or use Monty().",
-            ends_itself=False,
-            env={},
-            user=_NOBODY if os.geteuid() == 0 else None,
-        )
+        reads, writes = os.pipe()
+        try:
+            with os.fdopen(writes, "wb") as pipe:
+                pipe.write(self._refusing)
+            return await start_process(
+                [self._command[0], "--seccomp", str(reads), *self._command[1:]],
+                program,
+                {"limits": self._limits, "output": self.output},
+                seconds=self.seconds,
+                fault="bwrap failed: {reason}. It needs unprivileged user namespaces; in a container, allow them, or use "
+                "Monty().",
+                ends_itself=False,
+                env={},
+                user=_NOBODY if os.geteuid() == 0 else None,
+                pass_fds=(reads,),
+            )
+        finally:
+            os.close(reads)
 
 
 def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> list[str]:
@@ -105,6 +117,7 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
             binds += ["--symlink", os.readlink(path), name]
         elif path.is_dir():
             binds += ["--ro-bind", name, name]
+    hidden = ("--ro-bind", "/dev/null", "/proc/keys") if Path("/proc/keys").exists() else ()
     prefix = python.parents[1]
     for folder in (*([] if prefix.is_relative_to("/usr") else [prefix]), *folders):
         binds += ["--ro-bind", str(folder), str(folder)]
@@ -113,7 +126,7 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
         *("--cap-drop", "ALL"),
         *binds,
-        *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--size", str(disk), "--tmpfs", "/tmp"),
+        *("--proc", "/proc", *hidden, "--dev", "/dev", "--remount-ro", "/dev", "--size", str(disk), "--tmpfs", "/tmp"),
         *("--remount-ro", "/", "--chdir", "/tmp", "--setenv", "PYTHONHASHSEED", "0"),
         *("--", str(python), "-S", "-s", "-P", "-c", source_of("runner.py")),
     ]

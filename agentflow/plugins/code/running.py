@@ -51,6 +51,7 @@ async def start_process(
     ends_itself: bool,
     env: Mapping[str, str] | None = None,
     user: int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> ProcessProgram:
     """Start a process, and return the program that it will run.
 
@@ -63,6 +64,7 @@ async def start_process(
         ends_itself: Whether the process ends when its input is closed, even while the program runs.
         env: The environment of the process; None to inherit this process's.
         user: The id of the user and group of the process; None to inherit this process's.
+        pass_fds: File descriptors that the process inherits.
     """
     first = {
         "code": program.code,
@@ -72,6 +74,8 @@ async def start_process(
         **settings,
     }
     options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
+    if pass_fds:
+        options["pass_fds"] = pass_fds
     loop = asyncio.get_running_loop()
     # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
     transport, protocol = await loop.subprocess_exec(

@@ -1,0 +1,58 @@
+"""The system calls that fail in `Bubblewrap`, as a filter for the kernel (seccomp).
+
+Namespaces and limits do not cover them: memory in files without names, in queues and in shared segments counts for no
+limit of a process, the keys of a user are those outside, and io_uring is not filtered.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from typing import Final
+
+from agentflow.errors import UsageError
+
+_CALLS: Final = {  # on x86-64, and on the others
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "io_uring_setup": (425, 425),
+    "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241),
+    "bpf": (321, 280),
+    "ptrace": (101, 117),
+}
+_MACHINES: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "riscv64": (0xC00000F3, 1)}
+"""The kernel's number of each architecture, and the place of its numbers in `_CALLS`."""
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_KILL, _FAIL, _ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
+_SECOND_ABI: Final = 0x40000000  # of x86-64, with other numbers for the same calls
+
+
+def refusing(machine: str) -> bytes:
+    """Return the filter for a machine: the calls fail with `EPERM`; calls of another architecture end the process.
+
+    Raises:
+        UsageError: The numbers of the machine's system calls are unknown.
+
+    Example:
+        >>> len(refusing("x86_64")) // 8  # instructions
+        21
+    """
+    if machine not in _MACHINES:
+        raise UsageError(
+            f"Bubblewrap: the system calls of a {machine} are unknown; it runs on {', '.join(_MACHINES)}. Use Monty()."
+        )
+    architecture, place = _MACHINES[machine]
+    numbers = [numbers[place] for numbers in _CALLS.values()]
+    steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    steps.append((_AT_LEAST, len(numbers) + 1, 0, _SECOND_ABI))
+    steps += [(_EQUAL, len(numbers) - n, 0, number) for n, number in enumerate(numbers)]
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _FAIL)]
+    return b"".join([struct.pack("HBBI", *step) for step in steps])
