@@ -42,7 +42,7 @@ async def ask(url: str, path: Path) -> None:
 
 async def ask_twice() -> None:
     with TemporaryDirectory() as folder:
-        async with WireServer.openai(think, batches=BatchPlan(looks=3)) as server:
+        async with WireServer.openai(think, batches=BatchPlan(polls=3)) as server:
             await ask(server.base_url, Path(folder) / "job.db")
             print("Again:")
             await ask(server.base_url, Path(folder) / "job.db")

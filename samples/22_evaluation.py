@@ -23,7 +23,7 @@ cases:
     checks:
       - tools: [look_up, refund]
       - judge:
-          demand: The customer learns when the money comes.
+          requirement: The customer learns when the money comes.
           rubric: {1: no date, 2: a vague date, 3: an exact date}
           pass_at: 2
   - name: a question

@@ -103,8 +103,8 @@ BOUNDS: dict[str, tuple[Callable[..., object], dict[str, tuple[float, float]]]] 
     "EventLog": (EventLog, {"clip": FROM_1}),
     "FileContent": (partial(FileContent, "x"), {"limit": FROM_1}),
     "GoalJudge": (partial(GoalJudge, "done"), {"max_rounds": FROM_0}),
-    "Memory": (partial(Memory, ":memory:", user="u"), {"recall": FROM_0, "longest": FROM_1, "most": FROM_1}),
-    "MemoryFiles": (partial(MemoryFiles, ":memory:", user="u"), {"longest": FROM_1, "most": FROM_1}),
+    "Memory": (partial(Memory, ":memory:", user="u"), {"recall": FROM_0, "max_length": FROM_1, "max_memories": FROM_1}),
+    "MemoryFiles": (partial(MemoryFiles, ":memory:", user="u"), {"max_length": FROM_1, "max_files": FROM_1}),
     "ModelCache": (ModelCache, {"ttl": ABOVE_0, "size": FROM_1}),
     "ToolCache": (partial(ToolCache, tools=["look"]), {"ttl": ABOVE_0, "size": FROM_1}),
     "ModelFallback": (partial(ModelFallback, MODEL), {"cooldown": (-1e-9, 0)}),
@@ -114,7 +114,7 @@ BOUNDS: dict[str, tuple[Callable[..., object], dict[str, tuple[float, float]]]] 
     "OffloadResults without a preview": (partial(OffloadResults, preview_chars=0), {"over_chars": FROM_1}),
     "OnlineEvaluation": (
         partial(OnlineEvaluation, [lambda _: None]),
-        {"share": (-1e-9, 0), "at_once": FROM_1, "waiting": FROM_1, "timeout": ABOVE_0, "grace": (-1e-9, 0)},
+        {"share": (-1e-9, 0), "concurrency": FROM_1, "max_pending": FROM_1, "timeout": ABOVE_0, "grace": (-1e-9, 0)},
     ),
     "OnlineEvaluation, most": (partial(OnlineEvaluation, [lambda _: None]), {"share": (1 + 1e-9, 1)}),
     "OutputGuardrail": (partial(OutputGuardrail, lambda _: None), {"times": FROM_0}),
@@ -122,7 +122,7 @@ BOUNDS: dict[str, tuple[Callable[..., object], dict[str, tuple[float, float]]]] 
     "Reflection": (Reflection, {"every": FROM_1}),
     "Retrieve": (partial(Retrieve, lambda _: None), {"passages": FROM_0}),
     "Retrieve without a tool": (partial(Retrieve, lambda _: None, tool=None), {"passages": FROM_1}),
-    "SqliteIndex": (partial(SqliteIndex, ":memory:"), {"longest": (49, 50)}),
+    "SqliteIndex": (partial(SqliteIndex, ":memory:"), {"max_length": (49, 50)}),
     "Skills": (Skills, {"max_bytes": FROM_1}),
     "Steering": (Steering, {"max_back": FROM_0}),
     "SummaryCompaction": (

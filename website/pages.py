@@ -158,7 +158,7 @@ async def evaluate(folder: Path) -> None:
         model = ScriptedModel(list(replies))
         agent = Agent("clerk", model, hooks=[recorder := Recorder(folder)])
         cases = [Case("When do you open?", name="hours"), Case("It arrived damaged.", "Send it back.", name="damaged")]
-        report = await Dataset("refunds", cases, task=agent).evaluate(repeats=3, at_once=1)
+        report = await Dataset("refunds", cases, task=agent).evaluate(repeats=3, concurrency=1)
         recorder.close()
         report.save(folder / f"{number}.json")
 
@@ -231,7 +231,7 @@ async def draw() -> None:
                 await keep(page, "compare")
             async with chromium.page(**look) as page:
                 await page.goto(link)
-                point = Breakpoint(PreActing, tools=["delete_*"], ask=inspector.attend, limit=600, otherwise="deny")
+                point = Breakpoint(PreActing, tools=["delete_*"], ask=inspector.show_pause, limit=600, otherwise="deny")
                 path = use(1, "delete_file", path="/srv/invoices/2019.txt")
                 agent = Agent("clerk", ScriptedModel([path, "Done."]), tools=[delete_file], hooks=[point])
                 call = asyncio.ensure_future(agent.call("Tidy up."))

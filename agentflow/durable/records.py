@@ -38,12 +38,12 @@ class RunFailedError(AgentFlowError):
     Args:
         run_id: The run's id.
         kind: The class of the original error.
-        said: The text of the original error.
+        message: The message of the original error.
     """
 
-    def __init__(self, run_id: str, kind: str, said: str) -> None:
+    def __init__(self, run_id: str, kind: str, message: str) -> None:
         super().__init__(
-            f"Run {run_id!r} failed with {kind}: {said} (Work that was finished before is kept in the run's session.)"
+            f"Run {run_id!r} failed with {kind}: {message} (Work that was finished before is kept in the run's session.)"
         )
         self.run_id = run_id
         self.kind = kind

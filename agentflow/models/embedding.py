@@ -23,7 +23,7 @@ from agentflow.models.litellm_library import cost_of, library
 from agentflow.models.loose import field
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import model_error
-from agentflow.vocabulary.ports.embedder import Embedded
+from agentflow.vocabulary.ports.embedder import Embeddings
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
@@ -56,7 +56,7 @@ class _Embedder(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return the vectors of texts.
 
         Raises:
@@ -70,7 +70,7 @@ class _Embedder(ABC):
             vectors += self._vectors(answer, len(batch))
             if (usage := usage_of(answer)) is not None:
                 usages.append(replace(usage, cost=await self._cost(answer, usage), model_calls=0))
-        return Embedded(vectors, Usage.total(usages) if usages else None)
+        return Embeddings(vectors, Usage.total(usages) if usages else None)
 
     async def _retried(self, texts: list[str]) -> object:
         attempts = self._policy.start()

@@ -234,16 +234,16 @@ async def _with_check(
 class OutputGuardrail(Hook):
     """Checks the answer; if it is refused, the model is called again with the reason.
 
-    If `times` further attempts are refused as well, the call stops with the outcome `stopped` and the reply `sorry`. A refused
-    answer stays in the history, so that the model sees it; the last one is replaced. Readers of the stream see text before it
-    is checked.
+    If `times` further attempts are refused as well, the call stops with the outcome `stopped` and the reply `fallback`. A
+    refused answer stays in the history, so that the model sees it; the last one is replaced. Readers of the stream see text
+    before it is checked.
 
     Priority 800 (output): after hooks that edit the answer.
 
     Args:
         check: Gets the text of the answer.
         times: The number of further attempts.
-        sorry: The reply if no answer passed; the reason by default.
+        fallback: The reply if no answer passed; the reason by default.
         every: Also check text next to tool calls.
 
     Example:
@@ -256,13 +256,13 @@ class OutputGuardrail(Hook):
     priority = 800
     events = (PostReasoning,)
 
-    def __init__(self, check: Check, *, times: int = 2, sorry: str | None = None, every: bool = False) -> None:
+    def __init__(self, check: Check, *, times: int = 2, fallback: str | None = None, every: bool = False) -> None:
         _check_type(check, "OutputGuardrail")
         if times < 0:
             raise UsageError(f"OutputGuardrail(times={times}) must be 0 or more.")
         self.check = check
         self.times = times
-        self.sorry = sorry
+        self.fallback = fallback
         self.every = every
 
     def concerns(self, reply: Msg) -> bool:
@@ -290,7 +290,7 @@ class OutputGuardrail(Hook):
         return Again(f"Your answer was not accepted: {reason}. Answer again.")
 
     def _stop(self, event: PostReasoning, reason: str) -> Stop:
-        result, text = event.reasoning_result, self.sorry or reason
+        result, text = event.reasoning_result, self.fallback or reason
         metadata = {**result.metadata, "synthetic": "guardrail"}
         event.reasoning_result = Msg(
             "assistant",

@@ -63,9 +63,9 @@ class HookCheckOptions(TypedDict, total=False):
     raises: tuple[type[BaseException], ...]
     runs: int
     orders: int
-    cuts: int
+    cancellations: int
     seed: int
-    patience: float
+    timeout: float
 
 
 def check_hook(
@@ -75,9 +75,9 @@ def check_hook(
     raises: tuple[type[BaseException], ...] = (),
     runs: int = 50,
     orders: int = 12,
-    cuts: int = 24,
+    cancellations: int = 24,
     seed: int = 0,
-    patience: float = 10.0,
+    timeout: float = 10.0,
 ) -> HookReport:
     """Check a hook, and report its flaws.
 
@@ -87,9 +87,9 @@ def check_hook(
         raises: Exceptions that the hook raises by design; errors of agentflow need not be listed.
         runs: The number of concurrent runs of one instance.
         orders: The number of random orders with other hooks.
-        cuts: The number of points of each scene at which a run is cancelled.
+        cancellations: The number of points of each scene at which a run is cancelled.
         seed: The seed of the random choices.
-        patience: Seconds of real time that a run's thread may be idle without progress before it counts as hanging.
+        timeout: Seconds of real time that a run's thread may be idle without progress before it counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` raises an error with its text.
@@ -104,10 +104,10 @@ def check_hook(
         ...         if isinstance(event, PreCall):
         ...             event.input_messages = (Msg.user("Good morning."), *event.input_messages)
         ...         return event
-        >>> check_hook(Greeter, runs=5, orders=2, cuts=4).assert_clean()
+        >>> check_hook(Greeter, runs=5, orders=2, cancellations=4).assert_clean()
     """
     no_loop_here("check_hook")
-    return _HookCheck(hook, deps, raises, runs, orders, cuts, seed, patience).report()
+    return _HookCheck(hook, deps, raises, runs, orders, cancellations, seed, timeout).report()
 
 
 async def check_hook_async(
@@ -120,7 +120,7 @@ async def check_hook_async(
         options: As in `check_hook`.
 
     Example:
-        >>> report = await check_hook_async(RetryEmptyAnswers, runs=5, orders=2, cuts=4)
+        >>> report = await check_hook_async(RetryEmptyAnswers, runs=5, orders=2, cancellations=4)
         >>> report.clean
         True
     """
@@ -182,9 +182,9 @@ class _HookCheck:
         raises: tuple[type[BaseException], ...],
         runs: int,
         orders: int,
-        cuts: int,
+        cancellations: int,
         seed: int,
-        patience: float,
+        timeout: float,
     ) -> None:
         self.make = _maker(hook)
         first = self.make()
@@ -194,9 +194,9 @@ class _HookCheck:
         self.by_design = raises
         self.runs = runs
         self.orders = orders
-        self.cuts = cuts
+        self.cancellations = cancellations
         self.seed = seed
-        self.patience = patience
+        self.timeout = timeout
         self.random = Random(seed)
         self.findings: Findings[FindingKind] = Findings(get_args(FindingKind))
         self.notes: dict[str, None] = {}
@@ -332,7 +332,7 @@ class _HookCheck:
         """Cancel runs at events and between them; a run should end immediately, and not affect the next call."""
         for name in _CANCELLED_SCENES:
             for path in PATHS:
-                for n in range(self.cuts):
+                for n in range(self.cancellations):
                     if self._enough():
                         return
                     self._cancel(SCENES[name], path, n)
@@ -397,7 +397,7 @@ class _HookCheck:
     def _run(self, where: str, work: Callable[[], Any]) -> WatchedResult[Any]:
         self.where = where
         self.count += 1
-        ran = run_watched(work, self.watchdog, self.patience)
+        ran = run_watched(work, self.watchdog, self.timeout)
         seen = f"in {where!r}"
         if ran.hung:
             self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({seen})")

@@ -26,12 +26,12 @@ class IndexReport(ConformanceReport[IndexFlaw]):
     __slots__ = ()
 
 
-def check_index(index: Index | Callable[[], Index], *, patience: float = 10.0) -> IndexReport:
+def check_index(index: Index | Callable[[], Index], *, timeout: float = 10.0) -> IndexReport:
     """Check an index, and report its flaws. The check adds documents with its own sources, and removes them.
 
     Args:
         index: An empty index, or a function that opens one.
-        patience: Seconds after which a check counts as hanging.
+        timeout: Seconds after which a check counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` raises an error with its text.
@@ -45,22 +45,22 @@ def check_index(index: Index | Callable[[], Index], *, patience: float = 10.0) -
         True
     """
     no_loop_here("check_index")
-    return _IndexTrials(index if isinstance(index, Index) else index(), patience).report()
+    return _IndexTrials(index if isinstance(index, Index) else index(), timeout).report()
 
 
-async def check_index_async(index: Index | Callable[[], Index], *, patience: float = 10.0) -> IndexReport:
+async def check_index_async(index: Index | Callable[[], Index], *, timeout: float = 10.0) -> IndexReport:
     """Run `check_index` in a thread, for use in coroutines.
 
     Args:
         index: As in `check_index`.
-        patience: As in `check_index`.
+        timeout: As in `check_index`.
     """
-    return await asyncio.to_thread(check_index, index, patience=patience)
+    return await asyncio.to_thread(check_index, index, timeout=timeout)
 
 
 class _IndexTrials(Suite[IndexFlaw]):
-    def __init__(self, index: Index, patience: float) -> None:
-        super().__init__(get_args(IndexFlaw), StoreError, patience)
+    def __init__(self, index: Index, timeout: float) -> None:
+        super().__init__(get_args(IndexFlaw), StoreError, timeout)
         self.index = index
 
     def report(self) -> IndexReport:

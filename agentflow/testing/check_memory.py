@@ -27,12 +27,12 @@ class MemoryReport(ConformanceReport[MemoryFlaw]):
     __slots__ = ()
 
 
-def check_memory(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float = 10.0) -> MemoryReport:
+def check_memory(bank: MemoryBank | Callable[[], MemoryBank], *, timeout: float = 10.0) -> MemoryReport:
     """Check a memory bank, and report its flaws. The check uses its own users, and deletes their memories.
 
     Args:
         bank: The bank, or a function that opens it.
-        patience: Seconds after which a check counts as hanging.
+        timeout: Seconds after which a check counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` raises an error with its text.
@@ -46,22 +46,22 @@ def check_memory(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float
         True
     """
     no_loop_here("check_memory")
-    return _MemoryTrials(bank() if callable(bank) else bank, patience).report()
+    return _MemoryTrials(bank() if callable(bank) else bank, timeout).report()
 
 
-async def check_memory_async(bank: MemoryBank | Callable[[], MemoryBank], *, patience: float = 10.0) -> MemoryReport:
+async def check_memory_async(bank: MemoryBank | Callable[[], MemoryBank], *, timeout: float = 10.0) -> MemoryReport:
     """Run `check_memory` in a thread, for use in coroutines.
 
     Args:
         bank: As in `check_memory`.
-        patience: As in `check_memory`.
+        timeout: As in `check_memory`.
     """
-    return await asyncio.to_thread(check_memory, bank, patience=patience)
+    return await asyncio.to_thread(check_memory, bank, timeout=timeout)
 
 
 class _MemoryTrials(Suite[MemoryFlaw]):
-    def __init__(self, bank: MemoryBank, patience: float) -> None:
-        super().__init__(get_args(MemoryFlaw), StoreError, patience)
+    def __init__(self, bank: MemoryBank, timeout: float) -> None:
+        super().__init__(get_args(MemoryFlaw), StoreError, timeout)
         self.bank = bank
 
     def report(self) -> MemoryReport:

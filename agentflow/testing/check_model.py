@@ -6,7 +6,7 @@ Rules:
 
 1. The author of the model provides the function that plays scenes; a scene that it cannot play is skipped, with a note.
 2. A check that depends on a failed check is skipped.
-3. Checks use real time and real loops, since connections are real. No wait exceeds `patience`.
+3. Checks use real time and real loops, since connections are real. No wait exceeds `timeout`.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class ModelReport(ConformanceReport[ModelFlaw]):
     __slots__ = ()
 
 
-def check_model(play: Play, *, patience: float = 10.0) -> ModelReport:
+def check_model(play: Play, *, timeout: float = 10.0) -> ModelReport:
     """Check a model, and report its flaws.
 
     Args:
         play: Creates a model whose provider plays a scene, optionally as a context manager.
-        patience: Seconds after which a check counts as hanging.
+        timeout: Seconds after which a check counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` raises an error with its text.
@@ -81,31 +81,31 @@ def check_model(play: Play, *, patience: float = 10.0) -> ModelReport:
     Example:
         >>> def play(scene):
         ...     if scene.name == "words":
-        ...         return ScriptedModel(lambda request: [*scene.pieces, ModelChunk(usage=scene.usage)])
+        ...         return ScriptedModel(lambda request: [*scene.chunks, ModelChunk(usage=scene.usage)])
         >>> report = check_model(play)
         >>> report.kinds
         frozenset()
     """
     no_loop_here("check_model")
-    return _Scenes(play, patience).report()
+    return _Scenes(play, timeout).report()
 
 
-async def check_model_async(play: Play, *, patience: float = 10.0) -> ModelReport:
+async def check_model_async(play: Play, *, timeout: float = 10.0) -> ModelReport:
     """Run `check_model` in a thread, for use in coroutines.
 
     Args:
         play: As in `check_model`, like the other arguments.
     """
-    return await asyncio.to_thread(check_model, play, patience=patience)
+    return await asyncio.to_thread(check_model, play, timeout=timeout)
 
 
 class _Trial:
     """The context of a check: the model and its scene."""
 
-    def __init__(self, scene: ModelScene, staged: StagedModel, patience: float) -> None:
+    def __init__(self, scene: ModelScene, staged: StagedModel, timeout: float) -> None:
         self.scene = scene
         self.model, self.open_connections, self.sent = staged
-        self.promptly = patience / 3
+        self.promptly = timeout / 3
 
     def request(self, options: ModelOptions | None = None) -> ModelRequest:
         """Build a request that contains the scene's content, so that an echoing model can play the scene too."""
@@ -358,8 +358,8 @@ _CHECKS = (
 class _Scenes(Suite[ModelFlaw]):
     """All checks of a model."""
 
-    def __init__(self, play: Play, patience: float) -> None:
-        super().__init__(get_args(ModelFlaw), ModelError, patience)
+    def __init__(self, play: Play, timeout: float) -> None:
+        super().__init__(get_args(ModelFlaw), ModelError, timeout)
         self.play = play
         self.name = ""
 
@@ -370,7 +370,7 @@ class _Scenes(Suite[ModelFlaw]):
                 if staged is None:
                     self.leave_out(kind, f"the scene {scene!r} is not played")
                     continue
-                trial = _Trial(SCENES[scene], staged, self.patience)
+                trial = _Trial(SCENES[scene], staged, self.timeout)
                 self.run(runner, kind, lambda trial=trial, check=check: check(trial), needs)
         self._loops()
         return ModelReport(self.name, self.findings.sorted(), self.checks, self.notes)
@@ -403,7 +403,7 @@ class _Scenes(Suite[ModelFlaw]):
             if staged is None:
                 self.leave_out("loops", "the scene 'words' is not played")
                 return
-            trial = _Trial(scene, staged, self.patience)
+            trial = _Trial(scene, staged, self.timeout)
 
             async def ask() -> None:
                 text = (await trial.reply()).text

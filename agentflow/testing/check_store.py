@@ -6,7 +6,7 @@ Rules:
 
 1. Checks create their own sessions, with fresh ids, and do not touch others. Still, you should use a separate store.
 2. A check that depends on a failed check is skipped, with a note.
-3. Checks use real time and real loops, since databases and threads are real. No wait exceeds `patience`.
+3. Checks use real time and real loops, since databases and threads are real. No wait exceeds `timeout`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_store(
     store: Store | Callable[[], Store],
     *,
     broken: Callable[[], Store] | None = None,
-    patience: float = 10.0,
+    timeout: float = 10.0,
 ) -> StoreReport:
     """Check a store, and report its flaws.
 
@@ -69,7 +69,7 @@ def check_store(
         store: A function that opens the store; when called again, it should open the same data, as another process would.
             Or an instance, in which case no second store is opened.
         broken: Opens a store that cannot work, for example because its server does not exist.
-        patience: Seconds after which a check counts as hanging.
+        timeout: Seconds after which a check counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` raises an error with its text.
@@ -81,11 +81,11 @@ def check_store(
         >>> check_store(MemoryStore).assert_clean()
     """
     no_loop_here("check_store")
-    return _Trials(store, broken, patience).report()
+    return _Trials(store, broken, timeout).report()
 
 
 async def check_store_async(
-    store: Store | Callable[[], Store], *, broken: Callable[[], Store] | None = None, patience: float = 10.0
+    store: Store | Callable[[], Store], *, broken: Callable[[], Store] | None = None, timeout: float = 10.0
 ) -> StoreReport:
     """Run `check_store` in a thread, for use in coroutines.
 
@@ -96,14 +96,14 @@ async def check_store_async(
         >>> (await check_store_async(MemoryStore)).clean
         True
     """
-    return await asyncio.to_thread(check_store, store, broken=broken, patience=patience)
+    return await asyncio.to_thread(check_store, store, broken=broken, timeout=timeout)
 
 
 class _Trials(Suite[StoreFlaw]):
     """All checks of a store."""
 
-    def __init__(self, store: Store | Callable[[], Store], broken: Callable[[], Store] | None, patience: float) -> None:
-        super().__init__(get_args(StoreFlaw), StoreError, patience)
+    def __init__(self, store: Store | Callable[[], Store], broken: Callable[[], Store] | None, timeout: float) -> None:
+        super().__init__(get_args(StoreFlaw), StoreError, timeout)
         self.open = store if callable(store) else None
         self.store = store() if callable(store) else store
         self.broken = broken

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from agentflow._support.frozen import EMPTY
-from agentflow.vocabulary.ports.embedder import Embedded
+from agentflow.vocabulary.ports.embedder import Embeddings
 from agentflow.vocabulary.specs import Usage
 
 
@@ -34,10 +34,10 @@ class TermEmbedder:
         self._size = size
         self._synonyms = synonyms
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return the vectors of texts."""
         self.texts += texts
-        return Embedded(
+        return Embeddings(
             [self.vector(text) for text in texts], Usage(input_tokens=sum(len(text) for text in texts) // 4)
         )
 

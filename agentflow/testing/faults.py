@@ -7,8 +7,8 @@
 | the disk is full, a lock times out, the answer to a write is lost | `full_disk`, `lock_timeout`, `lost_answer` |
 | the store is slow | `slow(store, seconds)` |
 | a fact is delivered twice | `delivered_twice(store)` |
-| two workers write at the same moment | `Meeting(2).store(store)`, `at_once(call, call)` |
-| a call is submitted twice | `at_once(call, call)` |
+| two workers write at the same moment | `Barrier(2).store(store)`, `concurrently(call, call)` |
+| a call is submitted twice | `concurrently(call, call)` |
 | the clock jumps | `JumpingClock()` |
 
 Rules:
@@ -38,11 +38,11 @@ from agentflow.vocabulary.ports.store import Claim, SessionStore
 from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
 __all__ = [
+    "Barrier",
     "Crash",
     "JumpingClock",
-    "Meeting",
     "ProcessDied",
-    "at_once",
+    "concurrently",
     "cut_connection",
     "delivered_twice",
     "full_disk",
@@ -295,40 +295,40 @@ def delivered_twice(store: SessionStore) -> SessionStore:
 # ---- concurrency
 
 
-class Meeting:
+class Barrier:
     """Makes writers wait for each other before their first commit, so that they write at the same moment.
 
     Args:
         parties: The number of writers.
 
     Example:
-        >>> store, meeting = MemoryStore(), Meeting(2)
-        >>> agents = [Agent("a", ScriptedModel(["Hello."]), store=meeting.store(store)) for _ in range(2)]
-        >>> replies = await at_once(*[agent.call("Hi", session="s") for agent in agents])
+        >>> store, barrier = MemoryStore(), Barrier(2)
+        >>> agents = [Agent("a", ScriptedModel(["Hello."]), store=barrier.store(store)) for _ in range(2)]
+        >>> replies = await concurrently(*[agent.call("Hi", session="s") for agent in agents])
         >>> sorted(type(reply).__name__ for reply in replies)
         ['Reply', 'SessionConflictError']
     """
 
     def __init__(self, parties: int = 2) -> None:
         self._missing = parties
-        self._all_there = asyncio.Event()
+        self._all_arrived = asyncio.Event()
 
     def store(self, store: SessionStore) -> SessionStore:
         """Wrap the store for one writer."""
-        return _MeetingStore(store, self)
+        return _BarrierStore(store, self)
 
     async def arrive(self) -> None:
         """Wait for the other writers."""
         self._missing -= 1
         if self._missing <= 0:
-            self._all_there.set()
-        await self._all_there.wait()
+            self._all_arrived.set()
+        await self._all_arrived.wait()
 
 
-class _MeetingStore(StoreWrapper):
-    def __init__(self, store: SessionStore, meeting: Meeting) -> None:
+class _BarrierStore(StoreWrapper):
+    def __init__(self, store: SessionStore, barrier: Barrier) -> None:
         super().__init__(store)
-        self._meeting = meeting
+        self._meeting = barrier
         self._arrived = False
 
     def append(
@@ -346,11 +346,11 @@ class _MeetingStore(StoreWrapper):
             await commit
 
 
-async def at_once(*works: Awaitable[T]) -> list[T | BaseException]:
+async def concurrently(*works: Awaitable[T]) -> list[T | BaseException]:
     """Run several awaitables concurrently, such as the same call twice; a failure is returned as an exception.
 
     Example:
-        >>> replies = await at_once(*[agent.call("Hi", session="s") for _ in range(2)])
+        >>> replies = await concurrently(*[agent.call("Hi", session="s") for _ in range(2)])
         >>> [reply.text for reply in replies]
         ['Hi', 'Hi']
     """

@@ -29,7 +29,7 @@ class ModelScene:
 
     Attributes:
         name: The scene's name.
-        pieces: The text of the reply, in chunks.
+        chunks: The text of the reply, in chunks.
         calls: The tool calls after the text.
         finish_reason: The finish reason.
         usage: The usage.
@@ -38,7 +38,7 @@ class ModelScene:
     """
 
     name: str
-    pieces: tuple[str, ...] = ()
+    chunks: tuple[str, ...] = ()
     calls: tuple[SceneCall, ...] = ()
     finish_reason: str = "stop"
     usage: Usage = field(default_factory=lambda: Usage(input_tokens=11, output_tokens=7))
@@ -48,7 +48,7 @@ class ModelScene:
     @property
     def text(self) -> str:
         """The text of the reply."""
-        return "".join(self.pieces)
+        return "".join(self.chunks)
 
 
 class StagedModel(NamedTuple):
@@ -75,15 +75,15 @@ def _calls(*arguments: str, ids: bool = True) -> tuple[SceneCall, ...]:
 SCENES: dict[str, ModelScene] = {
     scene.name: scene
     for scene in (
-        ModelScene(name="words", pieces=_WORDS),
+        ModelScene(name="words", chunks=_WORDS),
         ModelScene(
-            name="calls", pieces=_WORDS, calls=_calls('{"path": "a.txt"}', '{"n": 1}'), finish_reason="tool_calls"
+            name="calls", chunks=_WORDS, calls=_calls('{"path": "a.txt"}', '{"n": 1}'), finish_reason="tool_calls"
         ),
         ModelScene(name="malformed", calls=_calls('{"path": "a.t'), finish_reason="tool_calls"),
         ModelScene(name="no ids", calls=_calls('{"a": 1}', '{"b": 2}', ids=False), finish_reason="tool_calls"),
         ModelScene(name="empty"),
-        ModelScene(name="torn", pieces=_WORDS, ends="torn"),
-        ModelScene(name="silent", pieces=_WORDS, ends="silent"),
+        ModelScene(name="torn", chunks=_WORDS, ends="torn"),
+        ModelScene(name="silent", chunks=_WORDS, ends="silent"),
         ModelScene(name="busy", ends="busy"),
         ModelScene(name="refused", ends="refused"),
     )

@@ -43,12 +43,12 @@ class Suite(Generic[Kind]):
     Args:
         kinds: The kinds of findings, in the order of the report.
         due: The class of errors that the object may raise.
-        patience: Seconds after which a check counts as hanging.
+        timeout: Seconds after which a check counts as hanging.
     """
 
-    def __init__(self, kinds: tuple[Kind, ...], due: type[Exception], patience: float) -> None:
+    def __init__(self, kinds: tuple[Kind, ...], due: type[Exception], timeout: float) -> None:
         self.findings: Findings[Kind] = Findings(kinds)
-        self.patience = patience
+        self.timeout = timeout
         self._kinds = {str(kind): kind for kind in kinds}
         self._due = due
         self._checks: dict[Kind, None] = {}
@@ -66,7 +66,7 @@ class Suite(Generic[Kind]):
 
     async def patiently(self, work: Awaitable[object]) -> None:
         """Wait with a time limit."""
-        async with asyncio.timeout(self.patience):
+        async with asyncio.timeout(self.timeout):
             await work
 
     def run(
@@ -92,7 +92,7 @@ class Suite(Generic[Kind]):
         if isinstance(error, FlawFound):
             self.findings.add(self._kinds[error.kind], error.message, evidence=error.evidence)
         elif isinstance(error, TimeoutError):
-            message = f"does not finish within {self.patience:g} s ({kind})"
+            message = f"does not finish within {self.timeout:g} s ({kind})"
             self.findings.add(self._kinds["hang"], message)
         elif isinstance(error, self._due):
             self.findings.add(kind, "refuses a required operation", evidence=f"{error!r}")

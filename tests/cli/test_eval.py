@@ -95,9 +95,9 @@ def test_the_table_the_files_and_the_gate(sums: Any) -> None:
     assert sums("eval", "evals:sums", "--baseline", "new.json", "--min-rate", "0.6").returncode == 1
 
 
-@pytest.mark.parametrize(("arguments", "most"), [([], 8), (["--at-once", "9"], 9), (["--at-once", "1"], 1)])
+@pytest.mark.parametrize(("arguments", "most"), [([], 8), (["--concurrency", "9"], 9), (["--concurrency", "1"], 1)])
 def test_at_most_some_calls_run_at_once(sums: Any, arguments: list[str], most: int) -> None:
-    """As many as `--at-once` says, by default 8."""
+    """As many as `--concurrency` says, by default 8."""
     Path(sums.folder, "many.py").write_text(MANY, "utf-8")
     done = sums("eval", "many:many", *arguments)
     assert (done.returncode, done.stderr, Path(sums.folder, "most.txt").read_text("utf-8")) == (0, "", str(most))

@@ -112,7 +112,7 @@ DEFAULTS: dict[str, tuple[str, dict[str, Any]]] = {
             "files": (),
             "repeats": None,
             "retries": 0,
-            "at_once": 8,
+            "concurrency": 8,
             "timeout": None,
             "tolerance": 0.0,
             "min_rate": None,

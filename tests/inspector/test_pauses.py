@@ -37,7 +37,7 @@ async def press(page: Page, button: str) -> None:
 async def test_a_run_is_edited_and_stepped_through(tmp_path: Path) -> None:
     """An edit is checked; a step pauses at the next event; going on takes the pause from the page."""
     async with serving(tmp_path / "runs") as (inspector, link), opened(link) as page:
-        point = Breakpoint(PreActing, ask=inspector.attend)
+        point = Breakpoint(PreActing, ask=inspector.show_pause)
         agent = clerk(point, Recorder(tmp_path / "runs"), script=[CALL, "Done."])
         call = asyncio.ensure_future(agent.call("Tidy up."))
         await page.until(f"({PAUSED}).includes('PreActing')")
@@ -66,7 +66,7 @@ async def test_a_run_is_edited_and_stepped_through(tmp_path: Path) -> None:
 async def test_a_verdict_says_what_was_typed(tmp_path: Path) -> None:
     """Several runs paused at once are shown at once; each is decided for itself, and one that ends is taken away."""
     async with serving(tmp_path / "runs") as (inspector, link), opened(link) as page:
-        point = Breakpoint(PreActing, ask=inspector.attend)
+        point = Breakpoint(PreActing, ask=inspector.show_pause)
         one, two = (clerk(point, script=[CALL, "Done."]) for _ in range(2))
         calls = [asyncio.ensure_future(agent.call("Tidy up.")) for agent in (one, two)]
         await page.until("document.querySelectorAll('.paused').length === 2")
@@ -104,7 +104,7 @@ async def test_nonsense_changes_nothing(tmp_path: Path, asked: dict[str, Any], w
         waits: asyncio.Future[Pause] = asyncio.get_running_loop().create_future()
 
         async def attend(pause: Pause) -> None:
-            waiting = asyncio.ensure_future(inspector.attend(pause))
+            waiting = asyncio.ensure_future(inspector.show_pause(pause))
             await asyncio.sleep(0)
             waits.set_result(pause)
             await waiting

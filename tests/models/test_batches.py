@@ -136,7 +136,7 @@ async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
             return WireReply(f'{{"answer": {request.results[0].text}}}', usage=usage)
         return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
 
-    async with Desk(wire, tmp_path, think, BatchPlan(looks=3)) as desk:
+    async with Desk(wire, tmp_path, think, BatchPlan(polls=3)) as desk:
         agent = Agent("doubler", desk.model(max_requests=3, window=FULL), tools=[double], default_hooks=())
         results = await batch(agent, ["1", "2", "3"], output=int)
     replies = [result for result in results if isinstance(result, Reply)]
@@ -294,20 +294,20 @@ async def test_cancelled_runs(wire: str, tmp_path: Path) -> None:
     """
     found: list[Any] = []
     for keep in (False, True):
-        async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+        async with Desk(wire, tmp_path, shout, BatchPlan(polls=10**6)) as desk:
             model = desk.model(keep_cancelled=keep, path=tmp_path / f"{keep}.db")
             await ready(model)
             runs = [asyncio.create_task(asked(model, text)) for text in "ab"]
-            await until(lambda: bool(desk.server.batches) and desk.server.batches[0].looks > 0)
+            await until(lambda: bool(desk.server.batches) and desk.server.batches[0].polls > 0)
             runs[0].cancel()
             await asyncio.wait(runs[:1])
             found.append(desk.server.batches[0].status)
             runs[1].cancel()
             await asyncio.wait(runs)
             found.append(desk.server.batches[0].status)
-            looks = desk.server.batches[0].looks
+            polls = desk.server.batches[0].polls
             again = asyncio.create_task(asked(model, "a"))
-            await until(lambda looks=looks: len(desk.server.batches) == 2 or desk.server.batches[0].looks > looks)
+            await until(lambda polls=polls: len(desk.server.batches) == 2 or desk.server.batches[0].polls > polls)
             again.cancel()
             await asyncio.wait([again])
             found.append(len(desk.server.batches))
@@ -409,7 +409,7 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
         return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
 
     silent = moment == "created without an answer"
-    plan = BatchPlan(looks=1 if silent else 10**6, silent=silent)
+    plan = BatchPlan(polls=1 if silent else 10**6, silent=silent)
     async with Desk(wire, tmp_path, think, plan) as desk:
         batches = desk.server.batches
 
@@ -420,19 +420,19 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
             )
 
         async def submitted(number: int) -> None:
-            await until(lambda: len(batches) == number and (silent or batches[-1].looks > 0))
+            await until(lambda: len(batches) == number and (silent or batches[-1].polls > 0))
 
         killed = await start()
         await submitted(1)
         if moment == "second round":
-            batches[0].looks = plan.looks
+            batches[0].polls = plan.polls
             await submitted(2)
         killed.kill()
         await killed.wait()
-        batches[-1].looks = plan.looks
+        batches[-1].polls = plan.polls
         again = await start()
         await until(lambda: len(batches) == 2)
-        batches[-1].looks = plan.looks
+        batches[-1].polls = plan.polls
         said = await again.stdout.read() if again.stdout is not None else b""
         await again.wait()
     price = 3 * 2 * (0.5 if wire == "anthropic" else 0.125)
@@ -474,7 +474,7 @@ def plain(message: Msg) -> str:
 
 @vendors
 async def test_a_provider_that_is_not_there_for_a_while(wire: str, tmp_path: Path) -> None:
-    """Failed looks are repeated, with growing waits; the batch is created once, even if the first answers are errors."""
+    """Failed polls are repeated, with growing waits; the batch is created once, even if the first answers are errors."""
     create = [429, 503, 200, 200] if wire == "anthropic" else [503, 200, 429, 503, 200, 200, 200]
     async with Desk(wire, tmp_path, shout, BatchPlan(statuses=[*create, *[500] * 30])) as desk:
         said = await asked(desk.model(retries=5), "a")
@@ -494,17 +494,17 @@ async def test_a_refused_batch_is_not_recorded(wire: str, tmp_path: Path) -> Non
 @vendors
 async def test_a_batch_that_the_provider_deleted(wire: str, tmp_path: Path) -> None:
     """Its runs get an error; the next start sends the requests again."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+    async with Desk(wire, tmp_path, shout, BatchPlan(polls=10**6)) as desk:
         model = desk.model(keep_cancelled=True)
         run = asyncio.create_task(asked(model, "a"))
-        await until(lambda: bool(desk.server.batches) and desk.server.batches[0].looks > 0)
+        await until(lambda: bool(desk.server.batches) and desk.server.batches[0].polls > 0)
         run.cancel()
         await asyncio.wait([run])
         desk.server.batches.clear()
         said = await asked(model, "a")
         again = asyncio.create_task(asked(model, "a"))
         await until(lambda: bool(desk.server.batches))
-        desk.server.batches[0].looks = 10**6
+        desk.server.batches[0].polls = 10**6
         said += await again
     gone = "the provider no longer has the batch. Start the program again to send it in another batch."
     assert said == [f"never None: {wire}/{NAMES[wire]}: {gone}", "A"]
@@ -513,7 +513,7 @@ async def test_a_batch_that_the_provider_deleted(wire: str, tmp_path: Path) -> N
 @vendors
 async def test_two_event_loops(wire: str, tmp_path: Path) -> None:
     """A model may be used in one loop after another, but not in two at once; an open one cannot be closed."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(looks=10**6)) as desk:
+    async with Desk(wire, tmp_path, shout, BatchPlan(polls=10**6)) as desk:
         model = desk.model()
         run = asyncio.create_task(asked(model, "a"))
         await until(lambda: bool(desk.server.batches))
@@ -526,7 +526,7 @@ async def test_two_event_loops(wire: str, tmp_path: Path) -> None:
         desk.server.batches.clear()
         later = asyncio.create_task(asyncio.to_thread(asyncio.run, asked(model, "b")))
         await until(lambda: bool(desk.server.batches))
-        desk.server.batches[0].looks = 10**6
+        desk.server.batches[0].polls = 10**6
         assert await later == ["B"]
 
 

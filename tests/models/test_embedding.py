@@ -14,7 +14,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.models import LiteLLMEmbedder, OpenAIEmbedder
 from agentflow.testing.embedding import TermEmbedder
 from agentflow.testing.wire import WireServer
-from agentflow.vocabulary.ports.embedder import Embedded, unit_vectors
+from agentflow.vocabulary.ports.embedder import Embeddings, unit_vectors
 from agentflow.vocabulary.specs import Usage
 
 MODEL = "openai/text-embedding-3-small"
@@ -45,7 +45,7 @@ async def test_vectors_and_price(make: Callable[..., Any]) -> None:
     """Both ways return the vectors in order, with the usage and its price, in batches."""
     texts = [f"text {n}" for n in range(130)]
     async with WireServer.openai([]) as server:
-        made: Embedded = await make(MODEL, api_base=server.base_url, api_key="k", dimensions=16).embed(texts)
+        made: Embeddings = await make(MODEL, api_base=server.base_url, api_key="k", dimensions=16).embed(texts)
     assert [[*vector] for vector in made.vectors] == [TermEmbedder(16).vector(text) for text in texts]
     assert [len(request.body["input"]) for request in server.other_requests] == [128, 2]  # pyright: ignore[reportArgumentType]
     assert made.usage is not None
@@ -83,7 +83,7 @@ async def test_the_server_is_strict() -> None:
             await OpenAIEmbedder(
                 "m", api_base=server.base_url, api_key="k", headers={"x": "y"}, dimensions=1 << 70
             ).embed(["a"])
-        assert await embedder.embed([]) == Embedded([], None)
+        assert await embedder.embed([]) == Embeddings([], None)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ class Fixed:
     def __init__(self, *vectors: list[float]) -> None:
         self.vectors = vectors
 
-    async def embed(self, texts: list[str]) -> Embedded:
+    async def embed(self, texts: list[str]) -> Embeddings:
         """Return them."""
-        return Embedded(self.vectors)
+        return Embeddings(self.vectors)
 
 
 @pytest.mark.parametrize(

@@ -36,4 +36,4 @@ async def short(text: str) -> None:
 )
 def test_check_hook(make: Callable[[], Hook]) -> None:
     """They keep every promise of a hook, in any order with others, cancelled anywhere, used by many runs at once."""
-    check_hook(make, runs=20, orders=6, cuts=12).assert_clean()
+    check_hook(make, runs=20, orders=6, cancellations=12).assert_clean()

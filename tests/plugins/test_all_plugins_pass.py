@@ -231,7 +231,7 @@ def _counter() -> None:
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.ci]
 
 
-SMALL = {"runs": 10, "orders": 4, "cuts": 8}
+SMALL = {"runs": 10, "orders": 4, "cancellations": 8}
 """With so many runs each planted defect is found (`tests/testing/test_check_hook.py`): so for a plugin's further options."""
 
 

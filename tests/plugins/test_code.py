@@ -37,12 +37,12 @@ from agentflow.errors import CallTimeoutError, SandboxError, UsageError
 from agentflow.plugins import Allow, Approval
 from agentflow.plugins.code import (
     Bubblewrap,
-    Finished,
     FunctionCall,
     FunctionCalls,
     FunctionResult,
     Monty,
     Program,
+    ProgramResult,
     RunningProgram,
     Sandbox,
     code_tool,
@@ -77,10 +77,10 @@ def code(*lines: str, id: str = "t1") -> ToolUseBlock:  # noqa: A002
     return ToolUseBlock(id, "run_python", {"code": "\n".join(lines)})
 
 
-async def run(source: str, sandbox: Sandbox) -> Finished:
+async def run(source: str, sandbox: Sandbox) -> ProgramResult:
     running = await sandbox.start(Program(source, {}))
     outcome = await running.proceed(())
-    assert isinstance(outcome, Finished)
+    assert isinstance(outcome, ProgramResult)
     return outcome
 
 
@@ -127,7 +127,7 @@ class Names(Hook):
 )
 async def test_a_program_prints(source: str, output: str) -> None:
     """The output is the printed text, and the value of the last line."""
-    assert await run(source, Bubblewrap(seconds=20)) == Finished(output)
+    assert await run(source, Bubblewrap(seconds=20)) == ProgramResult(output)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ async def test_a_function_cannot_be_called_by_a_built_in_of_monty() -> None:
     """The error says what to write; the call is not made."""
     running = await Monty(seconds=60).start(Program("list(map(f, [1]))", {"f": ("x",)}))
     ended = await running.proceed(())
-    assert isinstance(ended, Finished)
+    assert isinstance(ended, ProgramResult)
     assert (ended.error or "").splitlines()[-1] == (
         "NotImplementedError: f() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
         "call it in a loop or a comprehension"
@@ -391,7 +391,7 @@ async def test_the_time_limit_does_not_count_functions(kind: type[Bubblewrap | M
     running = await kind(seconds=3).start(Program("f()\nwhile True: pass", {"f": ()}))
     assert await running.proceed(()) == FunctionCalls((FunctionCall("f", {}),))
     await asyncio.sleep(3.5)
-    assert await running.proceed([FunctionResult(1)]) == Finished(
+    assert await running.proceed([FunctionResult(1)]) == ProgramResult(
         "", "The program ran for more than 3 s, and was ended."
     )
 
@@ -401,7 +401,7 @@ async def test_a_folder_can_be_read_only() -> None:
     with TemporaryDirectory(dir="/var/tmp") as name:  # the user `nobody` cannot read pytest's
         (Path(name) / "data").write_text("7")
         os.chmod(name, 0o755)
-        assert await run(f"int(open('{name}/data').read())", Bubblewrap(read_only=[name])) == Finished("7\n")
+        assert await run(f"int(open('{name}/data').read())", Bubblewrap(read_only=[name])) == ProgramResult("7\n")
         ended = await run(f"open('{name}/data', 'w')", Bubblewrap(read_only=[name]))
     assert "Read-only" in (ended.error or "")
 
@@ -452,7 +452,7 @@ async def test_a_crash_of_the_interpreter_ends_the_program() -> None:
     (worker,) = await children_of(process_of(running).pid)
     os.kill(worker, signal.SIGKILL)
     ended = await running.proceed([FunctionResult(1)])
-    assert isinstance(ended, Finished)
+    assert isinstance(ended, ProgramResult)
     assert (ended.output, "The program was ended: monty worker crashed" in (ended.error or "")) == ("1\n", True)
 
 

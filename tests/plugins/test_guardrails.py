@@ -300,9 +300,11 @@ async def test_refusals_are_counted_over_a_restart(times: int) -> None:
 
 
 async def test_an_output_that_never_passes_stops() -> None:
-    """After `times` refusals the reply is the reason (or `sorry`); the last refused answer is nowhere in the history."""
-    for sorry, said in ((None, "no bombs"), ("I cannot say.", "I cannot say.")):
-        agent = Agent("a", ScriptedModel(["bomb 1", "bomb 2"]), hooks=[OutputGuardrail(no_bombs, times=1, sorry=sorry)])
+    """After `times` refusals the reply is the reason (or `fallback`); the last refused answer is nowhere in the history."""
+    for fallback, said in ((None, "no bombs"), ("I cannot say.", "I cannot say.")):
+        agent = Agent(
+            "a", ScriptedModel(["bomb 1", "bomb 2"]), hooks=[OutputGuardrail(no_bombs, times=1, fallback=fallback)]
+        )
         reply = await agent.call("go")
         assert (reply.text, reply.outcome) == (said, "stopped")
         assert history(agent.session()) == [

@@ -13,7 +13,7 @@ import pytest
 
 from agentflow import Agent, Deny, PreActing, PreReasoning, ToolUseBlock, on
 from agentflow.errors import StoreError, UsageError
-from agentflow.plugins.memory import Memory, MemoryBank, Remembered, SqliteMemory
+from agentflow.plugins.memory import Memory, MemoryBank, MemoryEntry, SqliteMemory
 from agentflow.testing import ScriptedModel, check_memory, check_memory_async
 
 
@@ -99,7 +99,7 @@ async def test_forgetting_and_limits() -> None:
     bank = SqliteMemory(":memory:")
     told = ["one", "x" * 21, "two", "three", "one", " "]
     uses = [use("remember", f"t{n}", text=text) for n, text in enumerate(told)]
-    agent, _ = assistant(bank, uses, use("forget", "f", id="1"), "Done.", longest=20, most=2)
+    agent, _ = assistant(bank, uses, use("forget", "f", id="1"), "Done.", max_length=20, max_memories=2)
     await agent.call("x", session="s", deps=Account("ada"))
     assert [text.split(";")[0] for _, text in results(agent, "s")] == [
         "Remembered with the id 1.", "text has 21 characters", "Remembered with the id 2.",
@@ -129,7 +129,7 @@ async def test_one_search_for_a_run() -> None:
     class Counting(SqliteMemory):
         searched: list[str] = []
 
-        async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
+        async def search(self, user: str, query: str, limit: int) -> Sequence[MemoryEntry]:
             self.searched.append(query)
             return await super().search(user, query, limit)
 
@@ -177,16 +177,16 @@ async def test_two_objects_and_deleted_text(tmp_path: Path) -> None:
 class Leaky(SqliteMemory):
     """A bank that forgets whom a memory belongs to."""
 
-    async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
+    async def search(self, user: str, query: str, limit: int) -> Sequence[MemoryEntry]:
         """Search everybody's memories."""
         found = await self._run(lambda c: c.execute("SELECT id, user, text, by, at FROM memories").fetchall())
-        return [Remembered(str(id_), *rest) for id_, *rest in found][:limit]
+        return [MemoryEntry(str(id_), *rest) for id_, *rest in found][:limit]
 
 
 class Stuttering(SqliteMemory):
     """A bank that stores a text twice."""
 
-    async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
+    async def add(self, user: str, text: str, by: str, at: float) -> MemoryEntry:
         """Change the text, so that it is new."""
         return replace(await super().add(user, f"{text}{' ' * len(await self.all(user))}", by, at))
 
@@ -194,7 +194,7 @@ class Stuttering(SqliteMemory):
 class Deaf(SqliteMemory):
     """A bank that passes queries on as they are."""
 
-    async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
+    async def search(self, user: str, query: str, limit: int) -> Sequence[MemoryEntry]:
         """Search without quoting."""
         sql = "SELECT rowid FROM memories_words WHERE memories_words MATCH ?"
         await self._run(lambda c: c.execute(sql, (query,)).fetchall())
@@ -213,7 +213,7 @@ async def test_the_suite_finds_flaws(bank: type[SqliteMemory], kinds: set[str]) 
 
 def test_wrong_options() -> None:
     """No user and numbers that make no sense are refused."""
-    wrong: list[dict[str, Any]] = [{"user": ""}, {"user": "a", "recall": -1}, {"user": "a", "longest": 0}]
+    wrong: list[dict[str, Any]] = [{"user": ""}, {"user": "a", "recall": -1}, {"user": "a", "max_length": 0}]
     for options in wrong:
         with pytest.raises(UsageError, match="Memory"):
             Memory(":memory:", **options)

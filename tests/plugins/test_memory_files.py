@@ -134,12 +134,12 @@ async def test_what_is_refused() -> None:
         ({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/d/e"}, "/memories/d/e is inside /memories/d."),
     ]  # fmt: skip
     begun = [create(a, "xx"), create("/memories/d/b")]
-    results = await told(bank, "ada", *begun, *(command for command, _ in refused[:4]), longest=10, most=9)
-    results += await told(bank, "ada", *(command for command, _ in refused[4:]), longest=10, most=2)
+    results = await told(bank, "ada", *begun, *(command for command, _ in refused[:4]), max_length=10, max_files=9)
+    results += await told(bank, "ada", *(command for command, _ in refused[4:]), max_length=10, max_files=2)
     assert [text.startswith(f"!{why}") for text, (_, why) in zip(results[2:], refused, strict=True)] == [True] * 13
     assert [one.text for one in await bank.all("ada")] == [f"{a}\nxx", "/memories/d/b\ntea"]
-    assert (await told(bank, "ada", create(a), most=1))[0].startswith("!")
-    wrongs: list[dict[str, Any]] = [{"longest": 0}, {"most": 0}, {"user": ""}]
+    assert (await told(bank, "ada", create(a), max_files=1))[0].startswith("!")
+    wrongs: list[dict[str, Any]] = [{"max_length": 0}, {"max_files": 0}, {"user": ""}]
     for wrong in wrongs:
         with pytest.raises(UsageError, match="MemoryFiles"):
             MemoryFiles(bank, **{"user": "ada", **wrong})

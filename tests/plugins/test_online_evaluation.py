@@ -64,7 +64,7 @@ async def test_the_share_is_chosen_by_the_run(share: float, least: int, most: in
     def kept(place: list[str]) -> Any:
         return lambda trial: place.append(trial.case.name)
 
-    hooks = [OnlineEvaluation([len_of], share=share, on_result=kept(names), waiting=500) for names in chosen]
+    hooks = [OnlineEvaluation([len_of], share=share, on_result=kept(names), max_pending=500) for names in chosen]
     agent = Agent("a", ScriptedModel(lambda request: "3"), hooks=hooks)
     async with hooks[0], hooks[1]:
         for _ in range(400):
@@ -85,7 +85,7 @@ async def test_a_run_does_not_wait_for_its_evaluation() -> None:
     async def slow(trial: Trial) -> None:
         await release.wait()
 
-    online = OnlineEvaluation([slow], share=1, on_result=results.append, at_once=1, waiting=2)
+    online = OnlineEvaluation([slow], share=1, on_result=results.append, concurrency=1, max_pending=2)
     agent = Agent("a", ScriptedModel(lambda request: "3"), hooks=[online])
     async with online:
         for n in range(5):
@@ -107,7 +107,7 @@ async def test_limits_of_time() -> None:
     async with online:
         await agent.call("x", hooks=[online])
     assert [(trial.passed, trial.errors) for trial in results] == [(False, ("the evaluation took longer than 0.01 s",))]
-    short = OnlineEvaluation([hang], share=1, on_result=results.append, grace=0.01, at_once=1)
+    short = OnlineEvaluation([hang], share=1, on_result=results.append, grace=0.01, concurrency=1)
     async with short:
         for _ in range(3):
             await agent.call("x", hooks=[short])
@@ -187,7 +187,7 @@ async def test_wrong_arguments() -> None:
         ({"checks": []}, "has no checks"),
         ({"share": 1.5}, "must be from 0 to 1"),
         ({"share": float("nan")}, "must be from 0 to 1"),
-        ({"waiting": 0}, "waiting=0 must be at least 1"),
+        ({"max_pending": 0}, "max_pending=0 must be at least 1"),
     ):
         with pytest.raises(UsageError, match=text):
             OnlineEvaluation(**{"checks": [len_of], **options})  # pyright: ignore[reportArgumentType]

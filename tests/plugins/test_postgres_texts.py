@@ -118,7 +118,7 @@ async def test_what_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="cannot be used") as caught:
         await PostgresMemory("postgresql://ada:secret@127.0.0.1:1/x").all("ada")
     assert "secret" not in str(caught.value)
-    with pytest.raises(UsageError, match="longest=10"):
-        PostgresIndex(url, longest=10)
+    with pytest.raises(UsageError, match="max_length=10"):
+        PostgresIndex(url, max_length=10)
     with pytest.raises(UsageError, match="source=''"):
         await index.add(" ", "x")

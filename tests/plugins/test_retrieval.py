@@ -17,7 +17,7 @@ from agentflow import Agent, ToolUseBlock
 from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins._texts import _distance  # pyright: ignore[reportPrivateUsage]
 from agentflow.plugins.memory import Memory, SqliteMemory
-from agentflow.plugins.retrieval import Embedded, Passage, Retrieve, SqliteIndex
+from agentflow.plugins.retrieval import Embeddings, Passage, Retrieve, SqliteIndex
 from agentflow.plugins.retrieval.texts import passages_of
 from agentflow.testing import ScriptedModel, TermEmbedder, check_index, check_index_async, check_memory
 
@@ -31,7 +31,7 @@ class Account:
 
 
 async def handbook(**options: Any) -> SqliteIndex:
-    index = SqliteIndex(":memory:", longest=100, **options)
+    index = SqliteIndex(":memory:", max_length=100, **options)
     await index.add("handbook.md", HANDBOOK)
     return index
 
@@ -200,7 +200,7 @@ async def test_memory_by_meaning() -> None:
 class Failing(TermEmbedder):
     """An embedder that fails at the second text."""
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Fail once there was a text."""
         if self.texts:
             raise ModelError("busy")
@@ -248,7 +248,7 @@ async def test_removed_vectors() -> None:
     index = SqliteIndex(":memory:")
 
     class Slow(TermEmbedder):
-        async def embed(self, texts: Sequence[str]) -> Embedded:
+        async def embed(self, texts: Sequence[str]) -> Embeddings:
             await index.remove("b.txt")
             return await super().embed(texts)
 
@@ -305,7 +305,7 @@ async def test_wrong_options() -> None:
     for options in ({"passages": -1}, {"passages": 0, "tool": None}):
         with pytest.raises(UsageError, match="Retrieve"):
             Retrieve(index, **options)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UsageError, match="longest=10"):
-        SqliteIndex(":memory:", longest=10)
+    with pytest.raises(UsageError, match="max_length=10"):
+        SqliteIndex(":memory:", max_length=10)
     with pytest.raises(UsageError, match="source=''"):
         await index.add(" ", "x")

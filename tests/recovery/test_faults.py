@@ -19,11 +19,11 @@ from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.faults import (
+    Barrier,
     Crash,
     JumpingClock,
-    Meeting,
     ProcessDied,
-    at_once,
+    concurrently,
     cut_connection,
     delivered_twice,
     full_disk,
@@ -186,9 +186,9 @@ async def test_two_workers_at_once(tmp_path: Path) -> None:
     conflict, and calls again.
     """
     async with SqlStore(f"sqlite:///{tmp_path / 's.db'}") as store:
-        meeting = Meeting(2)
-        workers = [Agent("a", ScriptedModel([name, name]), store=meeting.store(store)) for name in "xy"]
-        results = await at_once(*[worker.call("go", session="s") for worker in workers])
+        barrier = Barrier(2)
+        workers = [Agent("a", ScriptedModel([name, name]), store=barrier.store(store)) for name in "xy"]
+        results = await concurrently(*[worker.call("go", session="s") for worker in workers])
         assert sorted(type(result).__name__ for result in results) == ["Reply", "SessionConflictError"]
         loser = workers[[type(result) for result in results].index(SessionConflictError)]
         assert isinstance(await loser.call("again", session="s"), Reply)
@@ -200,9 +200,9 @@ async def test_one_crashed_session_is_resumed_by_two_workers() -> None:
     store = MemoryStore()
     with pytest.raises(ProcessDied):
         await job(Crash(9), store).call("go", session="s")
-    meeting = Meeting(2)
-    workers = [Agent("a", ScriptedModel(["done"]), tools=[add, count], store=meeting.store(store)) for _ in range(2)]
-    results = await at_once(*[worker.resume("s") for worker in workers])
+    barrier = Barrier(2)
+    workers = [Agent("a", ScriptedModel(["done"]), tools=[add, count], store=barrier.store(store)) for _ in range(2)]
+    results = await concurrently(*[worker.resume("s") for worker in workers])
     assert sorted(type(result).__name__ for result in results) == ["Reply", "SessionConflictError"]
 
 
@@ -215,10 +215,10 @@ async def test_the_same_call_twice() -> None:
         wait.set()
 
     agent = Agent("a", ScriptedModel([[think, "one"], [think, "two"], [think, "three"]]))
-    first, second = await at_once(agent.call("go"), agent.call("go"))
+    first, second = await concurrently(agent.call("go"), agent.call("go"))
     assert isinstance(first, Reply)
     assert isinstance(second, UsageError)
-    replies = await at_once(*[agent.call("go", session="s") for _ in range(2)])
+    replies = await concurrently(*[agent.call("go", session="s") for _ in range(2)])
     assert [reply.text for reply in replies if isinstance(reply, Reply)] == ["two", "three"]
 
 

@@ -28,7 +28,7 @@ class Provider:
             raise ConnectionRefusedError(scene.retry_after)
         if scene.ends == "refused":
             raise PermissionError("no")
-        for piece in scene.pieces:
+        for piece in scene.chunks:
             await asyncio.sleep(0)
             yield piece
         if scene.ends == "torn":
@@ -156,7 +156,7 @@ class Apologises(Mine):
 
     def chunk(self, line: Any) -> Any:
         made = super().chunk(line)
-        if made.finish_reason == "stop" and not self.provider.scene.pieces:
+        if made.finish_reason == "stop" and not self.provider.scene.chunks:
             return ModelChunk("(no answer)", usage=made.usage, finish_reason="stop")
         return made
 
@@ -266,7 +266,7 @@ class NeverEmpty(Mine):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
-        self.silent = not (provider.scene.pieces or provider.scene.calls or provider.scene.ends != "well")
+        self.silent = not (provider.scene.chunks or provider.scene.calls or provider.scene.ends != "well")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         if self.silent:

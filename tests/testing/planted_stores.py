@@ -370,7 +370,7 @@ DEFECTS: list[tuple[StoreFlaw, Callable[[], Any], dict[str, Any]]] = [
     ("errors", KeyErrors, {}),
     ("errors", SaysRepeat, {}),
     ("errors", MemoryStore, {"broken": MemoryStore}),
-    ("loops", OneLoop, {"patience": 0.5}),
-    ("hang", NeverEnds, {"patience": 0.2}),
+    ("loops", OneLoop, {"timeout": 0.5}),
+    ("hang", NeverEnds, {"timeout": 0.2}),
 ]
 """Kind, store, options of `check_store`."""

@@ -29,7 +29,7 @@ async def run(
 ) -> Evaluation:
     repeats = len(next(iter(answers.values())))
     given = cases or tuple(Case(key, "x", key) for key in answers)
-    return await Dataset(name, given, checks, task(answers), repeats).evaluate(at_once=1)
+    return await Dataset(name, given, checks, task(answers), repeats).evaluate(concurrency=1)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ check = pytest_plugin.check_hook
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-SMALL = {"runs": 10, "orders": 4, "cuts": 8}
+SMALL = {"runs": 10, "orders": 4, "cancellations": 8}
 """Enough to find each defect; the clean hooks have the whole suite in a CI."""
 
 
@@ -153,7 +153,7 @@ def test_a_clean_hook_passes(hook: Any) -> None:
 
 def test_every_event_is_fired() -> None:
     """The suite shows a hook all events that there are, those of turn queues included."""
-    assert check_hook(Sees, runs=2, orders=0, cuts=0).events == {kind.__name__ for kind in EVENT_TYPES}
+    assert check_hook(Sees, runs=2, orders=0, cancellations=0).events == {kind.__name__ for kind in EVENT_TYPES}
 
 
 # ---- what is checked, and how
@@ -191,8 +191,8 @@ def spends(event: PreReasoning) -> None:
 
 def test_errors_raised_by_design_are_named() -> None:
     """An exception is a crash unless the author says that the hook raises it."""
-    assert check_hook(spends, runs=5, orders=2, cuts=4).kinds == {"crash"}
-    assert check_hook(spends, runs=5, orders=2, cuts=4, raises=(OutOfBudget,)).clean
+    assert check_hook(spends, runs=5, orders=2, cancellations=4).kinds == {"crash"}
+    assert check_hook(spends, runs=5, orders=2, cancellations=4, raises=(OutOfBudget,)).clean
 
 
 class Settings:
@@ -211,12 +211,12 @@ def polite(event: PreReasoning) -> None:
 def test_a_missing_dependency_is_the_callers_fault() -> None:
     """The error for a missing dependency is no crash of the hook; with `deps=` the hook is really played."""
     assert check_hook(polite, deps=Settings(), **SMALL).clean
-    assert check_hook(polite, runs=2, orders=0, cuts=0).clean
+    assert check_hook(polite, runs=2, orders=0, cancellations=0).clean
 
 
 def test_an_instance_is_judged_with_the_state_it_shares() -> None:
     """Passing an instance checks what many agents with one instance would see."""
-    assert check_hook(Remembers(), runs=10, orders=0, cuts=0).kinds == {"shared_state"}
+    assert check_hook(Remembers(), runs=10, orders=0, cancellations=0).kinds == {"shared_state"}
 
 
 def test_the_same_seed_gives_the_same_report() -> None:
@@ -232,7 +232,7 @@ def test_the_same_seed_gives_the_same_report() -> None:
 
 def test_the_report_reads_well() -> None:
     """One line for the hook, one for each finding, and what was seen below it."""
-    report = check_hook(SaysTrue, runs=2, orders=0, cuts=0)
+    report = check_hook(SaysTrue, runs=2, orders=0, cancellations=0)
     (finding,) = report.findings
     assert (finding.kind, finding.event) == ("contract", "PreActing")
     assert str(report).splitlines()[0].startswith("SaysTrue: 1 finding (")
@@ -251,9 +251,9 @@ def test_a_finding_is_a_value() -> None:
 
 def test_the_fixture_fails_with_the_report(check: pytest_plugin.HookCheck) -> None:
     """In a test, the fixture is all one needs."""
-    assert check(Sees, runs=2, orders=0, cuts=0).clean
+    assert check(Sees, runs=2, orders=0, cancellations=0).clean
     with pytest.raises(FindingsError, match=r"EditsStreams: 3 findings .*\n  streaming"):
-        check(EditsStreams, runs=2, orders=0, cuts=0)
+        check(EditsStreams, runs=2, orders=0, cancellations=0)
 
 
 @pytest.mark.parametrize("on_before", [True, False])
@@ -263,7 +263,7 @@ def test_the_log_is_on_afterwards_if_it_was_before(on_before: bool) -> None:
     logger.add(lines.append, format="{message}")
     (logger.enable if on_before else logger.disable)("agentflow")
     try:
-        assert check_hook(Sees, runs=2, orders=0, cuts=0).clean
+        assert check_hook(Sees, runs=2, orders=0, cancellations=0).clean
         during = len(lines)
         agent = Agent("a", ScriptedModel(["Hi."]), hooks=[on(CallEnded, observer=True)(lambda event: 1 / 0)])
         agent.call("Go").block()
@@ -276,7 +276,7 @@ async def test_the_asynchronous_form_leaves_the_loop_free() -> None:
     """In a coroutine, `check_hook` says what to write, and that runs beside other work."""
     with pytest.raises(UsageError, match="await check_hook_async"):
         check_hook(Sees)
-    report, _ = await asyncio.gather(check_hook_async(Sees, runs=2, orders=0, cuts=0), asyncio.sleep(0))
+    report, _ = await asyncio.gather(check_hook_async(Sees, runs=2, orders=0, cancellations=0), asyncio.sleep(0))
     assert report.clean
 
 

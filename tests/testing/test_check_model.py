@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
 @pytest.mark.parametrize(("kind", "model"), [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in DEFECTS])
 def test_a_planted_defect_is_found_and_nothing_else(kind: ModelFlaw, model: Any) -> None:
     """A model with one defect gets findings of that kind only."""
-    report = check_model(provider(model), patience=1)
+    report = check_model(provider(model), timeout=1)
     assert report.kinds == {kind}, str(report)
 
 
@@ -66,7 +66,7 @@ def scripted(scene: ModelScene) -> StagedModel:
         "silent": asyncio.Event().wait,
     }
     last = errors.get(scene.ends) or ModelChunk(usage=scene.usage, finish_reason=scene.finish_reason)
-    model = ScriptedModel(lambda request: [*scene.pieces, *deltas, last])
+    model = ScriptedModel(lambda request: [*scene.chunks, *deltas, last])
     return StagedModel(model, lambda: model.open_streams)
 
 
@@ -126,7 +126,7 @@ def loaded() -> None:
 )
 def test_the_adapters_are_clean_on_both_wires(adapter: str, wire: str) -> None:
     """`OpenAIWire` (over `/responses` too), `AnthropicWire` and `LiteLLMModel` pass every check on the vendor's wire."""
-    report = check_model(wired(wire, adapter), patience=30)
+    report = check_model(wired(wire, adapter), timeout=30)
     report.assert_clean()
     assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())
 

@@ -66,7 +66,7 @@ def unreachable() -> Store:
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_databases_are_clean(url: str, conflicts: Any) -> None:
     """`SqlStore` passes every check, fences and two processes' views included."""
-    report = check_store(lambda: SqlStore(url, on_conflict=conflicts), broken=unreachable, patience=30)
+    report = check_store(lambda: SqlStore(url, on_conflict=conflicts), broken=unreachable, timeout=30)
     report.assert_clean()
     assert (set(report.checks), report.notes) == (set(get_args(StoreFlaw)) - {"hang"}, ())
 
@@ -84,7 +84,7 @@ WRAPPERS: list[Callable[[], Store]] = [
 @pytest.mark.parametrize("store", WRAPPERS, ids=lambda store: type(store()).__name__)
 def test_stores_in_memory_and_around_others_are_clean(store: Callable[[], Store]) -> None:
     """A wrapper around a store is a store like it."""
-    check_store(store, patience=30).assert_clean()
+    check_store(store, timeout=30).assert_clean()
 
 
 def test_the_least_that_is_a_store() -> None:

@@ -86,7 +86,7 @@ async def test_machines_read_json_and_junit(tmp_path: Path) -> None:
 
 
 async def test_no_more_calls_than_allowed_run_at_once_and_the_reports_order_is_the_cases() -> None:
-    """`at_once` limits the calls; the trials are in the order of the cases, whichever ends first."""
+    """`concurrency` limits the calls; the trials are in the order of the cases, whichever ends first."""
     running, most = 0, 0
 
     @tool
@@ -102,7 +102,7 @@ async def test_no_more_calls_than_allowed_run_at_once_and_the_reports_order_is_t
     def made() -> Agent:
         return Agent("worker", ScriptedModel([ToolUseBlock("t1", "work"), "Done."]), tools=[work])
 
-    report = await evaluate(made, [Case(str(n)) for n in range(20)], at_once=3)
+    report = await evaluate(made, [Case(str(n)) for n in range(20)], concurrency=3)
     assert (most, [trial.case.input for trial in report.trials]) == (3, [str(n) for n in range(20)])
     assert report.trials[0].tool_uses[0].name == "work"
 
@@ -115,7 +115,7 @@ async def test_a_typed_output_is_compared_as_a_value() -> None:
         value: int
 
     typed = Agent("clerk", ScriptedModel(['{"value": 3}', '{"value": 4}']), output=Output(Sum, via="prompt"))
-    report = await evaluate(typed, [Case("1 + 2?", Sum(3)), Case("2 + 1?", Sum(3))], at_once=1)
+    report = await evaluate(typed, [Case("1 + 2?", Sum(3)), Case("2 + 1?", Sum(3))], concurrency=1)
     assert [trial.passed for trial in report.trials] == [True, False]
 
 
@@ -134,7 +134,7 @@ async def test_mistakes_are_told() -> None:
     for cases, options, text in (
         ([], {}, "there are no cases"),
         ([Case("a", name="x"), Case("b", name="x")], {}, "two cases are named 'x'"),
-        (["a"], {"at_once": 0}, "at_once=0"),
+        (["a"], {"concurrency": 0}, "concurrency=0"),
     ):
         with pytest.raises(UsageError, match=text):
             await evaluate(agent, cases, **options)

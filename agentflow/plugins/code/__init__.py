@@ -3,11 +3,11 @@
 from agentflow.plugins.code.bubblewrap import Bubblewrap
 from agentflow.plugins.code.monty import Monty
 from agentflow.plugins.code.sandbox import (
-    Finished,
     FunctionCall,
     FunctionCalls,
     FunctionResult,
     Program,
+    ProgramResult,
     RunningProgram,
     Sandbox,
 )
@@ -15,12 +15,12 @@ from agentflow.plugins.code.tool import code_tool
 
 __all__ = [
     "Bubblewrap",
-    "Finished",
     "FunctionCall",
     "FunctionCalls",
     "FunctionResult",
     "Monty",
     "Program",
+    "ProgramResult",
     "RunningProgram",
     "Sandbox",
     "code_tool",

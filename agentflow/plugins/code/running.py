@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agentflow._support.validation import adapter_of
 from agentflow.errors import SandboxError, UsageError
-from agentflow.plugins.code.sandbox import Finished, FunctionCalls, FunctionResult, Outcome, Program
+from agentflow.plugins.code.sandbox import FunctionCalls, FunctionResult, Outcome, Program, ProgramResult
 
 _MAX_MESSAGE_BYTES: Final = 1_000_000
 """The maximum size of a message from the program, in bytes."""
@@ -125,7 +125,7 @@ class ProcessProgram:
             async with asyncio.timeout(self._left):
                 outcome = await self._exchange(message)
         except TimeoutError:
-            outcome = Finished("", f"The program ran for more than {self._seconds:g} s, and was ended.")
+            outcome = ProgramResult("", f"The program ran for more than {self._seconds:g} s, and was ended.")
         finally:
             self._left = max(0.0, self._left - (loop.time() - began))
         self._waits = isinstance(outcome, FunctionCalls)
@@ -144,7 +144,9 @@ class ProcessProgram:
         try:
             line = await reads.readline()
         except ValueError:
-            return Finished("", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended.")
+            return ProgramResult(
+                "", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended."
+            )
         if line:
             self._started = True
             return _outcome(line)
@@ -153,7 +155,7 @@ class ProcessProgram:
         if not self._started and reason:
             raise SandboxError(self._fault.format(reason=reason))
         how = "by the kernel, perhaps at a limit" if code < 0 or code > 128 else f"with exit code {code}"
-        return Finished("", f"The program was ended {how}.")
+        return ProgramResult("", f"The program was ended {how}.")
 
     async def close(self) -> None:
         """See `RunningProgram.close`."""
@@ -174,7 +176,9 @@ def _outcome(line: bytes) -> Outcome:
     try:
         outcome = adapter_of(Outcome).validate_json(line, strict=True)
     except ValueError:
-        return Finished("", "The program wrote an invalid message, and was ended.")
+        return ProgramResult("", "The program wrote an invalid message, and was ended.")
     if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MAX_CALLS:
-        return Finished("", f"The program called {len(outcome.calls)} functions at once; at most {_MAX_CALLS} can be.")
+        return ProgramResult(
+            "", f"The program called {len(outcome.calls)} functions at once; at most {_MAX_CALLS} can be."
+        )
     return outcome

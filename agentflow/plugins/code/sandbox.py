@@ -50,7 +50,7 @@ class FunctionResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramResult:
     """The program has ended.
 
     Attributes:
@@ -62,7 +62,7 @@ class Finished:
     error: str | None = None
 
 
-Outcome: TypeAlias = FunctionCalls | Finished
+Outcome: TypeAlias = FunctionCalls | ProgramResult
 
 
 class RunningProgram(Protocol):

@@ -27,11 +27,11 @@ from agentflow.errors import SandboxError, ToolError, UsageError
 from agentflow.hooks.hook import NarrowHook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.plugins.code.sandbox import (
-    Finished,
     FunctionCalls,
     FunctionResult,
     Outcome,
     Program,
+    ProgramResult,
     RunningProgram,
     Sandbox,
 )
@@ -98,7 +98,7 @@ def code_tool(
         program = Program(code, parameters)
         for _ in range(max_calls + 1):
             outcome = await _advance(context, sandbox, program, results)
-            if isinstance(outcome, Finished):
+            if isinstance(outcome, ProgramResult):
                 return to_json(outcome).decode()
             steps = [_step(call.name, call.arguments, known) for call in outcome.calls if call.name in known]
             values = iter(await gather(*steps, return_exceptions=True))
@@ -111,7 +111,7 @@ def code_tool(
                 )
             )
         return to_json(
-            Finished("", f"The program has called functions {max_calls} times, which is the limit.")
+            ProgramResult("", f"The program has called functions {max_calls} times, which is the limit.")
         ).decode()
 
     flow: Agent[str] = workflow(
@@ -122,7 +122,7 @@ def code_tool(
         if len(code) > _MAX_CODE_LENGTH:
             raise ToolError(f"The program has {len(code):,} characters; at most {_MAX_CODE_LENGTH:,} are allowed.")
         answer = await full_agent(flow).answer(code)
-        ended = adapter_of(Finished).validate_json(answer if isinstance(answer, str) else answer.text)
+        ended = adapter_of(ProgramResult).validate_json(answer if isinstance(answer, str) else answer.text)
         if ended.error is not None:
             raise ToolError(f"{ended.output}\n{ended.error}".strip())
         return ended.output or "(no output)"
@@ -185,11 +185,11 @@ async def _proceed(
         live.running, live.at = await sandbox.start(program), 0
     running = live.running
     try:
-        outcome: Outcome = Finished("")
+        outcome: Outcome = ProgramResult("")
         for at in range(live.at, len(results) + 1):
             outcome = await running.proceed(results[at - 1] if at else ())
             live.at = at + 1
-            if at < len(results) and (isinstance(outcome, Finished) or len(outcome.calls) != len(results[at])):
+            if at < len(results) and (isinstance(outcome, ProgramResult) or len(outcome.calls) != len(results[at])):
                 raise SandboxError("The program called other functions when it ran again. It must be deterministic.")
         return outcome
     except BaseException:  # also on cancellation: the process cannot be used after an interrupted step

@@ -37,7 +37,7 @@ class Judge:
     """A check that asks a model whether an answer meets a requirement.
 
     Args:
-        demand: The requirement, such as `"It names its source."`.
+        requirement: The requirement, such as `"It names its source."`.
         model: The judging model, or its name.
         rubric: The levels and their meaning, such as `{1: "wrong", 2: "partly right", 3: "right"}`. The level is the score.
         pass_at: The lowest level that passes; by default the highest of the rubric.
@@ -53,15 +53,20 @@ class Judge:
     """
 
     def __init__(
-        self, demand: str, model: str | Model, *, rubric: Mapping[int, str] | None = None, pass_at: int | None = None
+        self,
+        requirement: str,
+        model: str | Model,
+        *,
+        rubric: Mapping[int, str] | None = None,
+        pass_at: int | None = None,
     ) -> None:
-        if not demand.strip():
-            raise UsageError("Judge(demand) is empty. Describe the requirement.")
+        if not requirement.strip():
+            raise UsageError("Judge(requirement) is empty. Describe the requirement.")
         if rubric is not None and len(rubric) < 2:
             raise UsageError("Judge(rubric=...) needs at least two levels, such as {1: 'wrong', 2: 'right'}.")
         if pass_at is not None and pass_at not in (rubric or ()):
             raise UsageError(f"Judge(pass_at={pass_at!r}): it must be a level of the rubric: {sorted(rubric or ())}.")
-        self.demand = demand
+        self.requirement = requirement
         self.rubric = rubric
         self.pass_at = max(rubric) if rubric and pass_at is None else pass_at
         self._agent: Agent[Any] = Agent(
@@ -74,7 +79,7 @@ class Judge:
     @property
     def name(self) -> str:
         """The name in reports."""
-        return self.demand
+        return self.requirement
 
     async def __call__(self, trial: Trial) -> Grade:
         """Judge a trial.
@@ -83,7 +88,7 @@ class Judge:
             ModelError: The model failed, or its answer is invalid.
         """
         question = "\n".join(msg.text for msg in trial.messages if msg.role == "user") or str(trial.case.input)
-        parts = {"demand": self.demand, "asked": question, "answer": trial.text}
+        parts = {"requirement": self.requirement, "asked": question, "answer": trial.text}
         if self.rubric is not None:
             parts["rubric"] = "\n".join(f"{level}: {meaning}" for level, meaning in sorted(self.rubric.items()))
         question = "\n".join(f"<{name}>{_escaped(text)}</{name}>" for name, text in parts.items())
@@ -102,4 +107,4 @@ class Judge:
 
 def _escaped(text: str) -> str:
     """Escape tags that would end a part of the question."""
-    return re.sub(r"<(/?(?:demand|asked|answer|rubric)>)", r"&lt;\1", text)
+    return re.sub(r"<(/?(?:requirement|asked|answer|rubric)>)", r"&lt;\1", text)

@@ -56,8 +56,8 @@ class OnlineEvaluation(Hook):
         checks: The checks; a judge needs a model that the plugin's owner pays for.
         share: The share of the calls to evaluate, from 0 to 1.
         on_result: Called with each `Trial`; it may be async. `trial.case.name` is the run's id. By default, a line is logged.
-        at_once: The number of trials that are evaluated at the same time.
-        waiting: The number of trials that can wait.
+        concurrency: The number of trials that are evaluated at the same time.
+        max_pending: The number of trials that can wait.
         timeout: The time limit of one evaluation, in seconds; beyond it, the trial has an error.
         grace: How long the end of the block waits for the evaluations, in seconds.
 
@@ -89,8 +89,8 @@ class OnlineEvaluation(Hook):
         *,
         share: float = 0.1,
         on_result: Callable[[Trial], Awaitable[object] | object] | None = None,
-        at_once: int = 2,
-        waiting: int = 100,
+        concurrency: int = 2,
+        max_pending: int = 100,
         timeout: float = 60.0,
         grace: float = 30.0,
     ) -> None:
@@ -99,16 +99,16 @@ class OnlineEvaluation(Hook):
             raise UsageError("OnlineEvaluation has no checks. Pass a list of them.")
         if not 0 <= share <= 1:
             raise UsageError(f"OnlineEvaluation(share={share}) must be from 0 to 1.")
-        if at_once < 1 or waiting < 1 or not timeout > 0 or not grace >= 0:
+        if concurrency < 1 or max_pending < 1 or not timeout > 0 or not grace >= 0:
             raise UsageError(
-                f"OnlineEvaluation: at_once={at_once} and waiting={waiting} must be at least 1, timeout={timeout} above 0, "
-                f"grace={grace} at least 0."
+                f"OnlineEvaluation: concurrency={concurrency} and max_pending={max_pending} must be at least 1, "
+                f"timeout={timeout} above 0, grace={grace} at least 0."
             )
         self.share = share
         self.evaluated = self.dropped = 0
         self.usage = Usage()
         self._on_result = on_result
-        self._at_once, self._waiting, self._timeout, self._grace = at_once, waiting, timeout, grace
+        self._concurrency, self._max_pending, self._timeout, self._grace = concurrency, max_pending, timeout, grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: asyncio.Queue[Trial] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -147,8 +147,8 @@ class OnlineEvaluation(Hook):
     def _put(self, trial: Trial) -> None:
         if self._loop is None:
             self._drop(trial, "the block `async with online:` has ended")
-        elif self._queue.qsize() >= self._waiting:
-            self._drop(trial, f"{self._waiting} others wait")
+        elif self._queue.qsize() >= self._max_pending:
+            self._drop(trial, f"{self._max_pending} others wait")
         else:
             self._queue.put_nowait(trial)
 
@@ -166,7 +166,7 @@ class OnlineEvaluation(Hook):
             raise UsageError("OnlineEvaluation: its block is open already. Open it once, such as when a server starts.")
         self._loop = asyncio.get_running_loop()
         self._queue = asyncio.Queue()
-        self._tasks = [self._loop.create_task(self._work()) for _ in range(self._at_once)]
+        self._tasks = [self._loop.create_task(self._work()) for _ in range(self._concurrency)]
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -41,8 +41,8 @@ class MemoryFiles(Hook):
     Args:
         bank: The file of a `SqliteMemory`, or any `MemoryBank`.
         user: The id of the user: a function that takes the `RunContext`, or a text if there is only one.
-        longest: The maximum length of a file, in characters.
-        most: The maximum number of files of a user.
+        max_length: The maximum length of a file, in characters.
+        max_files: The maximum number of files of a user.
 
     Raises:
         UsageError: A number is less than 1, or `user` is empty.
@@ -59,19 +59,19 @@ class MemoryFiles(Hook):
         bank: str | Path | MemoryBank,
         *,
         user: str | Callable[[RunContext], str],
-        longest: int = 20_000,
-        most: int = 100,
+        max_length: int = 20_000,
+        max_files: int = 100,
     ) -> None:
         if not user:
             raise UsageError(
                 "MemoryFiles(user=''): pass the id of the user, or a function that returns it for a RunContext."
             )
-        if min(longest, most) < 1:
-            raise UsageError(f"MemoryFiles(longest={longest}, most={most}): both must be at least 1.")
+        if min(max_length, max_files) < 1:
+            raise UsageError(f"MemoryFiles(max_length={max_length}, max_files={max_files}): both must be at least 1.")
         self.bank: MemoryBank = SqliteMemory(bank) if isinstance(bank, str | Path) else bank
         self._user = user
-        self._longest = longest
-        self._most = most
+        self._max_length = max_length
+        self._max_files = max_files
 
     def tools(self) -> Iterable[Tool[..., Any]]:
         """Return the tool for the model."""
@@ -117,7 +117,7 @@ class MemoryFiles(Hook):
                 return files.view(_checked(path), view_range)
             case "create":
                 files.check_free(path := _checked(path), path)
-                if len(files.texts) >= self._most:
+                if len(files.texts) >= self._max_files:
                     raise ToolArgumentError(f"There are {len(files.texts)} files, the maximum. Delete some first.")
                 await files.write(path, self._fitting(file_text))
                 return f"File created successfully at: {path}"
@@ -147,8 +147,8 @@ class MemoryFiles(Hook):
                 return f"Successfully renamed {old} to {new}"
 
     def _fitting(self, text: str) -> str:
-        if len(text) > self._longest:
-            raise ToolArgumentError(f"The file would have {len(text)} characters; the maximum is {self._longest}.")
+        if len(text) > self._max_length:
+            raise ToolArgumentError(f"The file would have {len(text)} characters; the maximum is {self._max_length}.")
         return text
 
 

@@ -24,7 +24,7 @@ from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext, own
 from agentflow.vocabulary.events import PreReasoning
 from agentflow.vocabulary.ports.embedder import billed_to
-from agentflow.vocabulary.ports.memory_bank import MemoryBank, Remembered
+from agentflow.vocabulary.ports.memory_bank import MemoryBank, MemoryEntry
 
 SOURCE: Final = "memory"
 NOTE: Final = (
@@ -46,8 +46,8 @@ class Memory(NarrowHook):
         user: The id of the user: a function that takes the `RunContext`, such as `lambda run: run.deps(Account).id`, or
             a text if there is only one.
         recall: How many memories are added to a request; 0 means none.
-        longest: The maximum length of a memory, in characters.
-        most: The maximum number of memories of a user.
+        max_length: The maximum length of a memory, in characters.
+        max_memories: The maximum number of memories of a user.
 
     Raises:
         UsageError: A number is negative, or `user` is empty.
@@ -65,23 +65,23 @@ class Memory(NarrowHook):
         *,
         user: str | Callable[[RunContext], str],
         recall: int = 5,
-        longest: int = 1_000,
-        most: int = 1_000,
+        max_length: int = 1_000,
+        max_memories: int = 1_000,
     ) -> None:
         if not user:
             raise UsageError(
                 "Memory(user=''): pass the id of the user, or a function that returns it for a RunContext."
             )
-        if min(recall, longest - 1, most - 1) < 0:
+        if min(recall, max_length - 1, max_memories - 1) < 0:
             raise UsageError(
-                f"Memory(recall={recall}, longest={longest}, most={most}): recall must be 0 or more, longest and most "
-                "1 or more."
+                f"Memory(recall={recall}, max_length={max_length}, max_memories={max_memories}): recall must be 0 or more, "
+                "max_length and max_memories 1 or more."
             )
         self.bank: MemoryBank = SqliteMemory(bank) if isinstance(bank, str | Path) else bank
         self._user = user
         self._recall = recall
-        self._longest = longest
-        self._most = most
+        self._max_length = max_length
+        self._max_memories = max_memories
 
     def on_event(self, event: PreReasoning) -> Awaitable[None] | None:
         """Add the memories that match the user's input."""
@@ -106,10 +106,10 @@ class Memory(NarrowHook):
             text: One fact, in a sentence that can be understood alone.
         """
         user, text = self._required(context), text.strip()
-        if not text or len(text) > self._longest:
-            raise ToolArgumentError(f"text has {len(text)} characters; a memory has 1 to {self._longest}.")
+        if not text or len(text) > self._max_length:
+            raise ToolArgumentError(f"text has {len(text)} characters; a memory has 1 to {self._max_length}.")
         known = await self.bank.all(user)
-        if len(known) >= self._most and all(one.text != text for one in known):
+        if len(known) >= self._max_memories and all(one.text != text for one in known):
             raise ToolArgumentError(f"There are {len(known)} memories, the maximum. Forget some first.")
         memory = await self.bank.add(user, text, context.agent.name, context.clock.now())
         return f"Remembered with the id {memory.id}."
@@ -153,6 +153,6 @@ class Memory(NarrowHook):
         return user
 
 
-def _lines(memories: Sequence[Remembered]) -> str:
+def _lines(memories: Sequence[MemoryEntry]) -> str:
     """Return memories as JSON lines; JSON escapes each text, so that it cannot end its line or its quotes."""
     return "\n".join(json.dumps({"id": one.id, "by": one.by, "text": one.text}) for one in memories)

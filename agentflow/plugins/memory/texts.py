@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from agentflow.plugins._texts import C, SqliteTexts, Texts
-from agentflow.vocabulary.ports.memory_bank import Remembered
+from agentflow.vocabulary.ports.memory_bank import MemoryEntry
 
 
 class TextMemory(Texts[C]):
@@ -16,17 +16,17 @@ class TextMemory(Texts[C]):
     _user: ClassVar[str]
     """The column of the user."""
 
-    async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
+    async def add(self, user: str, text: str, by: str, at: float) -> MemoryEntry:
         """See `MemoryBank`."""
         insert = f"INSERT INTO NAME({self._user}, text, by, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
-        def work(connection: C) -> Remembered:
+        def work(connection: C) -> MemoryEntry:
             self._change(connection, insert, (user, text, by, at))
             return self._memories(connection, "AND m.text = ?", user, text)[0]
 
         return await self._run(work)
 
-    async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
+    async def search(self, user: str, query: str, limit: int) -> Sequence[MemoryEntry]:
         """See `MemoryBank`."""
         if not (ids := await self._ranked(query, limit, f"m.{self._user} = ?", user)):
             return []
@@ -34,7 +34,7 @@ class TextMemory(Texts[C]):
         found = await self._run(lambda connection: self._memories(connection, condition, user, *ids))
         return sorted(found, key=lambda one: ids.index(int(one.id)))
 
-    async def all(self, user: str) -> Sequence[Remembered]:
+    async def all(self, user: str) -> Sequence[MemoryEntry]:
         """See `MemoryBank`."""
         return await self._run(lambda connection: self._memories(connection, "ORDER BY m.id", user))
 
@@ -46,9 +46,9 @@ class TextMemory(Texts[C]):
         sql = f"DELETE FROM NAME WHERE {self._user} = ?{condition}"
         return await self._run(lambda connection: self._change(connection, sql, (user, *parameters)))
 
-    def _memories(self, connection: C, rest: str, *given: object) -> list[Remembered]:
+    def _memories(self, connection: C, rest: str, *given: object) -> list[MemoryEntry]:
         sql = f"SELECT m.id, m.{self._user}, m.text, m.by, m.at FROM NAME m WHERE m.{self._user} = ? {rest}"
-        return [Remembered(str(id_), *values) for id_, *values in self._rows(connection, sql, *given)]
+        return [MemoryEntry(str(id_), *values) for id_, *values in self._rows(connection, sql, *given)]
 
 
 class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):

@@ -14,10 +14,10 @@ class PostgresIndex(PostgresTexts, TextIndex[Connection]):
     Args:
         url: The database, such as `"postgresql://user:password@host/database"`.
         embedder: The model for vectors; all vectors of a database must come from one model.
-        longest: The maximum length of a passage, in characters.
+        max_length: The maximum length of a passage, in characters.
 
     Raises:
-        UsageError: `longest` is too small.
+        UsageError: `max_length` is too small.
 
     Example:
         >>> PostgresIndex("postgresql://ada:secret@localhost/docs")
@@ -35,9 +35,9 @@ class PostgresIndex(PostgresTexts, TextIndex[Connection]):
     """
     _of_source = "md5(source) = md5(?) AND source = ?"
 
-    def __init__(self, url: str, embedder: Embedder | None = None, *, longest: int = 1_500) -> None:
+    def __init__(self, url: str, embedder: Embedder | None = None, *, max_length: int = 1_500) -> None:
         super().__init__(url, embedder)
-        self._set_longest(longest)
+        self._set_max_length(max_length)
 
     def _begin_add(self, connection: Connection, source: str) -> None:
         self._rows(

@@ -16,14 +16,14 @@ from agentflow.vocabulary.ports.index import Passage
 class TextIndex(Texts[C]):
     """An `Index` in the table of a database."""
 
-    _longest: int
+    _max_length: int
     _of_source: ClassVar[str] = "source = ?"
     """The condition for the passages of a document; each of its parameters is the source."""
 
-    def _set_longest(self, longest: int) -> None:
-        if longest < 50:
-            raise UsageError(f"{type(self).__name__}(longest={longest}): it must be at least 50 characters.")
-        self._longest = longest
+    def _set_max_length(self, max_length: int) -> None:
+        if max_length < 50:
+            raise UsageError(f"{type(self).__name__}(max_length={max_length}): it must be at least 50 characters.")
+        self._max_length = max_length
 
     async def add(self, source: str, text: str) -> int:
         """See `Index`. Passages that have not changed keep their vectors; the others are embedded at once."""
@@ -31,7 +31,7 @@ class TextIndex(Texts[C]):
             raise UsageError(
                 f"{type(self).__name__}.add(source=''): pass the document's name, as answers should cite it."
             )
-        new = list(dict.fromkeys(passages_of(text, self._longest)))
+        new = list(dict.fromkeys(passages_of(text, self._max_length)))
 
         def work(connection: C) -> None:
             self._begin_add(connection, source)
@@ -74,7 +74,7 @@ class TextIndex(Texts[C]):
         return [found[id_] for id_ in ids if id_ in found]
 
 
-def passages_of(text: str, longest: int) -> Iterator[tuple[int, str]]:
+def passages_of(text: str, max_length: int) -> Iterator[tuple[int, str]]:
     """Divide a text into passages, at the last line end before the maximum length, or at an empty line if the passage
     is at least half full.
 
@@ -87,9 +87,9 @@ def passages_of(text: str, longest: int) -> Iterator[tuple[int, str]]:
     """
     part, size, first = list[str](), 0, 1
     for number, line in enumerate(text.split("\n"), 1):
-        for start in range(0, max(len(line), 1), longest):
-            chunk = line[start : start + longest]
-            full = size + len(chunk) + 1 > longest or (not chunk.strip() and 2 * size > longest)
+        for start in range(0, max(len(line), 1), max_length):
+            chunk = line[start : start + max_length]
+            full = size + len(chunk) + 1 > max_length or (not chunk.strip() and 2 * size > max_length)
             if part and full:
                 yield first, "\n".join(part).rstrip()
                 part, size = [], 0
@@ -110,10 +110,10 @@ class SqliteIndex(SqliteTexts, TextIndex[sqlite3.Connection]):
     Args:
         path: The file; created with the first document. `":memory:"` keeps all in this object.
         embedder: The model for vectors; all vectors of a file must come from one model.
-        longest: The maximum length of a passage, in characters.
+        max_length: The maximum length of a passage, in characters.
 
     Raises:
-        UsageError: `longest` is too small.
+        UsageError: `max_length` is too small.
 
     Example:
         >>> index = SqliteIndex(":memory:")
@@ -131,6 +131,6 @@ class SqliteIndex(SqliteTexts, TextIndex[sqlite3.Connection]):
     );
     """
 
-    def __init__(self, path: str | Path, embedder: Embedder | None = None, *, longest: int = 1_500) -> None:
+    def __init__(self, path: str | Path, embedder: Embedder | None = None, *, max_length: int = 1_500) -> None:
         super().__init__(path, embedder)
-        self._set_longest(longest)
+        self._set_max_length(max_length)

@@ -108,9 +108,9 @@ class Inspector:
         """
         return f"{base.rstrip('/')}/?token={quote(self.token)}"
 
-    async def attend(self, pause: Pause) -> None:
-        """Handle a paused run on the page: `Breakpoint(PreActing, ask=inspector.attend)`."""
-        await self._pauses.attend(pause)
+    async def show_pause(self, pause: Pause) -> None:
+        """Handle a paused run on the page: `Breakpoint(PreActing, ask=inspector.show_pause)`."""
+        await self._pauses.show(pause)
 
     @asynccontextmanager
     async def serving(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:

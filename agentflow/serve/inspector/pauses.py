@@ -27,7 +27,7 @@ class Pauses:
         self._waiting: dict[str, Pause] = {}
         self._changed: set[asyncio.Future[None]] = set()
 
-    async def attend(self, pause: Pause) -> None:
+    async def show(self, pause: Pause) -> None:
         """Show a pause until it ends."""
         self._waiting[pause.id] = pause
         self._note()

@@ -25,7 +25,7 @@ from agentflow.testing.evaluation.dataset import RunOptions
     "--retries", type=click.IntRange(min=0), default=0, metavar="N", help="Retries of a failed call or check."
 )
 @click.option(
-    "--at-once",
+    "--concurrency",
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
@@ -51,7 +51,7 @@ def eval(  # noqa: A001 - the command's name
     files: Sequence[str],
     repeats: int | None,
     retries: int,
-    at_once: int,
+    concurrency: int,
     timeout: float | None,
     tolerance: float,
     min_rate: float | None,
@@ -60,7 +60,7 @@ def eval(  # noqa: A001 - the command's name
 ) -> int:
     """Run a dataset, show the results, and compare them with a baseline."""
     found = load_value(dataset, Dataset, "shop.evals:refunds")
-    options: RunOptions = {"at_once": at_once, "retries": retries, "timeout": timeout}
+    options: RunOptions = {"concurrency": concurrency, "retries": retries, "timeout": timeout}
     if repeats is not None:
         options["repeats"] = repeats
     try:

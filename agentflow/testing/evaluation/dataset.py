@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 class RunOptions(TypedDict, total=False):
     """The options that a dataset passes on to `evaluate`."""
 
-    at_once: int
+    concurrency: int
     repeats: int
     retries: int | RetryPolicy
     timeout: float | None
@@ -54,14 +54,14 @@ class _JudgeEntry:
     """A judging model decides whether the answer meets a requirement.
 
     Attributes:
-        demand: The requirement.
+        requirement: The requirement.
         model: The name of the judging model.
         rubric: The levels and their meaning.
         pass_at: The lowest level that passes.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    demand: str
+    requirement: str
     model: str | None = None
     rubric: dict[int, str] | None = None
     pass_at: int | None = None
@@ -223,7 +223,7 @@ class Dataset:
 
         Args:
             task: The agent or function to evaluate instead of the dataset's own.
-            options: `at_once`, `repeats`, `retries`, `timeout`, `progress`.
+            options: `concurrency`, `repeats`, `retries`, `timeout`, `progress`.
 
         Raises:
             UsageError: There is no task.
@@ -272,7 +272,7 @@ class _CheckFactory:
         if model is None:
             raise self._file.error((*place, name), "the judge has no model. Name one, or pass Dataset.read(judge=...).")
         try:
-            return Judge(made.demand, model, rubric=made.rubric, pass_at=made.pass_at)
+            return Judge(made.requirement, model, rubric=made.rubric, pass_at=made.pass_at)
         except AgentFlowError as error:
             raise self._file.error((*place, name), str(error)) from error
 

@@ -66,7 +66,7 @@ async def evaluate(
     cases: Iterable[Case | str],
     checks: Iterable[Check] = (),
     *,
-    at_once: int = 8,
+    concurrency: int = 8,
     repeats: int = 1,
     retries: int | RetryPolicy = 0,
     timeout: float | None = None,
@@ -78,7 +78,7 @@ async def evaluate(
         task: The agent, a function that creates one for each trial, or a function of the input (async, or in the event loop).
         cases: The cases; a plain text is a case without a name.
         checks: Checks of every case.
-        at_once: The number of concurrent calls.
+        concurrency: The number of concurrent calls.
         repeats: How often each case is run.
         retries: How often a failed call or check is retried, if its error may be temporary; or the policy.
         timeout: The time limit of a call, in seconds.
@@ -98,13 +98,13 @@ async def evaluate(
         [True]
     """
     all_cases = named_cases(cases)
-    for name, number, least in (("at_once", at_once, 1), ("repeats", repeats, 1)):
+    for name, number, least in (("concurrency", concurrency, 1), ("repeats", repeats, 1)):
         if number < least:
             raise UsageError(f"evaluate: {name}={number}; it must be at least {least}.")
     every = tuple(checks)
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(who="evaluate", attempts=retries + 1)
     trials = [(case, number) for case in all_cases for number in range(1, repeats + 1)]
-    slots = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(concurrency)
     bar = _bar() if (sys.stderr.isatty() if progress is None else progress) else None
     shown = None if bar is None else bar.add_task("trials", total=len(trials), failed="")
     is_function = not isinstance(task, Agent) and _takes_input(task)

@@ -36,7 +36,7 @@ class LlamaServer:
     Args:
         slots: The number of concurrent replies; further requests wait.
         context: The size of a conversation in tokens.
-        patience: Seconds until the server must be ready.
+        startup_timeout: Seconds until the server must be ready.
 
     Example:
         >>> server = LlamaServer(slots=2)  # `with server:` starts it, and stops it
@@ -44,9 +44,9 @@ class LlamaServer:
         False
     """
 
-    def __init__(self, *, slots: int = 2, context: int = 1024, patience: float = 120.0) -> None:
+    def __init__(self, *, slots: int = 2, context: int = 1024, startup_timeout: float = 120.0) -> None:
         self._settings = {"slots": slots, "context": context, "port": 0}
-        self._patience = patience
+        self._startup_timeout = startup_timeout
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
         self._url = ""
@@ -92,7 +92,7 @@ class LlamaServer:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
-        alarm = threading.Timer(self._patience, self._process.kill)
+        alarm = threading.Timer(self._startup_timeout, self._process.kill)
         alarm.start()
         try:
             with UndoOnFailure(self.kill):  # no process outlives a failed or interrupted start
@@ -113,7 +113,7 @@ class LlamaServer:
                 continue
             return
         raise UsageError(
-            f"LlamaServer did not start within {self._patience:g} s. The end of its log:\n{self.log_tail()}"
+            f"LlamaServer did not start within {self._startup_timeout:g} s. The end of its log:\n{self.log_tail()}"
         )
 
     def busy(self) -> int:

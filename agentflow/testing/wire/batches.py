@@ -3,7 +3,7 @@
 Rules:
 
 1. A request of a batch is checked by the wire's rules and answered by the script, like a separate request, when the batch
-   ends: after a number of polls by the client (`BatchPlan.looks`).
+   ends: after a number of polls by the client (`BatchPlan.polls`).
 2. OpenAI validates a file after the batch was created, Anthropic a batch before; OpenAI lists requests without an answer in the
    error file. Results are sent in reverse order.
 3. Sources: the API references and clients of both vendors; the texts of errors are not verified.
@@ -36,7 +36,7 @@ class BatchPlan:
     """How a server's batches proceed.
 
     Attributes:
-        looks: The number of polls of a batch before it ends.
+        polls: The number of polls of a batch before it ends.
         invalid: The code of the error with which the validation of every batch fails (OpenAI).
         expired: The positions of requests that expire, in each batch.
         cancelled: The positions of requests that are cancelled, in each batch.
@@ -50,7 +50,7 @@ class BatchPlan:
         silent: How many creations of batches are not answered, while the connection stays open.
     """
 
-    looks: int = 1
+    polls: int = 1
     invalid: str | None = None
     expired: Collection[int] = ()
     cancelled: Collection[int] = ()
@@ -72,7 +72,7 @@ class WireBatch:
         id: The id of the batch.
         requests: The bodies by `custom_id`.
         status: `"in_progress"`, `"ended"`, `"failed"` or `"cancelled"`.
-        looks: How often the client polled the batch.
+        polls: How often the client polled the batch.
         downloads: How often the results were requested.
         fields: The vendor's other fields.
     """
@@ -80,7 +80,7 @@ class WireBatch:
     id: str
     requests: dict[str, JsonObject]
     status: Literal["in_progress", "ended", "failed", "cancelled"] = "in_progress"
-    looks: int = 0
+    polls: int = 0
     downloads: int = 0
     fields: JsonObject = field(default_factory=dict[str, JsonValue])
     results: list[JsonObject] = field(default_factory=list[JsonObject])
@@ -145,8 +145,8 @@ class VendorBatches:
             if self.vendor == "anthropic":
                 batch.results = [self._failed_line(one, "cancelled") for one in batch.requests]
         elif batch.status == "in_progress":
-            batch.looks += 1
-            if batch.looks >= self.plan.looks:
+            batch.polls += 1
+            if batch.polls >= self.plan.polls:
                 await self._end(batch, play)
         return Answered(self._shown(batch))
 

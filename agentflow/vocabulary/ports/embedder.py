@@ -25,7 +25,7 @@ _MAX_LENGTH = 8_000
 
 
 @frozen
-class Embedded:
+class Embeddings:
     """The vectors of texts.
 
     Attributes:
@@ -45,7 +45,7 @@ class Embedder(Protocol):
         >>> class Lengths:
         ...     name = "lengths"
         ...     async def embed(self, texts):
-        ...         return Embedded([(1.0, len(text)) for text in texts])
+        ...         return Embeddings([(1.0, len(text)) for text in texts])
         >>> isinstance(Lengths(), Embedder)
         True
     """
@@ -55,7 +55,7 @@ class Embedder(Protocol):
         """The name of the model; vectors of different models are never compared."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return the vectors of non-empty texts.
 
         Raises:

@@ -9,7 +9,7 @@ from agentflow._support.values import frozen
 
 
 @frozen
-class Remembered:
+class MemoryEntry:
     """A memory.
 
     Attributes:
@@ -34,15 +34,15 @@ class MemoryBank(Protocol):
     Users are isolated: no method returns or deletes a memory of another user, whatever the text, query or id contains.
     """
 
-    async def add(self, user: str, text: str, by: str, at: float) -> Remembered:
+    async def add(self, user: str, text: str, by: str, at: float) -> MemoryEntry:
         """Store a memory; if the user has a memory with this text already, return it unchanged."""
         ...
 
-    async def search(self, user: str, query: str, limit: int) -> Sequence[Remembered]:
+    async def search(self, user: str, query: str, limit: int) -> Sequence[MemoryEntry]:
         """Return at most `limit` memories of a user, best first; any text is a valid query."""
         ...
 
-    async def all(self, user: str) -> Sequence[Remembered]:
+    async def all(self, user: str) -> Sequence[MemoryEntry]:
         """Return all memories of a user, oldest first."""
         ...
 
