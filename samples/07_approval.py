@@ -43,7 +43,7 @@ def ask(waits: Pending) -> Resolution:
         return Approve(
             input={**use.input, "euros": int(answer)}
         )  # validated and checked by hooks, like the model's own call
-    return Approve() if answer == "y" else Deny("the treasurer said no" if answer else "nobody could be asked")
+    return Approve() if answer == "y" else Deny("the treasurer said no" if answer else "no one answered")
 
 
 def first(file: Path) -> None:

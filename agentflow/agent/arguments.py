@@ -376,11 +376,11 @@ def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[...,
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
-        behind = None if agent is None else wrapped_agent(agent.function)
+        subagent = None if agent is None else wrapped_agent(agent.function)
         inner = (session.inner or {}).get(waits.within)
-        if behind is None or inner is None:
+        if subagent is None or inner is None:
             return None
-        session, tools = inner, behind.config.tools
+        session, tools = inner, subagent.config.tools
         key = key.removeprefix(f"{waits.within}/")
         found = next((theirs for theirs in session.pending if theirs.id == key), None)
         if found is None:

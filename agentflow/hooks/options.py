@@ -174,8 +174,8 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     values_of = getter(names)
 
     def failed(error: BaseException, event: Event, before: tuple[Any, ...]) -> None:
-        stands = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
-        if not stands and not event.sealed:
+        denies = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
+        if not denies and not event.sealed:
             for name, value in zip(names, before, strict=True):
                 object.__setattr__(event, name, value)
 

@@ -23,11 +23,11 @@ class _Part:
 
     def __str__(self) -> str:
         count = self.states.total()
-        told = [f"{count} call{'s' * (count != 1)}"]
-        told += [f"{number} {state}" for state, number in self.states.items() if state not in ("success", "completed")]
-        told += [f"{self.requests} model call{'s' * (self.requests != 1)}"] if self.requests else []
-        told += [f"{self.duration_ms / 1000:.1f} s" if self.duration_ms >= 1000 else f"{self.duration_ms:.0f} ms"]
-        return f"{self.name}: {', '.join(told)}"
+        parts = [f"{count} call{'s' * (count != 1)}"]
+        parts += [f"{number} {state}" for state, number in self.states.items() if state not in ("success", "completed")]
+        parts += [f"{self.requests} model call{'s' * (self.requests != 1)}"] if self.requests else []
+        parts += [f"{self.duration_ms / 1000:.1f} s" if self.duration_ms >= 1000 else f"{self.duration_ms:.0f} ms"]
+        return f"{self.name}: {', '.join(parts)}"
 
 
 def run_graph(log: RunLog) -> Graph:

@@ -143,15 +143,15 @@ class _Row(NamedTuple):
 
 def _rows(steps: list[Step]) -> Iterator[_Row]:
     """The steps, and between them the functions that have returned."""
-    behind = False
+    past_hook = False
     last: Step | None = None
     for step in steps:
-        if behind and last is not None:
+        if past_hook and last is not None:
             back = [*last.above, last.name][len(step.above) :]
             if back and last.name == "your hook":
                 yield _Row(len(step.above), None, f"back through {', '.join(reversed(back[:-1]))}")
         yield _Row(len(step.above), step, _about(step) if step.file else "")
-        behind = behind or not step.file
+        past_hook = past_hook or not step.file
         last = step
 
 

@@ -259,17 +259,20 @@ class _Desk:
         if name not in self._agents:
             name = next(iter(self._agents))
         talk.words += said
-        told = talk.unseen(name)
+        unread = talk.unseen(name)
         for passed in range(self._most + 1):
-            word = await self._turn(name, told, passed == self._most)
+            word = await self._turn(name, unread, passed == self._most)
             talk.take(name, word)
             if word.to is None:
                 return word.said
             note = Msg.user(NOTE.format(by=name, reason=word.reason or "no reason given"))
-            name, told = word.to, [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)]
+            name, unread = (
+                word.to,
+                [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)],
+            )
         raise AssertionError("the last agent cannot hand over")
 
-    def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_TurnResult]:
+    def _turn(self, name: str, unread: Sequence[Msg], last: bool) -> Step[_TurnResult]:
         agent = self._agents[name]
         others = {TOOL.format(name=other): self._agents[other] for other in self._ways.get(name, ())}
         passing = OfferHandoffs(others, self._most if last else None, self._forms, self._on_handoff)
@@ -277,7 +280,7 @@ class _Desk:
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
             return _result_of(agent.name, reply, conversation, others).as_text()
 
-        return Step(name, input_of(told, True), _read, options={"hooks": (passing,)}, answered=answered)
+        return Step(name, input_of(unread, True), _read, options={"hooks": (passing,)}, answered=answered)
 
     async def _travelling(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
         unseen, travels = talk.unseen(to), self._travels

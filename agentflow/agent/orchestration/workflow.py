@@ -185,8 +185,8 @@ class _Code(Generic[R]):
 
     def start(self, said: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
         """Start the function."""
-        told: Any = "\n\n".join(msg.text for msg in said) if self._as_text else tuple(said)
-        arguments = {self._input: told, **({} if self._context is None else {self._context: context})}
+        text: Any = "\n\n".join(msg.text for msg in said) if self._as_text else tuple(said)
+        arguments = {self._input: text, **({} if self._context is None else {self._context: context})}
         return self.function(**arguments)
 
     def text(self, value: R) -> str:

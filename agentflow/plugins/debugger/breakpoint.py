@@ -161,8 +161,8 @@ class Breakpoint(Hook):
 
     async def _wait_for_decision(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a decision, for the last debugger to return, or for the limit."""
-        nobody = asyncio.ensure_future(asyncio.wait(attending))
-        waits: list[asyncio.Future[Any]] = [pause.over, nobody]
+        returned = asyncio.ensure_future(asyncio.wait(attending))
+        waits: list[asyncio.Future[Any]] = [pause.over, returned]
         if pause.limit is not None:
             waits.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))
         try:

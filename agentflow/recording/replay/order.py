@@ -321,7 +321,7 @@ class Progress:
             self.on_early_cancellation(task, early)
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Wait until a condition is true, which may depend on the steps that are done, or nothing happens any more."""
+        """Wait until a condition on the finished steps is true, or until the replay makes no more progress."""
         await self._until(len(self._keys) - 1, lambda: reached() or self.free())
 
     async def _until(self, place: int, reached: Callable[[], bool]) -> None:

@@ -373,8 +373,8 @@ def _check_names(agent: Agent[Any], tools: Collection[str]) -> None:
             return
         for tool in one.own_tools:
             known[tool.name] = None
-            behind = wrapped_agent(tool.function)
-            below += [] if behind is None or behind in below else [behind]
+            subagent = wrapped_agent(tool.function)
+            below += [] if subagent is None or subagent in below else [subagent]
     for name in tools:
         if name not in known:
             raise _missing(agent, "tool", name, known, "run")

@@ -77,8 +77,8 @@ async def _names_are_checked(trial: StoreTrial, s: str, work: Callable[[str, str
     await trial.keep(taken, a_call(5))
     await trial.refused(lambda: work(s, taken), f"{word} to an id that is taken")
     await trial.holds(taken, a_call(5), f"overwrites a session by {word}")
-    nobody, free = trial.new_session(), trial.new_session()
-    await trial.refused(lambda: work(nobody, free), f"{word} of a missing session")
+    missing, free = trial.new_session(), trial.new_session()
+    await trial.refused(lambda: work(missing, free), f"{word} of a missing session")
     await trial.holds(free, [], f"creates a session by {word} of a missing one")
 
 
