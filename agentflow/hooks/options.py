@@ -174,13 +174,8 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     values_of = getter(names)
 
     def failed(error: BaseException, event: Event, before: tuple[Any, ...]) -> None:
-<<<<<<< Updated upstream
         denies = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
         if not denies and not event.sealed:
-=======
-        rejected = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
-        if not rejected and not event.sealed:
->>>>>>> Stashed changes
             for name, value in zip(names, before, strict=True):
                 object.__setattr__(event, name, value)
 
