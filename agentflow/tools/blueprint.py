@@ -13,12 +13,14 @@ from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import add_descriptions, json_schema, may_hold_floats, may_read_floats, read_docstring
 from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
 from agentflow.tools.signature import ArgumentPlan, plain_function, read_plan, return_hint
+from agentflow.vocabulary.specs import ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agentflow.hooks.scope import HookScope
     from agentflow.tools.contracts import Contract
+    from agentflow.vocabulary.specs import ToolType
 
 
 @dataclass(repr=False, eq=False)
@@ -88,6 +90,18 @@ class Blueprint:
             plain = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
             self._doc = read_docstring(plain.__doc__ if plain is not None else None)
         return self._doc
+
+    def spec(self, kind: ToolType, tags: frozenset[str], *, requires_approval: bool, streaming: bool) -> ToolSpec:
+        """Return the tool as a model sees it; description and schema are built when they are first read."""
+        return ToolSpec(
+            self.name,
+            self.describe,
+            self.parameters,
+            type=kind,
+            tags=tags,
+            requires_approval=requires_approval,
+            streaming=streaming,
+        )
 
     def describe(self) -> str:
         """Return the description for the model."""

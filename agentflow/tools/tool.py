@@ -134,10 +134,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         fixed: Mapping[str, object] | None = None,
         validation_context: Callable[[RunContext], Any] | object = None,
     ) -> None:
-        if isinstance(function, Tool):
-            raise UsageError(
-                f"{function!r} is a tool already. To make another tool, use its function: tool({function.name}.function)."
-            )
+        _check_no_tool(function)
         plain = plain_function(function)
         name = checked_name(name, function)
         flags = plain.__code__.co_flags if plain is not None else 0
@@ -163,22 +160,10 @@ class Tool(HookedTool, Generic[P, R_co]):
             blueprint = Blueprint(function, name, description, in_thread, external, fixed or {}, contract)
         if plain is not None and "<locals>" in plain.__qualname__:
             blueprint.names = local_names(plain)
-        call = (
-            partial(_in_thread, name, function) if in_thread else partial(_never_runs, name) if external else function
-        )
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
-        spec = ToolSpec(
-            name,
-            blueprint.describe,
-            blueprint.parameters,
-            type=kind,
-            tags=labels,
-            requires_approval=requires_approval,
-            streaming=streaming,
-        )
         self.__dict__.update(
             name=name,
-            spec=spec,
+            spec=blueprint.spec(kind, labels, requires_approval=requires_approval, streaming=streaming),
             type=kind,
             timeout=timeout,
             lock=FairLock() if lock else None,
@@ -191,7 +176,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             streaming=streaming,
             function=function,
             _blueprint=blueprint,
-            _call=call,
+            _call=_call_of(blueprint),
             _validation_context=validation_context,
             _bound=False,
             __wrapped__=function,
@@ -447,6 +432,20 @@ def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
     """Return the tool, with the members that the loop uses."""
     assert isinstance(tool, FullTool)  # every `Tool` is a `FullTool`
     return tool
+
+
+def _check_no_tool(function: object) -> None:
+    if isinstance(function, Tool):
+        raise UsageError(
+            f"{function!r} is a tool already. To make another tool, use its function: tool({function.name}.function)."
+        )
+
+
+def _call_of(blueprint: Blueprint) -> Callable[..., Any]:
+    """Return the function that a call of the tool runs."""
+    if blueprint.in_thread:
+        return partial(_in_thread, blueprint.name, blueprint.function)
+    return partial(_never_runs, blueprint.name) if blueprint.external else blueprint.function
 
 
 async def _in_thread(name: str, function: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:

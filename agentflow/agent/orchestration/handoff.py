@@ -85,8 +85,7 @@ def handoffs(
         options: See `WorkflowOptions`.
 
     Returns:
-        An agent: `call`, `stream` and `resume` it. `holder(await desk.history(session))` returns who holds a
-        conversation.
+        An agent. `holder(await desk.history(session))` returns who holds a conversation.
 
     Raises:
         UsageError: There are no agents, or `to` names an unknown one.
@@ -100,16 +99,14 @@ def handoffs(
         >>> holder(await desk.history())
         'billing'
     """
-    wrong = next((one for one in agents if not is_a(one, Agent)), None)
-    if wrong is not None:
-        raise UsageError(f"handoffs(...) takes agents, each as an argument, not {wrong!r:.60}. Write handoffs(a, b).")
-    by_name = {agent.name: agent for agent in agents}
-    ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
-    _check(agents, ways, max_handoffs)
+    if type(max_handoffs) is not int or max_handoffs < 1:
+        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
+    by_name = _by_name(agents)
+    ways = _checked_ways(list(by_name), to)
     desk = _Desk(by_name, ways, history, max_handoffs, _forms(inputs or {}, by_name), on_handoff)
     return make_workflow(
         desk.converse,
-        agents if desk.summarizer is None else (*agents, desk.summarizer),
+        desk.participants,
         name=name,
         description=description,
         max_rounds=2 * max_handoffs + 2,
@@ -120,22 +117,32 @@ def handoffs(
     )
 
 
-def _check(agents: Sequence[Agent[Any]], ways: Mapping[str, Sequence[str]], max_handoffs: int) -> None:
-    names = [agent.name for agent in agents]
-    if not agents or len(set(names)) < len(agents):
+def _by_name(agents: Sequence[Agent[Any]]) -> dict[str, Agent[Any]]:
+    """Return the agents by name, after checking that each can be handed the conversation."""
+    wrong = next((one for one in agents if not is_a(one, Agent)), None)
+    if wrong is not None:
+        raise UsageError(f"handoffs(...) takes agents, each as an argument, not {wrong!r:.60}. Write handoffs(a, b).")
+    by_name = {agent.name: agent for agent in agents}
+    if not agents or len(by_name) < len(agents):
         raise UsageError("handoffs(...) needs one or more agents with different names.")
-    unknown = sorted({*ways, *(other for others in ways.values() for other in others)} - set(names))
-    if unknown:
-        raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(names)}.")
-    if type(max_handoffs) is not int or max_handoffs < 1:
-        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
-    for name in names:
+    for name in by_name:
         tool = TOOL.format(name=name)
         if len(tool) > _MAX_NAME_LENGTH or any(tool == made.name for other in agents for made in other.tools):
             raise UsageError(
                 f"The tool {tool!r} for handoffs to agent {name!r} has a name that is too long (at most {_MAX_NAME_LENGTH} "
                 "characters) or in use by a tool of one of the agents: rename the agent or the tool."
             )
+    return by_name
+
+
+def _checked_ways(names: Sequence[str], to: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence[str]]:
+    """Return the agents to which each agent may hand over; by default all others."""
+    if to is None:
+        return {one: [other for other in names if other != one] for one in names}
+    unknown = sorted({*to, *(other for others in to.values() for other in others)} - set(names))
+    if unknown:
+        raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(names)}.")
+    return dict(to)
 
 
 def _forms(inputs: Mapping[str, type], by_name: Mapping[str, Agent[Any]]) -> dict[str, Form]:
@@ -230,7 +237,7 @@ class _Desk:
         agents: The agents, by name.
         ways: The possible handoffs.
         travels: The messages to pass on.
-        most: The maximum number of handoffs for one message.
+        max_handoffs: The maximum number of handoffs for one message.
         forms: The inputs of handoffs, by agent.
         on_handoff: Called with each handoff.
     """
@@ -240,7 +247,7 @@ class _Desk:
         agents: Mapping[str, Agent[Any]],
         ways: Mapping[str, Sequence[str]],
         travels: Travels,
-        most: int,
+        max_handoffs: int,
         forms: Mapping[str, Form[Any]],
         on_handoff: Callable[[Handoff], object] | None,
     ) -> None:
@@ -249,8 +256,9 @@ class _Desk:
         self._agents = agents
         self._ways = ways
         self._travels = travels
-        self._most = most
+        self._max_handoffs = max_handoffs
         self.summarizer: Agent[Any] | None = cast("Agent[Any]", travels) if isinstance(travels, Agent) else None
+        self.participants = [*agents.values(), *([] if self.summarizer is None else [self.summarizer])]
 
     async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
         """Ask the holder until one of the agents answers."""
@@ -260,22 +268,20 @@ class _Desk:
             name = next(iter(self._agents))
         talk.words += said
         unread = talk.unseen(name)
-        for passed in range(self._most + 1):
-            word = await self._turn(name, unread, passed == self._most)
+        for passed in range(self._max_handoffs + 1):
+            word = await self._turn(name, unread, passed == self._max_handoffs)
             talk.take(name, word)
             if word.to is None:
                 return word.said
             note = Msg.user(NOTE.format(by=name, reason=word.reason or "no reason given"))
-            name, unread = (
-                word.to,
-                [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)],
-            )
+            name = word.to
+            unread = [*await self._travelling(talk, name, said), with_metadata(note, synthetic=SOURCE)]
         raise AssertionError("the last agent cannot hand over")
 
     def _turn(self, name: str, unread: Sequence[Msg], last: bool) -> Step[_TurnResult]:
         agent = self._agents[name]
         others = {TOOL.format(name=other): self._agents[other] for other in self._ways.get(name, ())}
-        passing = OfferHandoffs(others, self._most if last else None, self._forms, self._on_handoff)
+        passing = OfferHandoffs(others, self._max_handoffs if last else None, self._forms, self._on_handoff)
 
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
             return _result_of(agent.name, reply, conversation, others).as_text()

@@ -79,19 +79,8 @@ def code_tool(
     """
     if max_calls < 1:
         raise UsageError(f"code_tool(max_calls={max_calls}): it must be at least 1.")
-    stranger = next((one for one in tools if not is_a(one, Tool)), None)
-    if stranger is not None:
-        raise UsageError(
-            f"code_tool(...) takes tools, each as an argument, not {stranger!r:.60}. Write code_tool(a, b, sandbox=...); "
-            "decorate functions with @tool."
-        )
-    known = {one.name: one for one in tools}
+    known = _by_name(tools)
     parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
-    wrong = next((key for key in known if not key.isidentifier() or iskeyword(key)), None)
-    if wrong is not None:
-        raise UsageError(
-            f"code_tool({wrong!r}): code cannot call a tool whose name is not a Python identifier. Rename it."
-        )
 
     async def run(code: str, context: RunContext) -> str:
         results: list[tuple[FunctionResult, ...]] = []
@@ -100,16 +89,7 @@ def code_tool(
             outcome = await _advance(context, sandbox, program, results)
             if isinstance(outcome, ProgramResult):
                 return to_json(outcome).decode()
-            steps = [_step(call.name, call.arguments, known) for call in outcome.calls if call.name in known]
-            values = iter(await gather(*steps, return_exceptions=True))
-            results.append(
-                tuple(
-                    _result(next(values))
-                    if call.name in known
-                    else FunctionResult(error=f"There is no function {call.name}.")
-                    for call in outcome.calls
-                )
-            )
+            results.append(await _call_tools(outcome, known))
         return to_json(
             ProgramResult("", f"The program has called functions {max_calls} times, which is the limit.")
         ).decode()
@@ -132,6 +112,23 @@ def code_tool(
     about += _FUNCTIONS + "".join(map(_described, known.values())) if known else ""
     kind = strictest(known.values())
     return tool(name=name, description=about, type=kind, timeout=None, idempotent=True)(found_by_name(run_python))
+
+
+def _by_name(tools: Sequence[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
+    """Return the tools by name, after checking that code can call them."""
+    wrong = next((one for one in tools if not is_a(one, Tool)), None)
+    if wrong is not None:
+        raise UsageError(
+            f"code_tool(...) takes tools, each as an argument, not {wrong!r:.60}. Write code_tool(a, b, sandbox=...); "
+            "decorate functions with @tool."
+        )
+    known = {one.name: one for one in tools}
+    illegal = next((name for name in known if not name.isidentifier() or iskeyword(name)), None)
+    if illegal is not None:
+        raise UsageError(
+            f"code_tool({illegal!r}): code cannot call a tool whose name is not a Python identifier. Rename it."
+        )
+    return known
 
 
 # ---- the steps of a program
@@ -195,6 +192,16 @@ async def _proceed(
     except BaseException:  # also on cancellation: the process cannot be used after an interrupted step
         await live.close()
         raise
+
+
+async def _call_tools(outcome: FunctionCalls, known: dict[str, Tool[..., Any]]) -> tuple[FunctionResult, ...]:
+    """Call the tools that the program waits for, concurrently, and return the results in the order of the calls."""
+    steps = [_step(call.name, call.arguments, known) for call in outcome.calls if call.name in known]
+    values = iter(await gather(*steps, return_exceptions=True))
+    return tuple(
+        _result(next(values)) if call.name in known else FunctionResult(error=f"There is no function {call.name}.")
+        for call in outcome.calls
+    )
 
 
 def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]) -> Step[Any]:

@@ -122,20 +122,13 @@ class MemoryFiles(Hook):
                 await files.write(path, self._fitting(file_text))
                 return f"File created successfully at: {path}"
             case "str_replace":
-                text = files.read(path := _checked(path))
-                count = text.count(old_str) if old_str else 0
-                if count != 1:
-                    raise ToolArgumentError(f"No replacement was performed: old_str occurs {count} times in {path}.")
-                line = text[: text.index(old_str)].count("\n") + 1
-                await files.write(path, new := self._fitting(text.replace(old_str, new_str)))
+                new, line = files.replaced(path := _checked(path), old_str, new_str)
+                await files.write(path, self._fitting(new))
                 around = (max(1, line - _SHOWN_LINES), line + _SHOWN_LINES)
                 return f"The memory file has been edited.\n{_numbered(new, *around)}"
             case "insert":
-                lines = files.read(path := _checked(path)).split("\n")
-                if not 0 <= insert_line <= len(lines):
-                    raise ToolArgumentError(f"insert_line is {insert_line}; {path} has the lines 0 to {len(lines)}.")
-                lines.insert(insert_line, insert_text.removesuffix("\n"))
-                await files.write(path, self._fitting("\n".join(lines)))
+                new = files.inserted(path := _checked(path), insert_line, insert_text)
+                await files.write(path, self._fitting(new))
                 return f"The file {path} has been edited."
             case "delete":
                 for one in files.below(path := _checked(path)):
@@ -208,6 +201,22 @@ class _Files:
         if path not in self.texts:
             raise ToolArgumentError(_missing(path))
         return self.texts[path]
+
+    def replaced(self, path: str, old: str, new: str) -> tuple[str, int]:
+        """Return the text of a file with a replacement, and the number of its first changed line."""
+        text = self.read(path)
+        count = text.count(old) if old else 0
+        if count != 1:
+            raise ToolArgumentError(f"No replacement was performed: old_str occurs {count} times in {path}.")
+        return text.replace(old, new), text[: text.index(old)].count("\n") + 1
+
+    def inserted(self, path: str, line: int, text: str) -> str:
+        """Return the text of a file with lines added after a line."""
+        lines = self.read(path).split("\n")
+        if not 0 <= line <= len(lines):
+            raise ToolArgumentError(f"insert_line is {line}; {path} has the lines 0 to {len(lines)}.")
+        lines.insert(line, text.removesuffix("\n"))
+        return "\n".join(lines)
 
     def view(self, path: str, lines: list[int] | None) -> str:
         """Return the lines of a file with their numbers, or the paths in a directory with their lengths."""

@@ -181,13 +181,8 @@ class Replay:
         clock = ReplayClock(script.roots[0].time, pace)
         chosen = _hooks_for(agent, without)
         _check_tools(agent, tools, live=model is not None or diverged is not None)
-        reaction: Reaction = "stop" if model is None else "live"
-
-        def otherwise(_: Divergence) -> Reaction:
-            return reaction
-
-        tell = diverged or otherwise
-        player = Player(script, clock, pace is not None, since, tell, model, frozenset(tools))
+        on_divergence = diverged or (_stop if model is None else _continue_live)
+        player = Player(script, clock, pace is not None, since, on_divergence, model, frozenset(tools))
         changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
         assert isinstance(agent, FullAgent)  # every agent is one
         variant = agent.variant([*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
@@ -202,6 +197,14 @@ class Replay:
             reply=reply,
             error=error,
         )
+
+
+def _stop(_: Divergence) -> Reaction:
+    return "stop"
+
+
+def _continue_live(_: Divergence) -> Reaction:
+    return "live"
 
 
 def _check_whole(log: RunLog) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
@@ -105,36 +105,34 @@ async def evaluate(
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(who="evaluate", attempts=retries + 1)
     trials = [(case, number) for case in all_cases for number in range(1, repeats + 1)]
     slots = asyncio.Semaphore(concurrency)
-    bar = _bar() if (sys.stderr.isatty() if progress is None else progress) else None
-    shown = None if bar is None else bar.add_task("trials", total=len(trials), failed="")
+    bar = _Bar(len(trials)) if (sys.stderr.isatty() if progress is None else progress) else None
     is_function = not isinstance(task, Agent) and _takes_input(task)
-    given_task = cast("Any", task)
+    given = cast("Any", task)
     names: list[str] = []
-    failed = 0
 
     async def one(case: Case, number: int) -> Trial:
-        nonlocal failed
         async with slots:
-            target = given_task if is_function or isinstance(task, Agent) else given_task()
-            if not is_function and not isinstance(target, Agent):
-                raise UsageError(
-                    f"evaluate: {_name(given_task)}() returned {target!r:.80}; a function without parameters must "
-                    "return an Agent. A function of the input needs one parameter."
-                )
-            names.append(_name(cast("object", target)))
+            target = given if is_function or isinstance(task, Agent) else _agent_of(given)
+            names.append(_name(target))
             trial = await graded(await _attempted(target, case, policy, timeout), every, policy)
-        failed += not trial.passed
-        if bar is not None and shown is not None:
-            bar.update(shown, advance=1, failed=f"{failed} failed" if failed else "")
+        if bar is not None:
+            bar.add(trial)
         return replace(trial, number=number)
 
-    with nullcontext() if bar is None else bar, process_hooks.hook(_OF_PROCESS) if is_function else nullcontext():
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(*trial)) for trial in trials]
-        except BaseExceptionGroup as errors:  # the first failure is enough, without its group
-            raise errors.exceptions[0] from None
-    return Evaluation(names[0], tuple(task.result() for task in tasks))
+    observed = process_hooks.hook(_OF_PROCESS) if is_function else nullcontext()
+    with nullcontext() if bar is None else bar.progress, observed:
+        finished = await _together(one(*trial) for trial in trials)
+    return Evaluation(names[0], finished)
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, Trial]]) -> tuple[Trial, ...]:
+    """Run trials concurrently; if one raises, raise its error without the group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return tuple(task.result() for task in tasks)
 
 
 def named_cases(cases: Iterable[Case | str]) -> list[Case]:
@@ -152,6 +150,17 @@ def named_cases(cases: Iterable[Case | str]) -> list[Case]:
     if twice:
         raise UsageError(f"evaluate: two cases are named {min(twice)!r}. Names must be unique.")
     return named
+
+
+def _agent_of(make: Callable[..., Any]) -> Agent[Any]:
+    """Call a function that makes the agent of a trial."""
+    made = make()
+    if not isinstance(made, Agent):
+        raise UsageError(
+            f"evaluate: {_name(make)}() returned {made!r:.80}; a function without parameters must "
+            "return an Agent. A function of the input needs one parameter."
+        )
+    return cast("Agent[Any]", made)
 
 
 def _takes_input(function: Callable[..., Any]) -> bool:
@@ -204,7 +213,17 @@ async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
     return Trial(case, reply, error, tuple(session.messages), seconds, value=value, events=tuple(events))
 
 
-def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    failures = TextColumn("{task.fields[failed]}", style="red")
-    return Progress(*columns, failures, console=Console(stderr=True), transient=True)
+class _Bar:
+    """A progress bar on standard error, which counts the trials and the failed ones."""
+
+    def __init__(self, total: int) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        failures = TextColumn("{task.fields[failed]}", style="red")
+        self.progress = Progress(*columns, failures, console=Console(stderr=True), transient=True)
+        self._task = self.progress.add_task("trials", total=total, failed="")
+        self._failed = 0
+
+    def add(self, trial: Trial) -> None:
+        """Count a finished trial."""
+        self._failed += not trial.passed
+        self.progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
