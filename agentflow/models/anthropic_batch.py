@@ -15,10 +15,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from agentflow._support.frozen import EMPTY
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.batch_record import RecordedBatch
 from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
 from agentflow.models.loose import NotUnderstoodError, count, field, items
+from agentflow.models.server_tools_out import BETAS
 from agentflow.models.wire import encode
 
 _LATER = 3600  # seconds within which a batch is created, retries included
@@ -45,7 +47,9 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     async def _create(self, requests: Requests) -> str:
         requests_json = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
         url, data = self._batch_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
-        return self._id_of(await self._json_of(self._send("POST", url, data, repeatable=False), url))
+        betas = [beta for kind, beta in BETAS.items() if b'"type":"%b"' % kind.encode() in data]
+        headers = self._with_betas(betas, EMPTY)
+        return self._id_of(await self._json_of(self._send("POST", url, data, headers, repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:
         others = self._opened().ids()

@@ -52,15 +52,22 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
 
 
 def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
-    """Remove, in place, searches for hidden tools that found a tool which is no longer in the request: Anthropic
-    refuses them.
+    """Remove, in place, what Anthropic would refuse: searches for hidden tools that found a tool which is no longer in
+    the request, and the work of MCP servers that are not in it.
     """
-    known = {tool["name"] for tool in tools}
+    entries = [*tools]
+    known = {tool.get("name") for tool in entries}
+    servers = {tool.get("mcp_server_name") for tool in entries}
     for message in messages:
         dangling = {
             block["tool_use_id"]
             for block in message["content"]
             if block["type"] == "tool_search_tool_result" and not known.issuperset(_found(block["content"]))
+        }
+        dangling |= {
+            block["id"]
+            for block in message["content"]
+            if block["type"] == "mcp_tool_use" and block["server_name"] not in servers
         }
         if dangling:
             remaining = [one for one in message["content"] if one.get("tool_use_id", one.get("id")) not in dangling]

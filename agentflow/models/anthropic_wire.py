@@ -20,7 +20,13 @@ from agentflow.models.anthropic_out import drop_lost, messages_out, thinking_fie
 from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude, claude_generation
-from agentflow.models.server_tools_out import BETAS, anthropic_server_tools, computer_version, deferring
+from agentflow.models.server_tools_out import (
+    BETAS,
+    anthropic_server_tools,
+    anthropic_servers,
+    computer_version,
+    deferring,
+)
 from agentflow.models.wire import DirectWire, Reader, Vendor
 from agentflow.vocabulary.chunks import ModelChunk, fold
 from agentflow.vocabulary.messages import Msg
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["AnthropicWire"]
 
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
-_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+_COUNTED = ("model", "messages", "system", "tools", "mcp_servers", "tool_choice", "thinking")
 _BETA = "anthropic-beta"
 _MAX_PAUSES = 20
 
@@ -120,6 +126,8 @@ class AnthropicWire(DirectWire):
         tools = [*cast("list[dict[str, Any]]", body.get("tools", ())), *server_tools]
         if tools:
             body["tools"] = deferring(tools, wanted_tools) if self.searches_tools else tools
+        if servers := anthropic_servers(wanted_tools):
+            body["mcp_servers"] = servers
         drop_lost(messages, tools)
         if system:
             body["system"] = system
@@ -152,11 +160,14 @@ class AnthropicWire(DirectWire):
     ) -> Awaitable[aiohttp.ClientResponse]:
         tools = cast("Iterable[Mapping[str, object]]", body.get("tools", ()))
         betas = [beta for tool in tools if (beta := BETAS.get(str(tool.get("type")))) is not None]
-        if betas:
-            all_headers = {**(self._headers or {}), **headers}
-            betas = [value for name, value in all_headers.items() if name.lower() == _BETA] + betas
-            headers = {**headers, _BETA: ",".join(betas)}
-        return super()._post(url, body, headers)
+        return super()._post(url, body, self._with_betas(betas, headers))
+
+    def _with_betas(self, betas: Iterable[str], headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Add betas to the headers of a request, behind those of the user."""
+        if not (added := [*dict.fromkeys(betas)]):
+            return headers
+        own = [value for name, value in {**(self._headers or {}), **headers}.items() if name.lower() == _BETA]
+        return {**headers, _BETA: ",".join(own + added)}
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count a request's tokens with Anthropic's counter: a separate request, which is free.

@@ -21,6 +21,7 @@ _ANTHROPIC: Final = {
 BETAS: Final = {
     "computer_20250124": "computer-use-2025-01-24",
     "computer_20251124": "computer-use-2025-11-24",
+    "mcp_toolset": "mcp-client-2025-11-20",
 }
 """The betas that Anthropic's tools require, by type."""
 _INCLUDED: Final = {
@@ -45,16 +46,30 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     for tool in tools:
         if tool.name == "tool_search":  # handled in `deferring`
             continue
+        settings = cast("Entry", thawed(tool.settings))
+        if tool.name == "mcp":
+            entries.append(_toolset(settings))
+            continue
         kind = _ANTHROPIC.get(tool.name)
         if kind is None:
-            raise _refused(model, tool, "Anthropic", *_ANTHROPIC)
-        settings = cast("Entry", thawed(tool.settings))
+            raise _refused(model, tool, "Anthropic", *_ANTHROPIC, "mcp")
         if "user_location" in settings:
             settings["user_location"] = {"type": "approximate", **settings["user_location"]}
         if "max_tokens" in settings:
             settings["max_content_tokens"] = settings.pop("max_tokens")
         entries.append({"type": kind, "name": tool.name, **settings})
     return entries
+
+
+def anthropic_servers(tools: Sequence[ServerTool]) -> list[Entry]:
+    """Return Anthropic's `mcp_servers`.
+
+    Example:
+        >>> anthropic_servers([ServerTool.mcp("docs", "https://mcp.example.com")])
+        [{'type': 'url', 'url': 'https://mcp.example.com', 'name': 'docs'}]
+    """
+    servers = [tool.settings for tool in tools if tool.name == "mcp"]
+    return [{"type": "url", "url": server["url"], "name": server["label"]} for server in servers]
 
 
 def computer_version(model: str) -> str | None:
@@ -79,12 +94,12 @@ def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Ent
         {'name': 'add', 'defer_loading': True}
     """
     hidden = hidden_names(tools)
-    if hidden.isdisjoint(entry["name"] for entry in entries):
+    if hidden.isdisjoint(entry.get("name") for entry in entries):
         return [*entries]
     search: Entry = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
     marked: list[Entry] = []
     for entry in entries:
-        if entry["name"] in hidden:
+        if entry.get("name") in hidden:
             entry = {**entry, "defer_loading": True}
             if (mark := entry.pop("cache_control", None)) is not None:  # Anthropic refuses this field on a hidden tool
                 search["cache_control"] = mark
@@ -196,6 +211,14 @@ def _web_search(settings: Entry) -> Entry:
 def _file_search(settings: Entry) -> Entry:
     entry: Entry = {"type": "file_search", "vector_store_ids": settings["stores"]}
     return {**entry, "max_num_results": settings["max_results"]} if "max_results" in settings else entry
+
+
+def _toolset(settings: Entry) -> Entry:
+    entry: Entry = {"type": "mcp_toolset", "mcp_server_name": settings["label"]}
+    if "tools" not in settings:
+        return entry
+    allowed = {name: {"enabled": True} for name in settings["tools"]}
+    return {**entry, "default_config": {"enabled": False}, "configs": allowed}
 
 
 def _mcp(settings: Entry) -> Entry:

@@ -365,9 +365,13 @@ class ServerToolBlock:
     def error(self) -> str | None:
         """The provider's error, if the tool failed."""
         for item in self.raw:
-            content = item.get("content")
+            content: object = item.get("content")
             if isinstance(content, Mapping) and "error_code" in content:
                 return str(cast("Mapping[str, Any]", content)["error_code"])
+            if item.get("is_error") is True:
+                several = isinstance(content, Sequence) and not isinstance(content, str)
+                texts = cast("Sequence[Mapping[str, Any]]", content if several else ({"text": content},))
+                return "".join([str(one.get("text") or "") for one in texts]) or "failed"
             if item.get("status") in ("failed", "incomplete") or item.get("error"):
                 return str(item.get("error") or item["status"])
         return None

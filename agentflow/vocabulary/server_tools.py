@@ -121,7 +121,7 @@ class ServerTool:
 
     @classmethod
     def mcp(cls, label: str, url: str, *, tools: Iterable[str] = ()) -> ServerTool:
-        """Let the provider call the tools of a public MCP server (OpenAI).
+        """Let the provider call the tools of a public MCP server (Anthropic, OpenAI).
 
         No approval is requested for these calls. For approvals, or for a server with credentials, use `agentflow.mcp`.
 

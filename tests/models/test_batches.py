@@ -30,7 +30,7 @@ from agentflow.testing.wire import (
     WireServer,
     WireUsage,
 )
-from agentflow.tools import tool
+from agentflow.tools import ToolContext, computer_tool, tool
 from agentflow.vocabulary import ServerTool
 from agentflow.vocabulary.chunks import fold
 from agentflow.vocabulary.messages import Msg
@@ -145,6 +145,24 @@ async def test_agents_share_batches(wire: str, tmp_path: Path) -> None:
     assert desk.sizes == [3, 3]
     assert {request.refused for request in desk.server.requests} == {None}
     assert desk.sleeps == [5.0, 10.0, 5.0, 10.0]
+
+
+async def test_a_batch_requests_the_betas_of_its_tools(tmp_path: Path) -> None:
+    """Its requests have no headers: those of the batch hold for all."""
+
+    async def press(action: dict[str, Any], context: ToolContext) -> str:
+        return "done"
+
+    async with Desk("anthropic", tmp_path, ["Hi.", "Hi."]) as desk:
+        model = desk.model(max_requests=2, window=FULL, headers={"anthropic-beta": "mine"})
+        tools = [computer_tool(press, width=1024, height=768)]
+        options = ModelOptions(server_tools=(ServerTool.mcp("docs", "https://mcp.example.com"),))
+        agent = Agent("a", model, tools=tools, options=options, default_hooks=())
+        results = await batch(agent, ["1", "2"])
+    assert [isinstance(result, Reply) for result in results] == [True, True]
+    assert {request.refused for request in desk.server.requests} == {None}
+    betas = {request.headers["anthropic-beta"] for request in desk.server.requests}
+    assert betas == {"mine,computer-use-2025-01-24,mcp-client-2025-11-20"}
 
 
 @vendors
@@ -371,7 +389,7 @@ import asyncio, sys
 from agentflow import Agent
 from agentflow.agent.orchestration import batch
 from agentflow.models import AnthropicBatch, OpenAIBatch
-from agentflow.tools import tool
+from agentflow.tools import ToolContext, computer_tool, tool
 
 @tool
 async def double(n: int) -> int:

@@ -296,6 +296,7 @@ LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
     "top_p of 0.95 under thinking": message(USER, thinking=ON, top_p=0.95),
     "two toolsets": message(
         USER,
+        mcp_servers=[{"type": "url", "url": "https://a.com", "name": name} for name in ("a", "b")],
         tools=[{"type": "mcp_toolset", "mcp_server_name": "a"}, {"type": "mcp_toolset", "mcp_server_name": "b"}],
     ),
     "an answer's form that is closed": message(
@@ -309,7 +310,11 @@ LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
 @pytest.mark.parametrize("name", LEGAL_ANTHROPIC)
 def test_anthropic_takes_what_is_legal_and_often_broken(name: str) -> None:
     """What Anthropic accepts is not refused."""
-    headers = {**KEYS, "anthropic-beta": "interleaved-thinking-2025-05-14"} if "interleaved" in name else KEYS
+    headers = dict(KEYS)
+    if "interleaved" in name:
+        headers["anthropic-beta"] = "interleaved-thinking-2025-05-14"
+    if "toolsets" in name:
+        headers["anthropic-beta"] = "mcp-client-2025-11-20"
     subject = Subject(wire="anthropic", body=LEGAL_ANTHROPIC[name], headers=headers)
     assert first_refusal(ANTHROPIC_WIRE.rules, subject) is None
 

@@ -1302,6 +1302,12 @@ ANTHROPIC: Sequence[Broken] = (
         ),
     ),
     Broken(
+        "anthropic.mcp-server",
+        "mcp_servers: 'docs' must be the name of one server and of one mcp_toolset",
+        message(USER, mcp_servers=[{"type": "url", "url": "https://a.com", "name": "docs"}]),
+        headers={**KEYS, "anthropic-beta": "mcp-client-2025-11-20"},
+    ),
+    Broken(
         "anthropic.deferred-mark",
         "Tool 'add' cannot have both defer_loading=true and cache_control set. Tools with defer_loading cannot use prompt "
         "caching.",

@@ -141,6 +141,18 @@ def _thinking_blocks(adapted: WireReply, signer: Signer) -> Iterator[JsonObject]
 
 def _server_blocks(adapted: WireReply, request: WireRequest) -> Iterator[JsonObject]:
     for place, call in enumerate(adapted.server):
+        if call.server is not None:
+            ident = f"mcptoolu_wire_{request.index}_{place}"
+            yield {
+                "type": "mcp_tool_use",
+                "id": ident,
+                "name": call.name,
+                "server_name": call.server,
+                "input": call.input,
+            }
+            if call.result is not None:
+                yield {"type": "mcp_tool_result", "tool_use_id": ident, "is_error": False, "content": call.content}
+            continue
         ident = f"srvtoolu_wire_{request.index}_{place}"
         yield {"type": "server_tool_use", "id": ident, "name": call.name, "input": call.input}
         if call.result is not None:
@@ -173,7 +185,7 @@ def _blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest, signer: S
     for block in _thinking_blocks(adapted, signer):
         yield [*_thinking_events(adapted, block)]
     for block in _server_blocks(adapted, request):
-        if block["type"] != "server_tool_use":  # results are sent as a whole
+        if "input" not in block:  # results are sent as a whole
             yield [_start(block), _stop()]
             continue
         pieces = adapted.pieces(dump(block["input"]))

@@ -27,7 +27,7 @@ _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_FILE = 200_000_000
 _MAX_REQUESTS: Mapping[str, int] = {"openai": 50_000, "anthropic": 100_000}
 
-Play: TypeAlias = Callable[[str, JsonObject], Awaitable[tuple[int, JsonObject]]]
+Play: TypeAlias = Callable[[str, JsonObject, Mapping[str, str]], Awaitable[tuple[int, JsonObject]]]
 """Answers one request to a path, with a status and a body."""
 
 
@@ -75,6 +75,7 @@ class WireBatch:
         polls: How often the client polled the batch.
         downloads: How often the results were requested.
         fields: The vendor's other fields.
+        headers: The headers of the request that created it, which hold for its requests.
     """
 
     id: str
@@ -83,6 +84,7 @@ class WireBatch:
     polls: int = 0
     downloads: int = 0
     fields: JsonObject = field(default_factory=dict[str, JsonValue])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     results: list[JsonObject] = field(default_factory=list[JsonObject])
     failed: list[JsonObject] = field(default_factory=list[JsonObject])
 
@@ -132,7 +134,7 @@ class VendorBatches:
         if "/files" in path:
             return self._upload(headers, data) if method == "POST" else self._content(id)
         if id is None:
-            return self._create(data, now) if method == "POST" else Answered(self._page(query))
+            return self._create(data, headers, now) if method == "POST" else Answered(self._page(query))
         batch = next((one for one in self.list if one.id == id), None)
         if batch is None:
             return Answered(HttpAnswer(status=404, message=f"No batch found with id '{id}'."))
@@ -184,13 +186,14 @@ class VendorBatches:
         made: JsonObject = {"id": ident, "object": "file", "bytes": len(file), "created_at": CREATED, "filename": name}
         return Answered(made | {"purpose": "batch"})
 
-    def _create(self, data: bytes, now: float) -> Answered:
+    def _create(self, data: bytes, headers: Mapping[str, str], now: float) -> Answered:
         try:
             request_body = as_object(parse(data))
             requests, fields = self._checked(request_body)
         except ValueError as error:
             return Answered(HttpAnswer(status=400, message=str(error)))
-        batch = WireBatch(id=f"batch_wire_{len(self.list)}", requests=requests, fields=fields | {"at": now})
+        ident = f"batch_wire_{len(self.list)}"
+        batch = WireBatch(id=ident, requests=requests, fields=fields | {"at": now}, headers=headers)
         self.list.append(batch)
         if self._lost:
             self._lost -= 1
@@ -228,7 +231,7 @@ class VendorBatches:
         batch.status = "ended"
         lines: list[tuple[bool, JsonObject]] = []
         for place, (ident, body) in enumerate(batch.requests.items()):
-            line = await self._line(place, ident, body, as_text(batch.fields.get("endpoint")), play)
+            line = await self._line(place, ident, body, batch, play)
             if place not in self.plan.missing:
                 lines.append((line[0], line[1]))
             if place in self.plan.repeated:
@@ -237,12 +240,12 @@ class VendorBatches:
             (batch.results if answered or self.vendor == "anthropic" else batch.failed).append(line)
 
     async def _line(
-        self, place: int, ident: str, body: JsonObject, endpoint: str, play: Play
+        self, place: int, ident: str, body: JsonObject, batch: WireBatch, play: Play
     ) -> tuple[bool, JsonObject]:
         """Return whether a request was answered, and its line in the results."""
         if place in self.plan.expired or place in self.plan.cancelled:
             return False, self._failed_line(ident, "expired" if place in self.plan.expired else "cancelled")
-        status, answer = await play(endpoint, body)
+        status, answer = await play(as_text(batch.fields.get("endpoint")), body, batch.headers)
         if self.vendor == "anthropic":
             result: JsonObject = (
                 {"type": "succeeded", "message": answer} if status == 200 else {"type": "errored", "error": answer}

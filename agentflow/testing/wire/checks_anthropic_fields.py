@@ -25,9 +25,10 @@ VENDOR_NAMES = {
     "tool_search_tool_regex_20251119": "tool_search_tool_regex",
 }
 """The only legal names of tools whose schema is the vendor's."""
-COMPUTER_BETAS = {
+BETAS = {
     "computer_20250124": "computer-use-2025-01-24",
     "computer_20251124": "computer-use-2025-11-24",
+    "mcp_toolset": "mcp-client-2025-11-20",
 }
 """The types of tools that exist only in requests with a beta."""
 CHOICES = ("auto", "any", "tool", "none")
@@ -151,7 +152,7 @@ def choice_tag(s: Subject) -> Violation | None:
 def tool_tag(s: Subject) -> Violation | None:
     for n, tool in enumerate(s.tools):
         kind = as_text(tool.get("type"))
-        beta = COMPUTER_BETAS.get(kind, "")
+        beta = BETAS.get(kind, "")
         if kind not in ("", "custom", *SERVER_TOOLS) or beta not in s.headers.get("anthropic-beta", ""):
             return Violation(n=n, x=kind, tags=", ".join(f"'{tag}'" for tag in sorted(("custom", *SERVER_TOOLS))))
     return None
@@ -172,6 +173,13 @@ def vendor_tool(s: Subject) -> Violation | None:
         if foreign is not None:
             return Violation(n=n, kind=kind, x=foreign, why="Extra inputs are not permitted")
     return None
+
+
+def mcp_server(s: Subject) -> Violation | None:
+    servers = [as_text(server.get("name")) for server in objects(s.body.get("mcp_servers"))]
+    used = [as_text(tool.get("mcp_server_name")) for tool in s.tools if tool.get("type") == "mcp_toolset"]
+    once = [name for name in (*servers, *used) if servers.count(name) != 1 or used.count(name) != 1]
+    return Violation(x=once[0]) if once else None
 
 
 def deferred_mark(s: Subject) -> Violation | None:

@@ -114,10 +114,11 @@ class ServerCall:
 
     Args:
         name: The tool: on the Anthropic wire its own name, on `/responses` `web_search`, `file_search`,
-            `code_interpreter` or `tool_search`.
+            `code_interpreter`, `mcp` or `tool_search`.
         arguments: The input (Anthropic) or further fields of the item (`/responses`).
         result: The content of the result (Anthropic), or the tools that `tool_search` has found (`/responses`); None for
             a call without a result, as in a paused reply.
+        server: The MCP server that has the tool (Anthropic).
 
     Example:
         >>> ServerCall("web_search", {"query": "rx"}, []).name
@@ -127,6 +128,7 @@ class ServerCall:
     name: str
     arguments: Mapping[str, object] = field(default_factory=dict[str, object])
     result: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
+    server: str | None = None
 
     @property
     def input(self) -> JsonObject:

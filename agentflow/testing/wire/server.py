@@ -10,7 +10,7 @@ Rules:
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -241,9 +241,9 @@ class WireServer:
     async def _batch_answer(self, raw: web.BaseRequest, request: WireRequest, data: bytes) -> WireResponse | None:
         """Answer a request about batches; return None for other requests."""
 
-        async def play(path: str, body: JsonObject) -> tuple[int, JsonObject]:
+        async def play(path: str, body: JsonObject, headers: Mapping[str, str]) -> tuple[int, JsonObject]:
             wire = next((wire for wire in self._wires if wire.prefix + wire.path == path), self._wires[0])
-            item = WireRequest(wire=wire.name, index=len(self.requests), body={}, headers=request.headers)
+            item = WireRequest(wire=wire.name, index=len(self.requests), body={}, headers=headers)
             self.requests.append(item)
             response = await self._answer(wire, item, self._subject(item, dump(body).encode()))
             item.status, item.ending = response.status, "complete"
