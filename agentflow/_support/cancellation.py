@@ -12,6 +12,8 @@ import weakref
 from functools import partial
 from typing import Any
 
+from agentflow._support.frames import frame_at
+
 
 def task_label(task: asyncio.Task[Any]) -> str:
     """Return a task's name, or the name of its function if it has none.
@@ -74,7 +76,7 @@ else:
         if task is None:
             return False
         requested = type(task).cancel(task, msg)
-        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+        caller = frame_at(1)
         if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
             task.uncancel()
         return requested

@@ -68,8 +68,8 @@ EMPTY: FrozenDict[str, Any] = FrozenDict()
 
 def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
     """Return `mapping` if it is already frozen, otherwise a frozen shallow copy."""
-    if type(mapping) is FrozenDict:
-        return mapping  # pyright: ignore[reportUnknownVariableType] - `type(x) is` does not carry the parameters
+    if isinstance(mapping, FrozenDict):
+        return mapping
     return FrozenDict(mapping)
 
 

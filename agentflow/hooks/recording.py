@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from operator import is_
 from time import perf_counter
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from agentflow._support.frames import frame_at
 from agentflow._support.logs import log_failure
 from agentflow._support.values import frozen
 from agentflow.hooks.answers import is_later, outcome_of, settle
@@ -329,7 +329,7 @@ async def _settled(
 
 def in_awaited_hook() -> bool:
     """Whether the running code belongs to a hook that had to be awaited."""
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+    frame = frame_at(0)
     while frame is not None and frame.f_code is not _settled.__code__:
         frame = frame.f_back
     return frame is not None

@@ -189,7 +189,7 @@ class Connection:
                     self._listing = None
                 if entered:
                     await client.__aexit__(None, None, None)
-        except (Exception, BaseExceptionGroup) as error:
+        except (Exception, BaseExceptionGroup) as error:  # task groups of the SDK raise groups with cancellations
             if opened.done():
                 log_failure("DEBUG", error, "closing the MCP server {} failed", settings.name)
             else:

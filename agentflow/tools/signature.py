@@ -16,7 +16,6 @@ import enum
 import functools
 import inspect
 import re
-import sys
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from pydantic.warnings import PydanticExperimentalWarning
 from pydantic_core import CoreSchema, SchemaValidator
 
 from agentflow._support.annotations import annotations_of, signature_of
+from agentflow._support.frames import frame_at
 from agentflow._support.validation import adapter_of
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
@@ -126,7 +126,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
 
 def _frames(of_globals: dict[str, Any]) -> Iterator[FrameType]:
     """Yield the frames that run code of one module, innermost first, up to its top level."""
-    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
+    frame: FrameType | None = frame_at(2)
     for _ in range(_MAX_FRAMES):
         if frame is None or frame.f_code.co_name == "<module>":
             return

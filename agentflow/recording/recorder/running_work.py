@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextvars import ContextVar
 from types import CodeType
 from typing import Final, TypeAlias
 
+from agentflow._support.frames import frame_at
 from agentflow.hooks import chain
 from agentflow.recording.recorder.entry_builder import RecordedCall
 
@@ -32,7 +32,7 @@ def in_hook(work: CodeType) -> bool:
     Args:
         work: The code of the recorder's coroutine around the tool's work.
     """
-    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for looking at callers
+    frame = frame_at(0)
     while frame is not None and frame.f_code is not work:
         if frame.f_code.co_filename == chain.__file__:
             return True
