@@ -1,4 +1,4 @@
-"""Two plain HTTP servers: one records and refuses every request, one answers and keeps its connections open."""
+"""Two plain HTTP servers: one records requests, and refuses them or sends given events; one keeps its connections open."""
 
 import asyncio
 import json
@@ -10,9 +10,12 @@ from aiohttp import web
 
 
 class Catcher:
-    """Records the bodies of POST requests in `bodies` and their paths in `paths`, and answers each with a 400."""
+    """Records the bodies of POST requests in `bodies` and their paths in `paths`, and answers each with a 400, or with
+    the events.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._events = events
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.url = ""
@@ -34,6 +37,9 @@ class Catcher:
         if request.method == "POST":
             self.bodies.append(await request.json())
             self.paths.append(request.path)
+        if self._events:
+            lines = [f"data: {json.dumps(event)}\r\n\r\n" for event in self._events]
+            return web.Response(text="".join(lines), content_type="text/event-stream")
         return web.json_response({"error": {"message": "caught", "type": "invalid_request_error"}}, status=400)
 
 

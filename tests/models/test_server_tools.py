@@ -30,6 +30,8 @@ from agentflow.terminal import Console
 from agentflow.testing.wire import Cite, Say, ScriptedCall, ServerCall, UseTool, WireReply, WireServer, WireUsage
 from agentflow.vocabulary import ServerTool, ServerToolBlock
 
+from .catcher import Catcher
+
 SEARCH = ServerTool.web_search(max_uses=2, allowed_domains=["python.org"])
 FOUND = {"type": "web_search_result", "url": "https://python.org", "title": "Python", "encrypted_content": "enc"}
 SEARCHED = WireReply(
@@ -373,6 +375,34 @@ async def test_litellm_is_asked_for_it(closed_clients: None) -> None:
         )
         await agent.call("Where is Python?")
     assert bodies(server)[0]["web_search_options"] == {}
+
+
+async def test_a_search_by_gemini(closed_clients: None) -> None:
+    """Over LiteLLM: Gemini's own tool is requested, its sources are citations of the text, and the search is billed."""
+
+    def event(text: str, **more: Any) -> dict[str, Any]:
+        usage = {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8}
+        return {
+            "candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **more}],
+            "usageMetadata": usage,
+        }
+
+    found = {
+        "webSearchQueries": ["python"],
+        "groundingChunks": [{"web": {"uri": "https://python.org", "title": "Python"}}],
+        "groundingSupports": [{"segment": {"startIndex": 0, "endIndex": 24}, "groundingChunkIndices": [0]}],
+    }
+    last = event("at python.org.", finishReason="STOP", groundingMetadata=found)
+    async with Catcher(event("Python is "), last) as server:
+        model = LiteLLMModel("gemini/gemini-2.5-flash", api_base=server.url, api_key="k")
+        reply = await using(model, ServerTool.web_search()).call("Where is Python?")
+    assert (reply.text, [cited.url for cited in reply.citations]) == (
+        "Python is at python.org.",
+        ["https://python.org"],
+    )
+    assert server.bodies[0]["tools"] == [{"googleSearch": {}}]
+    assert reply.usage.cost is not None
+    assert reply.usage.cost > 0.03  # of which the tokens are less than 0.0001
 
 
 @pytest.mark.parametrize(
