@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def is_a(value: object, kind: type | UnionType) -> bool:
-    """Whether an untrusted value has its annotated type; a type checker would report `isinstance` as unnecessary."""
+    """Return whether an untrusted value really has its annotated type. Type checkers report `isinstance` as unnecessary."""
     return isinstance(value, kind)
 
 
@@ -67,7 +67,7 @@ class Within:
 
 
 class Refers:
-    """A reference for `Annotated` strings: it must name an existing object of the validation's `context`.
+    """Marks an `Annotated` string as a reference, which must name an existing object of the validation's `context`.
 
     Args:
         kind: The kind of object; the context's `has(kind, ref)` returns whether it exists.

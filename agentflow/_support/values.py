@@ -179,7 +179,7 @@ class _FactoryDefault:
 
 
 def _fill(self: Any, contents: tuple[object, ...]) -> None:
-    """Set the fields of a subclass's instance; its layout differs, so it has no draft."""
+    """Set the fields of an instance of a subclass, which has no draft because its layout differs."""
     for f, content in zip(_fields_of_frozen(cast("type[Any]", type(self))), contents, strict=True):
         _put(self, f.name, content)
     post_init = getattr(self, "__post_init__", None)

@@ -4,8 +4,8 @@ Rules:
 
 1. The proxy is `HTTP_PROXY` or `HTTPS_PROXY`, depending on the URL's scheme, else `ALL_PROXY`; the lower-case names
    take precedence.
-2. A host in `NO_PROXY` is reached directly, by the standard library's rules: a name with its subdomains, limited to a port if
-   the entry has one. A URL without a port has the default port of its scheme.
+2. A host in `NO_PROXY` is reached directly. As in the standard library, an entry matches a host and its subdomains and, if the
+   entry has a port, only that port. A URL without a port has the default port of its scheme.
 3. `SSL_CERT_FILE`, else `SSL_CERT_DIR`, replaces the system's certificates.
 """
 
@@ -27,12 +27,12 @@ class WrongSettingError(ValueError):
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy's URL for a request; None if it goes directly.
+    """Return the proxy's URL for a request; None if it needs no proxy.
 
     Raises:
         WrongSettingError: The proxy is not an HTTP proxy, the only supported kind.
     """
-    from urllib.request import getproxies, proxy_bypass  # slow to import: `http.py` does so in a thread
+    from urllib.request import getproxies, proxy_bypass  # slow to import, so `http.py` calls this in a thread
 
     proxies = getproxies()
     if not proxies:

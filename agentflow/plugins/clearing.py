@@ -38,7 +38,7 @@ class _Results:
         view, before = messages if isinstance(messages, MessageView) else None, self.messages
         begin, new = 0 if view is None else view.shared(before), messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
-            # the request belongs to another conversation
+            # this request belongs to another conversation
             self.replacements, self.cleared, self.examined = Replacements(), {}, 0
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
@@ -64,8 +64,8 @@ class ClearOldResults(Hook):
     Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a provider's
     prompt cache keeps working.
 
-    If the provider reports that the conversation is too long, it clears all unprotected rounds at once, if necessary also half
-    of those that `keep` protects, and sends the request again.
+    If the provider reports that the conversation is too long, the hook clears all unprotected rounds at once and
+    sends the request again. If they contain nothing to clear, it keeps at most half of all rounds.
 
     Priority 400 (behaviour).
 
@@ -124,7 +124,7 @@ class ClearOldResults(Hook):
         return event
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """Send the request once more with fewer results if the conversation does not fit and any can be cleared."""
+        """If the conversation is too long and results can be cleared, send the request once more without them."""
         results = own(event.context, self, _Results)
         if not results.large or len(results.places) <= min(self.keep, 1):
             return source

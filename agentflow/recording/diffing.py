@@ -58,7 +58,7 @@ class RunDiff:
     rounds: tuple[int, int]
 
     @property
-    def parts(self) -> Difference | None:
+    def first(self) -> Difference | None:
         """The first difference, or None if there is none."""
         return self.differences[0] if self.differences else None
 
@@ -109,12 +109,12 @@ class RunPart:
     Attributes:
         kind: The kind of the part.
         name: The call's path or agent, the round's number, or the tool, after any renaming by a hook.
-        parent: For a call, the call in whose tool it runs.
-        facts: The values to compare, by the kinds of `Difference.what`.
+        parent: A sub-agent's call: the call that runs it in a tool.
+        facts: The values to compare, by kind (`Difference.what`).
         hooks: The hooks that changed or decided something.
         parts: The rounds of a call, the tool calls of a round.
         usage: The usage of a round, or the whole usage of a call that has ended.
-        ended: For a call, whether it has ended.
+        ended: Whether a call has ended.
         events: The part's own events.
     """
 
@@ -130,7 +130,7 @@ class RunPart:
 
     @property
     def short(self) -> Any:
-        """The content, for a part that only one of two runs has."""
+        """The text for a part that only one of the two runs has."""
         if self.kind == "tool call":
             return f"{self.name} {self.facts.get('input')}"
         return self.facts.get("reply" if self.kind == "round" else "input", "")
@@ -244,7 +244,7 @@ _BEFORE = {
     "tool call": ("input", "decided", "result"),
 }
 _AFTER = {"call": ("decided", "error", "end", "reply"), "round": (), "tool call": ()}
-"""The order of differences of a part: some come before and some after those of its inner parts."""
+"""The order in which the values of a part are compared, before and after its inner parts."""
 
 
 def _differences(where: str, one: Sequence[RunPart], other: Sequence[RunPart]) -> Iterator[Difference]:
@@ -291,7 +291,7 @@ def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, in
 
 
 def _key_events(place: str, one: Sequence[RunPart], other: Sequence[RunPart], keys: dict[int, str]) -> None:
-    """Note the key by which each event is aligned: its part's place, and its type."""
+    """Store the key by which each event is aligned: the position of its part, and its type."""
     for n, pair in enumerate(_aligned(one, other, _key)):
         inside: list[list[RunPart]] = [[] if part is None else part.parts for part in pair]
         for part in filter(None, pair):

@@ -67,7 +67,7 @@ def record_of(fact: Fact) -> Record:
 
 
 def column_text(text: str | None) -> str | None:
-    """Fit text into an index of any database: a provider's id may be very long, or contain control characters."""
+    """Return text that fits into an index of any database: its hash if it is long or contains control characters."""
     if text is None or (len(text) <= 200 and text.isprintable()):
         return text
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
@@ -126,7 +126,7 @@ def append_news(
 
 
 def check_delivered(connection: Connection, session_id: str, records: Sequence[Record], expected: int) -> None:
-    """Check, after an append that found another version, that its facts are already stored at their positions."""
+    """After an append that found another version, check that its facts are already stored at their positions."""
     mine = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
     bodies = connection.execute(select(FACTS.c.body).where(mine).order_by(FACTS.c.version)).scalars().all()
     if list(bodies) == [record.body for record in records]:

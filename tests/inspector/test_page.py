@@ -175,8 +175,8 @@ async def test_two_runs_beside_each_other(runs: Path) -> None:
         await page.until("document.querySelector('main').dataset.ready === 'compare'")
         parted = await page.js("document.querySelector('.parted').innerText")
         found = diff_runs(*[load(path) for path in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)])  # noqa: ASYNC240 - a test's own files
-        assert found.parts is not None
-        assert f"They diverge at {found.parts.where}: {found.parts.what}." in parted
+        assert found.first is not None
+        assert f"They diverge at {found.first.where}: {found.first.what}." in parted
         assert f"{len(found.differences)} differences" in await page.js("document.querySelector('main').innerText")
         assert "read_page" in await page.js(CHOSEN)
         said = await page.js(DETAIL)

@@ -112,7 +112,7 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
         assert all(call.ended for call in calls_of(log)[:-1])
     whole = read_lines(lines_of_facts(facts, "s"))
     assert [call.facts["end"] for call in calls_of(whole)] == ["completed", "completed"]
-    assert diff_runs(whole, read_lines(lines_of_facts(facts, "s"))).parts is None
+    assert diff_runs(whole, read_lines(lines_of_facts(facts, "s"))).first is None
     decided = [entry.decision for entry in whole.events() if entry.type == "PreActing"]
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
     with pytest.raises(StoreError, match="it was exported from stored facts"):

@@ -135,7 +135,7 @@ async def test_a_run_that_was_cut_is_not_the_same_as_a_whole_one() -> None:
     told: dict[str, tuple[str, int]] = {}
     for event in events[1:]:
         log = cut_before(event)
-        assert diff_runs(log, log).parts is None
+        assert diff_runs(log, log).first is None
         found = diff_runs(whole, log)
         ends = [each.other for each in found.differences if each.what == "end" and each.where == "call of outer"]
         told[f"{event.type} {whole.calls[event.call].source}".strip()] = *ends, found.usage[1].total_tokens

@@ -119,7 +119,7 @@ async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
     log = await place.load(reply.run_id)
     assert len(log.entries) == len(recorder.log.entries)
     assert [type(one) for one in records_of(log)] == [type(one) for one in recorder.records]
-    assert diff_runs(log, log).parts is None
+    assert diff_runs(log, log).first is None
     assert (await Replay(log).arun(agent_with())).divergence is None
     logs = Logs([place.where])
     (run,) = await asyncio.to_thread(logs.runs)

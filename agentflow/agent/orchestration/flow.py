@@ -76,7 +76,7 @@ class Flow(NamedTuple):
 
 
 _Ends = list[tuple[str, str]]
-"""The nodes from which the next one is reached, each with the text of the arrow."""
+"""The nodes with an arrow to the next node, each with the text of that arrow."""
 
 
 class _FlowDrawing:
@@ -98,7 +98,7 @@ class _FlowDrawing:
         ]
 
     def parts(self, parts: Sequence[Block], ends: _Ends, breaks: _Ends, continues: _Ends) -> _Ends:
-        """Draw parts one after the other; the ends of the last one."""
+        """Draw parts one after the other, and return the ends of the last one."""
         for part in parts:
             match part.kind:
                 case "exit" if part.text in ("break", "continue"):

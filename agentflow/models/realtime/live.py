@@ -61,14 +61,14 @@ class RealtimeModel(ABC):
     """A speech-to-speech model, for an agent that is used through `RealtimeSession`.
 
     Args:
-        name: The model's name, with or without the vendor's name before it.
+        name: The model's name, with or without the vendor's prefix.
         voice: The voice; by default the server's.
         turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
         params: Further fields of the session, in the server's format.
         api_key: The key; by default the vendor's environment variable.
         url: The address of the server, without the query; by default the vendor's.
         timeout: The longest silence of the provider within a reply, and the longest time to connect, in seconds.
-        max_pending: The maximum audio that may wait for the player, in seconds.
+        max_pending: The maximum length of the audio that waits for the player, in seconds.
         max_frame: The largest frame to receive, in bytes.
     """
 
@@ -227,7 +227,7 @@ class LiveReply:
         self._arrived.set()
 
     def fail(self, error: Exception) -> None:
-        """Fail the reply at once, before the parts that wait."""
+        """Fail the reply at once, and discard its queued parts."""
         self._failure = self._failure or error
         self._parts.clear()
         self._arrived.set()
@@ -244,12 +244,12 @@ class LiveReply:
         return part
 
     def is_due(self, part: ReplyPart) -> bool:
-        """Return whether the audio of a text has begun to play: text and audio of a message proceed in proportion."""
+        """Return whether the audio of a text has begun to play. The text is assumed to be spread evenly over the audio."""
         return part.start * self.audio[part.item] < self.played[part.item] * self.length[part.item]
 
 
 class _Speech:
-    """The audio of one reply for its player: an iterator whose chunk has been played when the next one is requested."""
+    """The audio of one reply, as an iterator for the player. A request for a chunk means that the last one was played."""
 
     def __init__(self, player: PlayAudio) -> None:
         self._player = player
@@ -405,7 +405,7 @@ class LiveConnection(ABC):
                 self.reply.fail(error)
 
     def release(self) -> None:
-        """Release the session, which holds this connection."""
+        """Drop the references to the session, which holds this connection."""
         self.on_turn, self.on_speech, self.turn = _ignore, _ignore_speech, None
 
     def check(self) -> None:
@@ -414,7 +414,7 @@ class LiveConnection(ABC):
             raise self.failure
 
     def new_reply(self) -> LiveReply:
-        """Create a reply with the model's limit of waiting audio."""
+        """Create a reply that fails if more audio waits than the model's `max_pending`."""
         return LiveReply(int(self.model.max_pending * self.model.output_rate * 2))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:

@@ -3,10 +3,10 @@
 Rules:
 
 1. A script runs without asking only if it is fully understood, each part is allowed, and no part could match a deny rule.
-2. If one part matches a deny rule, the whole script is refused, approved or not; a script that is not understood is
-   refused if it contains the name of a denied command anywhere.
-3. The user is asked about syntax outside the subset of the grammar that `parts` understands, and about values unknown before
-   the run.
+2. If one part matches a deny rule, the whole script is refused, even if a person has approved it. A script that is not
+   understood is refused if it contains the name of a denied command anywhere.
+3. The user is asked about syntax that the module `parts` does not understand, and about values that are unknown before the
+   script runs.
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
    match options.
 
@@ -59,7 +59,7 @@ class ShellApproval(Approval):
         shell: The shell that the tool uses, as `[shell, "-c", command]`: `"bash"`, or `"sh"` for any POSIX shell.
         allow: Rules for commands that run without asking.
         deny: Rules for commands that never run.
-        ask: This and the other arguments are those of `Approval`.
+        ask: As in `Approval`, like the arguments after it.
 
     Example:
         >>> guard = ShellApproval(allow=["git status", "git log *", "head -[0-9]*"], deny=["rm"])
@@ -187,8 +187,8 @@ def _past_stars(rule: Sequence[str], positions: Iterable[int]) -> set[int]:
 
 
 def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
-    """Whether a rule matches for certain: an unknown word may be an option, and a `*` does not match options, except
-    after `--`.
+    """Step of an allow rule, which matches only for certain: an unknown word may be an option, and a `*` does not match
+    options, except after `--`.
     """
     if position == len(rule):
         return ()
@@ -204,7 +204,7 @@ def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]
 
 
 def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
-    """Whether a rule matches for certain, including options."""
+    """Step of a deny rule that matches for certain; its stars match options too."""
     if position == len(rule):
         return ()
     if rule[position] in _STARS:
@@ -213,7 +213,7 @@ def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
 
 
 def _maybe_naming(rule: Sequence[str], position: int, word: Word) -> Iterable[int]:
-    """Whether a rule may match: an unknown word may become no word, or several."""
+    """Step of a deny rule that may match: an unknown word may become no word, or several."""
     return range(position, len(rule) + 1) if isinstance(word, Some) else _naming(rule, position, word)
 
 

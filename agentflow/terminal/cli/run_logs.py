@@ -25,7 +25,7 @@ from agentflow.terminal.cli.loading import load_agent, load_hook, load_output
 from agentflow.terminal.phrases import cost_text, shorten
 from agentflow.vocabulary.event_json import json_line
 
-_PARTED = 1
+_DIVERGED = 1
 _RUN_ID = click.option("--run", "run_id", metavar="ID", help="The run, if the file has several.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _SHOWN = 200
@@ -117,7 +117,7 @@ def replay(
             say(f"continued to: {one_line(done.reply.text)} ({done.reply.outcome})")
         elif found is not None and not done.stopped and done.error is not None:
             say(f"continued to: {type(done.error).__name__}: {one_line(str(done.error))}")
-    return 0 if found is None else _PARTED
+    return 0 if found is None else _DIVERGED
 
 
 # ---- diff
@@ -141,7 +141,7 @@ def diff(one: str, other: str, as_html: str | None, as_json: bool) -> int:
         _write(as_html, _page(f"{one} and {other}", ("where", one, other, "hooks"), rows, _totals(found)))
     else:
         _print_diff(found)
-    return 0 if found.parts is None else _PARTED
+    return 0 if found.first is None else _DIVERGED
 
 
 def _where(each: Any) -> str:
@@ -149,7 +149,7 @@ def _where(each: Any) -> str:
 
 
 def _print_diff(found: RunDiff) -> None:
-    if found.parts is None:
+    if found.first is None:
         say("the runs are equal")
     for number, each in enumerate(found.differences):
         say(("they differ first at " if number == 0 else "") + _where(each))
