@@ -451,7 +451,7 @@ SWALLOWS: Final = frozenset({"swallows", "swallows-five"})
 """Wrappers that end quietly when they are cancelled, or a wrapper inside them raises `CancelledError` itself."""
 OWN_TASKS: Final = frozenset({"merge", "amb", "timeout", "deadline", "zip", "switch_map"})
 """Operators that read in tasks of their own. A time limit two streams further in that passes between two items cancels that
-task and ends the stage with a `HookError`, since an operator does not know which streams are inside the one it reads."""
+task and ends the stage with a `UsageError`, since an operator does not know which streams are inside the one it reads."""
 REPLACES: Final = frozenset({"catch", "amb", "suppresses"})
 """Wrappers that continue without a source that is refused."""
 ENDS_OTHERWISE: Final = frozenset(
@@ -682,7 +682,8 @@ def _check(
     if isinstance(error, HookError):
         assert kinds & (OWN_TASKS | {"raises-cancelled", "holds", "drops", "take"}), f"unexpected: {error!r}"
     if isinstance(error, UsageError):
-        assert kinds & {"own-task", "reads-twice", "holds", "retry"}, f"unexpected: {error!r}"
+        limited = program.source in ("limited", "grouped") or kinds & {"time-limit", "failing-group"}
+        assert kinds & {"own-task", "reads-twice", "holds", "retry"} or (limited and kinds & OWN_TASKS), repr(error)
 
 
 def _shortens(program: Program, kinds: Set[str]) -> bool:

@@ -60,6 +60,9 @@ SMALLEST = {
         "model", ("passes",), "limited", cut="slow", buffer=0
     ),
     "nor in a task of an operator": Program("model", ("amb",), "limited", faults=2, cut="slow", buffer=0),
+    "nor is a reply whole that this limit cut off in a task of an operator, although a hook swallows what it is told": Program(
+        "model", ("swallows", "amb", "map"), "limited", faults=1, cut="slow", buffer=0
+    ),
     "a switch_map that is closed opens nothing more": Program(
         "model", ("drops", "passes", "switch_map"), "swallows", faults=99, cut="slow"
     ),

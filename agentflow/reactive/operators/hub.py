@@ -5,8 +5,8 @@ Rules:
 1. Strict hand-over: a source works on its next item only after the reader has asked for more, so each source is at most
    one item ahead. With a capacity it can run that many items ahead.
 2. The first failure ends the hub, once; the others are cancelled, and `close()` returns when their cleanup is done.
-3. If a source is cancelled, by itself or from outside, it has not completed: the reader gets a `CancelledError`. Only
-   sources that the hub's own operator drops end silently.
+3. If a source is cancelled, it has not completed: the reader gets an error. Only sources that the hub's own operator drops
+   end silently.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agentflow._support.cancellation import cancel_requests
+from agentflow.errors import UsageError
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.signals import EMPTY, Empty
 from agentflow.reactive.tasks import create_task
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
 
 T = TypeVar("T")
+
+_CANCELLED_BETWEEN = (
+    "A stream that an operator reads in a task of its own (merge, zip, amb, timeout, …) was cancelled between two items, but "
+    "its reader was not. A time limit or task group may be open over a `yield` inside it (PEP 789): close it before the "
+    "`yield`, or use the operators `timeout` and `deadline`."
+)
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -100,9 +107,11 @@ class TaskHub(Generic[T]):
                 try:
                     await self.put(value)
                 except asyncio.CancelledError as error:
-                    if not self._closing and asyncio.current_task() not in self._dropped:
-                        await raise_in(iterator, error)  # a time limit that is open over its `yield` (PEP 789)
-                    raise
+                    if self._closing or asyncio.current_task() in self._dropped:
+                        raise
+                    await raise_in(iterator, error)  # raises the error of a time limit that the source holds open
+                    # As a CancelledError, it would look like a cancellation of the reader, whose code may swallow that.
+                    raise UsageError(_CANCELLED_BETWEEN) from error
         finally:
             await close(iterator)
 
