@@ -1,4 +1,4 @@
-"""Retrieval: an agent answers from documents and cites them; a passage that gives orders arrives as quoted data.
+"""Retrieval: an agent answers from documents and cites them; a passage with instructions arrives as quoted data.
 
 The embedder here counts terms, so that the program runs offline. Use `OpenAIEmbedder("text-embedding-3-small")` for real ones.
 """

@@ -1,4 +1,4 @@
-"""Tools that the provider runs: a search with citations, whose result gives orders; a guard, the cost, and a refusal.
+"""Tools that the provider runs: a search with citations, whose result contains instructions; a guard, the cost, and a refusal.
 
 The wire servers here are the providers, so that the program runs offline. Omit `api_base=` and `api_key=` for the real ones.
 """

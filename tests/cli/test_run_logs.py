@@ -223,7 +223,7 @@ async def test_what_shaped_a_message_is_data_and_a_table_too(logs: Any) -> None:
     said = [logs("explain", "guarded.jsonl", ref).stdout for ref in shown]
     [by_guard] = [message for message, text in zip(shown, said, strict=True) if "Guard" in text]
     data = json.loads(logs("explain", "guarded.jsonl", by_guard, "--json").stdout)
-    assert [record["hook"] for record in (*data["shaped"], *data["asked"])] == ["Guard"]
+    assert [record["hook"] for record in (*data["changes"], *data["request_changes"])] == ["Guard"]
     table = cells(logs("explain", "guarded.jsonl", by_guard, "--html", "-").stdout)
     assert (len(table), table[:3]) == (4, ["hook", "effect", "Guard"])
     assert logs("explain", "guarded.jsonl", "last").stdout == said[-1]

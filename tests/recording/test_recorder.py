@@ -342,10 +342,10 @@ async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None
         '\'1 + 2? | [add {"a":1,"b":2}] | [add: success: LOUD] | (A) | (B)\''
     )
     results = agent.session().messages[2]
-    assert [str(record) for record in recorder.explain(results).shaped] == [
+    assert [str(record) for record in recorder.explain(results).changes] == [
         "Shouts around PreActing: changed tool_result: 'success: 3' became 'success: LOUD'"
     ]
-    assert recorder.explain(agent.session().messages[0].id).shaped == ()
+    assert recorder.explain(agent.session().messages[0].id).changes == ()
     assert str(recorder.explain("msg_unknown")) == "msg_unknown: not in the records"
 
 
@@ -362,12 +362,12 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
 
     recorder = Recorder()
     reply = await agent_with(answers, recorder).call("1 + 2?")
-    assert [str(record) for record in recorder.explain(reply).shaped] == [
+    assert [str(record) for record in recorder.explain(reply).changes] == [
         "answers on PreReasoning: returned Answer (I know that.)"
     ]
     recorder = Recorder()
     reply = await agent_with(recovers, recorder, script=[ModelError("down")]).call("1 + 2?")
-    assert [str(record) for record in recorder.explain(reply).shaped] == [
+    assert [str(record) for record in recorder.explain(reply).changes] == [
         "recovers on Error: returned Recover (Sorry.)"
     ]
 
@@ -394,7 +394,7 @@ async def test_explain_tells_what_became_of_a_tool_call() -> None:
     await agent.call("go")
     results = [msg for msg in agent.session().messages if msg.role == "tool"]
     explained = [recorder.explain(msg) for msg in results]
-    assert [[str(record) for record in one.shaped] for one in explained] == [
+    assert [[str(record) for record in one.changes] for one in explained] == [
         [],
         ["refuses on PreActing: returned Deny (not that)"],
         ["fails on PostActing: failed with RuntimeError (broken)"],
@@ -844,7 +844,7 @@ async def test_a_layer_keeps_what_only_sources_can_do() -> None:
     recorder = Recorder()
     reply = await agent_with(FallsBack(), Passes(), recorder, script=[ModelError("down")]).call("go")
     assert reply.text == "From the other."
-    assert [str(record) for record in recorder.explain(reply).shaped] == [
+    assert [str(record) for record in recorder.explain(reply).changes] == [
         "FallsBack around PreReasoning: changed reply: '' became 'From the other.'"
     ]
 

@@ -450,40 +450,40 @@ class Explanation:
     Attributes:
         message_id: The message's id.
         known: Whether the records contain it at all.
-        shaped: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
+        changes: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
             that changed its chunks.
-        asked: For a reply: hooks' changes to its request.
+        request_changes: For a reply: hooks' changes to its request.
         shadows: The effects that shadow hooks would have had on it.
-        added: Its origin, if no other event contains it.
-        injected: The hook or tool that injected it, even if for one request only.
+        additions: Its origin, if no other event contains it.
+        injections: The hook or tool that injected it, even if for one request only.
     """
 
     message_id: str
     known: bool
-    shaped: tuple[HookRecord, ...] = ()
-    asked: tuple[HookRecord, ...] = ()
+    changes: tuple[HookRecord, ...] = ()
+    request_changes: tuple[HookRecord, ...] = ()
     shadows: tuple[HookRecord, ...] = ()
-    added: tuple[AddedRecord, ...] = ()
-    injected: tuple[InjectedRecord, ...] = ()
+    additions: tuple[AddedRecord, ...] = ()
+    injections: tuple[InjectedRecord, ...] = ()
 
     @property
     def hooks(self) -> tuple[str, ...]:
         """The names of the hooks that injected or shaped it, each once, in order."""
-        injected = [record.by for record in self.injected if record.event]
-        return tuple(dict.fromkeys([*injected, *[record.hook for record in self.shaped]]))
+        injected = [record.by for record in self.injections if record.event]
+        return tuple(dict.fromkeys([*injected, *[record.hook for record in self.changes]]))
 
     def __str__(self) -> str:
         if not self.known:
             return f"{self.message_id}: not in the records"
         shaped = f"shaped by {', '.join(self.hooks)}" if self.hooks else "no hook shaped it"
-        lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injected, *self.shaped)]]
-        for record in self.added:
+        lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injections, *self.changes)]]
+        for record in self.additions:
             places = [n for n, (one, _) in enumerate(record.messages) if one == self.message_id]
             sources = ", ".join(record.sources[n] for n in places if record.sources[n])
             lines.append(f"  stored as {record.origin}" + (f", from {sources}" if sources else ""))
-        if self.asked:
+        if self.request_changes:
             lines.append("  the request it answers:")
-            lines += [f"    {record}" for record in self.asked]
+            lines += [f"    {record}" for record in self.request_changes]
         lines += [f"  {record}" for record in self.shadows]
         return "\n".join(lines)
 

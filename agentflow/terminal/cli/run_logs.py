@@ -214,7 +214,7 @@ def _message_id(log: RunLog, message: str) -> str:
 
 
 def _rows(found: Explanation) -> list[tuple[object, ...]]:
-    return [(record.hook, str(record)) for record in (*found.shaped, *found.asked, *found.shadows)]
+    return [(record.hook, str(record)) for record in (*found.changes, *found.request_changes, *found.shadows)]
 
 
 # ---- pages
