@@ -106,7 +106,7 @@ def chatting(ann: Agent[Any], bob: Agent[Any], **options: Any) -> Agent[Any]:
         hub.tell(task)
         for speaker in (*hub.agents, ann):
             await hub.ask(speaker)
-        return hub.said[-1].text
+        return hub.contributions[-1].text
 
     return team
 

@@ -75,7 +75,7 @@ async def test_the_conversation_goes_on_in_the_next_call(restart: bool) -> None:
             hub.tell(question)
             for speaker in hub.agents:
                 await hub.ask(speaker)
-            return str(len(hub.said))
+            return str(len(hub.contributions))
 
         return panel, ann
 
@@ -147,7 +147,7 @@ async def test_who_fails_has_said_nothing() -> None:
         with pytest.raises(StepError):
             await hub.ask(bad)
         number = (await hub.ask(good, output=int)).output
-        assert [one.name for one in hub.said] == ["user", "good"]
+        assert [one.name for one in hub.contributions] == ["user", "good"]
         return number
 
     assert (await panel.call("?")).output == 7
@@ -162,7 +162,7 @@ async def test_a_hub_remembers_only_what_was_said_in_it() -> None:
     @workflow(ann, bob)
     async def panel(task: str, context: RunContext) -> str:
         hub = Hub([ann, bob], context)
-        remembered.append([str(said) for said in hub.said])
+        remembered.append([str(said) for said in hub.contributions])
         hub.tell(task)
         if task == "one":
             await ask(ann, "between us")

@@ -7,7 +7,7 @@ Not included, since plain code suffices: to consult an agent, pass `tools=[other
 from agentflow.agent.orchestration.batch import BatchProgress, batch
 from agentflow.agent.orchestration.flow import Block, Flow, flow_of
 from agentflow.agent.orchestration.functions import step
-from agentflow.agent.orchestration.handoff import Handoff, Travels, handoffs, holder
+from agentflow.agent.orchestration.handoff import Handoff, HandoffHistory, handoffs, holder
 from agentflow.agent.orchestration.hub import Contribution, Hub
 from agentflow.agent.orchestration.steps import Group, Step, StepError, ask, gather, race, use
 from agentflow.agent.orchestration.workflow import WorkflowOptions, workflow
@@ -19,10 +19,10 @@ __all__ = [
     "Flow",
     "Group",
     "Handoff",
+    "HandoffHistory",
     "Hub",
     "Step",
     "StepError",
-    "Travels",
     "WorkflowOptions",
     "ask",
     "batch",

@@ -40,7 +40,7 @@ from agentflow.vocabulary.messages import Msg, Reply, ToolResultBlock, with_meta
 from agentflow.vocabulary.specs import ToolSpec
 from agentflow.vocabulary.verdicts import Stop
 
-Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
+HandoffHistory: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
 """The messages that are passed on with a handoff: all that the next agent has not seen, the user's last message, a
 summary by an agent, or the result of a function."""
 
@@ -56,7 +56,7 @@ def handoffs(
     name: str = "desk",
     description: str = "",
     to: Mapping[str, Sequence[str]] | None = None,
-    history: Travels = "all",
+    history: HandoffHistory = "all",
     max_handoffs: int = 5,
     inputs: Mapping[str, type] | None = None,
     on_handoff: Callable[[Handoff], object] | None = None,
@@ -209,25 +209,25 @@ class _Conversation:
     """
 
     def __init__(self, history: Sequence[Msg]) -> None:
-        self.words: list[Msg] = []
+        self.messages: list[Msg] = []
         self.seen: dict[str, int] = {}
         self.holder: str | None = None
         for part in contributions(history):
             if isinstance(part, Msg):
-                self.words.append(part)
+                self.messages.append(part)
             else:
                 self.take(part.name, _read(part))
 
-    def take(self, name: str, word: _TurnResult) -> None:
+    def take(self, name: str, result: _TurnResult) -> None:
         """Add an agent's contribution, and update which agent holds the conversation."""
-        if word.said:
-            self.words.append(Msg.assistant(word.said, name=name))
-        self.seen[name] = len(self.words)
-        self.holder = name if word.to is None else word.to
+        if result.said:
+            self.messages.append(Msg.assistant(result.said, name=name))
+        self.seen[name] = len(self.messages)
+        self.holder = name if result.to is None else result.to
 
     def unseen(self, name: str) -> Sequence[Msg]:
         """Return the messages that an agent has not seen yet."""
-        return self.words[self.seen.get(name, 0) :]
+        return self.messages[self.seen.get(name, 0) :]
 
 
 class _Desk:
@@ -236,7 +236,7 @@ class _Desk:
     Args:
         agents: The agents, by name.
         ways: The possible handoffs.
-        travels: The messages to pass on.
+        history: The messages to pass on.
         max_handoffs: The maximum number of handoffs for one message.
         forms: The inputs of handoffs, by agent.
         on_handoff: Called with each handoff.
@@ -246,7 +246,7 @@ class _Desk:
         self,
         agents: Mapping[str, Agent[Any]],
         ways: Mapping[str, Sequence[str]],
-        travels: Travels,
+        history: HandoffHistory,
         max_handoffs: int,
         forms: Mapping[str, Form[Any]],
         on_handoff: Callable[[Handoff], object] | None,
@@ -255,9 +255,9 @@ class _Desk:
         self._on_handoff = on_handoff
         self._agents = agents
         self._ways = ways
-        self._travels = travels
+        self._history = history
         self._max_handoffs = max_handoffs
-        self.summarizer: Agent[Any] | None = cast("Agent[Any]", travels) if isinstance(travels, Agent) else None
+        self.summarizer: Agent[Any] | None = cast("Agent[Any]", history) if isinstance(history, Agent) else None
         self.participants = [*agents.values(), *([] if self.summarizer is None else [self.summarizer])]
 
     async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
@@ -266,16 +266,16 @@ class _Desk:
         name = talk.holder or ""
         if name not in self._agents:
             name = next(iter(self._agents))
-        talk.words += said
+        talk.messages += said
         unread = talk.unseen(name)
         for passed in range(self._max_handoffs + 1):
-            word = await self._turn(name, unread, passed == self._max_handoffs)
-            talk.take(name, word)
-            if word.to is None:
-                return word.said
-            note = Msg.user(NOTE.format(by=name, reason=word.reason or "no reason given"))
-            name = word.to
-            unread = [*await self._travelling(talk, name, said), with_metadata(note, synthetic=SOURCE)]
+            result = await self._turn(name, unread, passed == self._max_handoffs)
+            talk.take(name, result)
+            if result.to is None:
+                return result.said
+            note = Msg.user(NOTE.format(by=name, reason=result.reason or "no reason given"))
+            name = result.to
+            unread = [*await self._passed_on(talk, name, said), with_metadata(note, synthetic=SOURCE)]
         raise AssertionError("the last agent cannot hand over")
 
     def _turn(self, name: str, unread: Sequence[Msg], last: bool) -> Step[_TurnResult]:
@@ -288,15 +288,15 @@ class _Desk:
 
         return Step(name, input_of(unread, True), _read, options={"hooks": (passing,)}, answered=answered)
 
-    async def _travelling(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
-        unseen, travels = talk.unseen(to), self._travels
-        if travels == "all":
+    async def _passed_on(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
+        unseen, history = talk.unseen(to), self._history
+        if history == "all":
             return unseen
-        if travels == "last":
+        if history == "last":
             return said
         if self.summarizer is None:
-            assert callable(travels)
-            return travels(unseen)
+            assert callable(history)
+            return history(unseen)
         given = {msg.id for msg in said}
         earlier = [msg for msg in unseen if msg.id not in given]
         if not earlier:

@@ -41,7 +41,7 @@ class Hub:
             starts empty, but each agent remembers its own conversation.
 
     Attributes:
-        said: All contributions, in order.
+        contributions: All contributions, in order.
 
     Example:
         >>> from agentflow.agent.orchestration import Hub, workflow
@@ -59,7 +59,7 @@ class Hub:
 
     def __init__(self, agents: Iterable[Agent[Any]], context: RunContext | None = None) -> None:
         self._agents = list(agents)
-        self.said: list[Contribution] = []
+        self.contributions: list[Contribution] = []
         self._seen: dict[str, int] = {}
         if context is not None:
             self._restore(before(context))
@@ -79,7 +79,7 @@ class Hub:
 
     def tell(self, text: str, name: str = "user") -> None:
         """Add a contribution for all participants."""
-        self.said.append(Contribution(name, text))
+        self.contributions.append(Contribution(name, text))
 
     @overload
     async def ask(self, agent: Agent[T], *, output: None = None, timeout: float | None = None) -> Reply[T]: ...
@@ -107,15 +107,15 @@ class Hub:
 
     def __str__(self) -> str:
         """Return the conversation, one paragraph per contribution."""
-        return "\n\n".join(map(str, self.said))
+        return "\n\n".join(map(str, self.contributions))
 
     def _unseen(self, name: str) -> Sequence[Msg]:
-        news = [said for said in self.said[self._seen.get(name, 0) :] if said.name != name]
-        return [Msg.user(str(said)) for said in news] or [Msg.user(NOTHING_NEW)]
+        news = [one for one in self.contributions[self._seen.get(name, 0) :] if one.name != name]
+        return [Msg.user(str(one)) for one in news] or [Msg.user(NOTHING_NEW)]
 
     def _add(self, name: str, text: str) -> None:
-        self.said.append(Contribution(name, text))
-        self._seen[name] = len(self.said)
+        self.contributions.append(Contribution(name, text))
+        self._seen[name] = len(self.contributions)
 
     def _restore(self, history: Sequence[Msg]) -> None:
         names = {agent.name for agent in self._agents}
