@@ -124,9 +124,9 @@ class DirectWire(Adapter):
         api_base: The server's URL; by default the vendor's own, or the vendor's environment variable.
         api_key: The key; by default the vendor's environment variable.
         retries: Extra attempts if a call fails temporarily.
-        max_wait: The max_bytes wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: The max_bytes silence of the provider, in seconds, before the reply and between its chunks.
-        connect_timeout: The max_bytes time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
+        max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
+        connect_timeout: The longest time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
             it applies.
         headers: Additional HTTP headers.
         params: Further fields of each request.
