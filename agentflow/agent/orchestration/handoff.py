@@ -65,8 +65,8 @@ def handoffs(
 ) -> Agent[str]:
     """Make one agent from several that hand the conversation over to each other.
 
-    The agent that holds the conversation answers the user, in this call and in later ones. For each agent to which it
-    may hand over, it is offered a tool `transfer_to_<name>`.
+    The agent that holds the conversation answers the user, in this call and in later ones. It has a tool
+    `transfer_to_<name>` for each agent to which it may hand over.
 
     Args:
         agents: The agents. The first one begins the conversation.

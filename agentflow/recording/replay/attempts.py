@@ -3,8 +3,8 @@
 Rules:
 
 1. An attempt starts when the recorded start of the next reply is due.
-2. One more attempt than in the recording may wait here: a race was won before it started. It waits to be cancelled, and
-   none of the recorded replies is lost with it.
+2. One more attempt than in the recording may wait here, if a race was won before that attempt started. It waits until it is
+   cancelled, and uses none of the recorded replies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordedAttempts:
             self._running[call, iteration] -= 1
 
     async def start(self, call: str, iteration: int) -> None:
-        """Wait until an attempt should start; return if the recording has no more, and no other one is running.
+        """Wait until an attempt should start, or until it is clear that the recording has no such attempt.
 
         Raises:
             CancelledError: It is cancelled before its start, as in the recording.
