@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 _SCRIPT = """
-import sys
+import gc, sys  # `gc` is part of the interpreter
 import reactivex, pydantic, loguru
 before = set(sys.modules)
 import agentflow
@@ -22,6 +22,38 @@ def test_the_root_imports_nothing_beyond_what_it_stands_on() -> None:
     ended = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
     own = ["", "._support", "._support.lazy", ".errors"]
     assert ended.stdout.splitlines() == [" ".join(f"agentflow{name}" for name in own), ""]
+
+
+_COLLECTING = """
+import gc, sys
+import agentflow
+
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("agentflow.agent.agent", "agentflow.terminal.console"):
+            print(name, gc.isenabled())
+
+
+sys.meta_path.insert(0, Watch())
+agentflow.Agent
+print(gc.isenabled())
+gc.disable()
+agentflow.Console
+print(gc.isenabled())
+gc.enable()
+try:
+    agentflow.Nothing
+except AttributeError:
+    print(gc.isenabled())
+"""
+
+
+def test_no_garbage_is_looked_for_while_a_name_is_imported() -> None:
+    """The garbage collector pauses while the root imports a name, and afterwards is on or off as before."""
+    ended = subprocess.run([sys.executable, "-c", _COLLECTING], capture_output=True, text=True, check=True)
+    paused = ["agentflow.agent.agent False", "True", "agentflow.terminal.console False", "False", "True"]
+    assert ended.stdout.splitlines() == paused
 
 
 _WIRES = """

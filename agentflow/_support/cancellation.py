@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
-from functools import partial
 from typing import Any
 
 from agentflow._support.frames import frame_at
@@ -66,19 +65,25 @@ else:
         (see asyncio in "What's New In Python 3.13"), so code that handles the failure would seem to swallow a cancellation.
         """
         counted: Any = task
-        if type(counted.cancel) is not partial:
-            # A weak reference: a cycle of the task and this function would live until a garbage collection.
-            counted.cancel = partial(_cancel, weakref.ref(task))
+        if counted.cancel.__class__ is not _Cancel:
+            counted.cancel = _Cancel(task)
 
-    def _cancel(of: weakref.ref[asyncio.Task[Any]], msg: Any = None) -> bool:
-        """Cancel a task, and do not count the request of a `TaskGroup` that is already exiting."""
-        task = of()
-        if task is None:
-            return False
-        requested = type(task).cancel(task, msg)
-        caller = frame_at(1)
-        if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
-            task.uncancel()
-        return requested
+    class _Cancel(weakref.ref[asyncio.Task[Any]]):
+        """Cancels a task, and does not count the request of a `TaskGroup` that is already exiting.
+
+        A weak reference itself: a cycle with the task would live until a garbage collection.
+        """
+
+        __slots__ = ()
+
+        def __call__(self, msg: Any = None) -> Any:
+            task = super().__call__()
+            if task is None:
+                return False
+            requested = type(task).cancel(task, msg)
+            caller = frame_at(1)
+            if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
+                task.uncancel()
+            return requested
 
     _CHILD_DONE = asyncio.TaskGroup._on_task_done.__code__

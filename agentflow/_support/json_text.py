@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, cast
 
 from pydantic_core import from_json
 
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)', re.DOTALL)
+_TOKENS: Final = r'(?s)"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)'
 
 
 class NotFiniteError(ValueError):
@@ -73,7 +73,7 @@ def check_numbers(text: str) -> None:
 
 def _position(text: str) -> str:
     """Return the position of the first number that is not finite, in the format of pydantic's errors."""
-    for found in _TOKENS.finditer(text):
+    for found in re.finditer(_TOKENS, text):
         token, start = found[0], found.start()
         if token[-1] in "yN" or (
             token[0] != '"' and any(sign in token for sign in ".eE") and not isfinite(float(token))

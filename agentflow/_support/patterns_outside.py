@@ -21,11 +21,12 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 _MAX_LENGTH: Final = 4_000
 _MAX_WEIGHT: Final = 4_000
-_COUNT: Final = re.compile(r"\{(\d{1,5})(,(\d{1,5})?)?\}")
-_GROUP: Final = re.compile(r"\?(?::|P?<(?![=!])\w{1,64}>)")
-_FLAGS: Final = re.compile(r"\?[ims]{1,3}(?:-[ims]{1,3})?[:)]|\?-[ims]{1,3}[:)]")
-_HEX: Final = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
-_PROPERTY: Final = re.compile(r"[pP]\{\^?[\w=:-]{1,64}\}")
+# Compiled at first use, by `re`, which keeps them: most programs read no patterns.
+_COUNT: Final = r"\{(\d{1,5})(,(\d{1,5})?)?\}"
+_GROUP: Final = r"\?(?::|P?<(?![=!])\w{1,64}>)"
+_FLAGS: Final = r"\?[ims]{1,3}(?:-[ims]{1,3})?[:)]|\?-[ims]{1,3}[:)]"
+_HEX: Final = r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}"
+_PROPERTY: Final = r"[pP]\{\^?[\w=:-]{1,64}\}"
 _LOOKS: Final = ("?=", "?!", "?<=", "?<!")
 _WIDE: Final = 8  # roughly the states of a class that contains non-ASCII characters
 _PROPERTY_WEIGHT: Final = 250
@@ -134,7 +135,7 @@ class _Translation:
                 self._last = self._groups.pop() + 1
             case "*" | "+" | "?":
                 self._repeat(char, 2 if char == "+" else 1)
-            case "{" if count := _COUNT.match(self._text, self._at):
+            case "{" if count := re.compile(_COUNT).match(self._text, self._at):
                 least, most = int(count[1]), int(count[3] or 0)
                 self._repeat(count[0], max(least, most, 1) + (count[2] is not None and count[3] is None))
             case "|" | "^" | "$":
@@ -165,14 +166,14 @@ class _Translation:
             look = next((look for look in reversed(_LOOKS) if text.startswith(look, after)), None)
             if look is not None:
                 raise self._refused(f"looks around ('({look}'), which needs backtracking")
-            if flags := _FLAGS.match(text, after):
+            if flags := re.compile(_FLAGS).match(text, after):
                 if "s" in flags[0].partition("-")[0]:
                     self._dot = "."
                 taken, out = 1 + len(flags[0]), f"({flags[0]}"
                 if flags[0].endswith(")"):
                     self._atom(out, None, taken)
                     return
-            elif group := _GROUP.match(text, after):
+            elif group := re.compile(_GROUP).match(text, after):
                 taken = 1 + len(group[0])
             else:
                 raise self._refused(f"has a group of an unknown kind ({text[self._at : self._at + 4]!r})")
@@ -190,10 +191,10 @@ class _Translation:
             return _ANCHORS[char], None
         if (char.isdigit() and char != "0") or char == "k":
             raise self._refused(f"refers back ('\\{char}'), which needs backtracking")
-        if known := _PROPERTY.match(text, at):
+        if known := re.compile(_PROPERTY).match(text, at):
             self._at = known.end()
             return f"\\{known[0]}", _PROPERTY_WEIGHT
-        if known := _HEX.match(text, at):
+        if known := re.compile(_HEX).match(text, at):
             self._at = known.end()
             return self._code(int(known[1] or known[2] or known[3], 16)), 1
         if char == "c" and text[at + 1 : at + 2].isascii() and text[at + 1 : at + 2].isalpha():

@@ -32,13 +32,13 @@ _REF = "#/$defs/"
 _SPHINX = r"^[ \t]*:\w+[^:\n]*:"
 _NUMPY = r"^[ \t]*[A-Z][\w ]*\n[ \t]*-{3,}[ \t]*$"
 _GOOGLE = r"^[ \t]*[A-Z][\w ]*:[ \t]*$"
-_SIMPLE = re.compile(
+_SIMPLE = (
     r"(?P<text>(?:(?!```|>>>)\S.*\n\n*)+)(?<=\n\n)"  # no line is indented
     r"(?:Args|Arguments):\n(?P<items>(?:    (?! ).+\n(?: {8}.+\n)*)+)"
     r"(?:\n+(?:Returns|Raises|Yields):\n    (?! ).+\n(?: {4}.+\n)*)*"
 )
 """A simple Google-style docstring: text, one `Args:` section, and sections that are ignored, also when griffe parses it."""
-_ITEM = re.compile(r"    \*{0,2}(\w+)(?: \([^()\n]*\))?: *(\S.*(?:\n {8}.+)*)\n")
+_ITEM = r"    \*{0,2}(\w+)(?: \([^()\n]*\))?: *(\S.*(?:\n {8}.+)*)\n"
 
 
 @cache
@@ -182,10 +182,10 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     )
     if style == "google" and not re.search(_GOOGLE, text, re.MULTILINE):
         return text, {}
-    simple = _SIMPLE.fullmatch(f"{text}\n") if style == "google" else None
+    simple = re.fullmatch(_SIMPLE, f"{text}\n") if style == "google" else None
     if simple is not None:
         items = simple["items"]
-        found = list(_ITEM.finditer(items))
+        found = list(re.finditer(_ITEM, items))
         if sum(len(item[0]) for item in found) == len(items):
             described = {item[1]: " ".join(item[2].split()) for item in found}
             return simple["text"].strip(), described

@@ -42,7 +42,7 @@ WRAPPED: Final = "answer"
 
 _DECODER: Final = json.JSONDecoder()
 _MAX_TRIES: Final = 50
-_MODULES: Final = re.compile(r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)""")
+_MODULES: Final = r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)"""
 
 
 class MisfitError(ValueError):
@@ -292,7 +292,7 @@ def type_name(kind: Any) -> str:
     """
     if not hasattr(kind, "__args__"):
         return str(getattr(kind, "__name__", kind))
-    return _MODULES.sub(lambda found: found["text"] or "", str(kind))
+    return re.sub(_MODULES, lambda found: found["text"] or "", str(kind))
 
 
 def _about(kind: Any) -> str:
