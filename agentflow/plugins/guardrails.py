@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A check returns None (or True) to accept, and a reason to refuse. Any other result, and a check that fails, refuses.
+1. A check returns None to accept, and a reason to refuse. Any other result, and a check that fails, refuses; so does True,
+   because a function that finds something returns it as well as one that accepts.
 2. An input check runs before the work or, if `racing`, beside the first model call: a refusal then cancels the model, and no
    tool runs before the check has passed.
 3. If an output is refused, the model is asked again with the reason; a refused output is never the reply.
@@ -31,7 +32,7 @@ from agentflow.vocabulary.verdicts import Again, Deny, Stop
 
 __all__ = ["Check", "InputGuardrail", "ModelCheck", "OutputGuardrail", "ToolGuardrail"]
 
-Finding: TypeAlias = str | bool | None
+Finding: TypeAlias = str | None
 
 
 class ModelCheck:
@@ -87,14 +88,12 @@ def _is_later(found: Finding | Awaitable[Finding]) -> TypeIs[Awaitable[Finding]]
 
 
 def _reason(found: object) -> str | None:
-    if found is None or found is True:
+    if found is None:
         return None
     if isinstance(found, str) and found.strip():
         return found
-    if found is False:
-        return "refused"
     raise UsageError(
-        f"A guardrail's check returned {found!r:.60}. Return None or True to accept, and a reason (a string) or False to "
+        f"A guardrail's check returned {found!r:.60}. Return None to accept, or the reason (a string that is not empty) to "
         "refuse."
     )
 
@@ -310,7 +309,7 @@ class ToolGuardrail(Hook):
     Priority 71 (checks), a guard.
 
     Args:
-        check: A function that takes the `PreActing` event (`async` or not); it returns None (or True), or a reason.
+        check: A function that takes the `PreActing` event (`async` or not); it returns None, or a reason.
         tools: Patterns of the tools to check.
 
     Example:

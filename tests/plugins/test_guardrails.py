@@ -160,7 +160,7 @@ def _fails(text: Any) -> str | None:
 
 
 @pytest.mark.parametrize("racing", [False, True])
-@pytest.mark.parametrize("check", [_fails, lambda text: 7, lambda text: "", lambda text: False])
+@pytest.mark.parametrize("check", [_fails, lambda text: 7, lambda text: "", lambda text: False, lambda text: True])
 async def test_a_check_that_fails_refuses(check: Any, racing: bool) -> None:
     """An exception, or an answer that is none, lets nothing through."""
     model = ScriptedModel(["Hello."])
