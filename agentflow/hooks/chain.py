@@ -26,10 +26,11 @@ from typing import Any, ClassVar, Protocol
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.values import NamedTuple
-from agentflow.errors import Aside
+from agentflow.errors import Aside, Veto
 from agentflow.hooks.answers import cancelled, evaluate, failure_of, is_later, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
+from agentflow.hooks.skipped import warn_denied
 from agentflow.reactive import Just
 from agentflow.vocabulary.events import Decision, Error, Event, PostActing, PostReasoning
 from agentflow.vocabulary.events.base import builder
@@ -410,8 +411,11 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
     policy = "skip" if hook.shadow else hook.on_failure
     found = failure_of(hook, kind, event, error) if not hook.shadow else error
     if not isinstance(found, Exception):
+        if not isinstance(error, Veto):
+            warn_denied(hook, kind.__name__, error, event)
         return found
     if policy == "deny" and isinstance(event, PostActing):
+        warn_denied(hook, kind.__name__, found, event)
         _put(event, "tool_result", withheld(hook, event, found))
         return None
     found.add_note(Aside(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))

@@ -1,4 +1,5 @@
-"""Logs a warning if a failing hook or listener is skipped. The run continues, so nothing else would report the failure.
+"""Logs a warning if a failing hook or listener is skipped, or a hook denies because it failed. Nothing else would report the
+failure: the run continues, or is refused as the hook would refuse it on purpose.
 
 This module's log is enabled by default, as that of `EventLog` is: `logger.disable("agentflow.hooks.skipped")` silences it,
 `logger.disable("agentflow")` too.
@@ -26,6 +27,19 @@ def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> boo
         hook.name,
         error,
         "hook {} (priority {}) failed on {} and was skipped; this place is not warned about again.",
+        hook.name,
+        hook.priority,
+        event,
+        where=where,
+    )
+
+
+def warn_denied(hook: Hook, event: str, error: Exception, where: object) -> bool:
+    """Log the same warning for a hook that refuses because it failed, by `on_failure="deny"` or by its own rule."""
+    return warn_once(
+        hook.name,
+        error,
+        "hook {} (priority {}) failed on {}, so the request was denied; this place is not warned about again.",
         hook.name,
         hook.priority,
         event,

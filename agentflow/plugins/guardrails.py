@@ -20,6 +20,7 @@ from typing_extensions import TypeIs
 
 from agentflow.errors import UsageError, Veto
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.skipped import warn_denied
 from agentflow.plugins._counting import is_request
 from agentflow.plugins._matching import may_reject, strings
 from agentflow.reactive import Flux, Mono
@@ -167,7 +168,7 @@ class InputGuardrail(Hook):
         race = own(event.context, self, _InputCheck)
         if race.text is None:  # else an outer hook makes another attempt
             race.text = _text(_input_of(event.input_messages, race.ids))
-        run = partial(race.run, self.check, event.context)
+        run = partial(race.run, self, event.context)
         return Flux(lambda: _with_check(run, source, self.hold))
 
 
@@ -195,12 +196,13 @@ class _InputCheck:
         self._passed = False
         self._refusal: str | None = None
 
-    async def run(self, check: Check, context: RunContext) -> _Passed:
+    async def run(self, hook: InputGuardrail, context: RunContext) -> _Passed:
         """Run the check; raise `Veto` if it refuses."""
         if not self._passed and self._refusal is None:
             try:
-                self._refusal = await _finding(check, self.text or "", context)
+                self._refusal = await _finding(hook.check, self.text or "", context)
             except Exception as error:
+                warn_denied(hook, "PreReasoning", error, context)
                 self._refusal = f"InputGuardrail failed ({type(error).__name__}), so the input was denied"
             self._passed = self._refusal is None
         if self._refusal is not None:
@@ -279,6 +281,7 @@ class OutputGuardrail(Hook):
         try:
             reason = await _finding(self.check, event.reasoning_result.text, context)
         except Exception as error:
+            warn_denied(self, "PostReasoning", error, event)
             return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so the input was denied")
         if reason is None:
             return event

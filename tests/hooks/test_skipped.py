@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from agentflow import Agent, CallEnded, Hook, PreReasoning, ReasoningChunk, on
+from agentflow import Agent, CallEnded, Hook, PostActing, PreCall, PreReasoning, ReasoningChunk, ToolUseBlock, on, tool
 from agentflow._support import once
+from agentflow.errors import Veto
 from agentflow.hooks.recording import ChangeListener, HookCall
+from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail
 from agentflow.testing import ScriptedModel, check_hook
 
 
@@ -44,6 +46,42 @@ async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
     assert __file__ in text[2]
     assert "KeyError: 'tokens'" in text
     assert record["extra"]["session_id"] == "s"
+
+
+async def test_a_hook_that_denies_because_it_failed(warned: list[Any]) -> None:
+    """The reply names only the class of the error, so the log shows the rest; a `Veto` is a decision and is not logged."""
+
+    @on(PreCall, guard=True, on_failure="deny")
+    def checks(event: PreCall) -> None:
+        if event.input_messages[-1].text == "no":
+            raise Veto("not today")
+        raise KeyError("rules")
+
+    @on(PostActing, on_failure="deny")
+    def reads(event: PostActing) -> None:
+        raise KeyError("result")
+
+    def fails(text: str) -> None:
+        raise KeyError("check")
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    for word in ("no", "go", "go"):
+        assert (await Agent("a", ScriptedModel(["hi"]), hooks=[checks]).call(word)).outcome == "denied"
+    await Agent("a", ScriptedModel([ToolUseBlock("t1", "look"), "hi"]), tools=[look], hooks=[reads]).call("go")
+    for guardrail in (InputGuardrail(fails, racing=True), OutputGuardrail(fails)):
+        await Agent("a", ScriptedModel(["hi"]), hooks=[guardrail]).call("go")
+    denied = "so the request was denied; this place is not warned about again."
+    assert [record["message"].splitlines()[0] for record in warned] == [
+        f"hook checks (priority 100) failed on PreCall, {denied}",
+        f"hook reads (priority 100) failed on PostActing, {denied}",
+        f"hook InputGuardrail (priority 70) failed on PreReasoning, {denied}",
+        f"hook OutputGuardrail (priority 800) failed on PostReasoning, {denied}",
+    ]
+    assert "KeyError: 'rules'" in warned[0]["message"].splitlines()
 
 
 async def test_a_decision_whose_hook_is_skipped_by_choice(warned: list[Any]) -> None:
