@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import os
 import platform
 import shutil
@@ -11,14 +12,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from agentflow import (
     Agent,
@@ -755,6 +758,54 @@ async def test_calls_of_functions_are_limited(kind: type[Bubblewrap | Monty]) ->
         model.requests[1].messages[-1].tool_results[0].text
         == "The program has called functions 2 times, which is the limit."
     )
+
+
+class Remote:
+    """A sandbox of a service, which runs each program and its calls over one connection."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def start(self, program: Program) -> RemoteProgram:
+        reads, writes = await asyncio.open_connection("127.0.0.1", self._port)
+        writes.write(json.dumps(asdict(program)).encode() + b"\n")
+        return RemoteProgram(reads, writes)
+
+
+class RemoteProgram:
+    def __init__(self, reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+        self._reads, self._writes = reads, writes
+
+    async def proceed(self, results: Sequence[FunctionResult]) -> FunctionCalls | ProgramResult:
+        self._writes.write(json.dumps([asdict(one) for one in results]).encode() + b"\n")
+        outcome = TypeAdapter[FunctionCalls | ProgramResult](FunctionCalls | ProgramResult)
+        return outcome.validate_json(await self._reads.readline())
+
+    async def close(self) -> None:
+        self._writes.close()
+
+
+async def serve_programs(reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+    """The service: a line with the program, then one with the results before each step."""
+    running = await Bubblewrap(seconds=60).start(Program(**json.loads(await reads.readline())))
+    try:
+        while line := await reads.readline():
+            outcome = await running.proceed([FunctionResult(**one) for one in json.loads(line)])
+            writes.write(json.dumps(asdict(outcome)).encode() + b"\n")
+    finally:
+        await running.close()
+        writes.close()
+
+
+async def test_a_remote_sandbox() -> None:
+    """The protocol suffices for a service: calls come from it, results go to it, and an end of the call closes it."""
+    model = ScriptedModel([code("print(search('bees')[0], search('wasps')[1])"), "Done."])
+    async with await asyncio.start_server(serve_programs, "127.0.0.1", 0) as server:
+        remote = Remote(server.sockets[0].getsockname()[1])
+        names = Names()
+        await Agent("a", model, tools=[code_tool(search, sandbox=remote)], hooks=[names]).call("Go")
+    assert model.requests[1].messages[-1].tool_results[0].text == "bees 0 wasps 1\n"
+    assert names.seen.count("run_python< search success") == 2
 
 
 @BOTH

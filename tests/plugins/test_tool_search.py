@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from many_tools import QUERIES, many_tools
+from many_tools import QUERIES, SERVICES, many_tools
+from mcp.server import MCPServer as Server
 
 from agentflow import (
     Agent,
@@ -21,9 +22,11 @@ from agentflow import (
     PreActing,
     PreReasoning,
     ToolUseBlock,
+    on,
     tool,
 )
 from agentflow.errors import UsageError
+from agentflow.mcp import MCPServer
 from agentflow.models import ModelRequest
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
@@ -109,6 +112,42 @@ async def test_tokens_and_the_right_tool() -> None:
     assert (sum(want in got for want, got in right), sum(want == got[0] for want, got in right)) == (38, 27)
 
 
+def ten_servers() -> list[MCPServer]:
+    """The 500 tools, offered by MCP servers, which make the schemas from a signature."""
+
+    def run_of(name: str) -> Callable[..., str]:
+        def run(id: str, fields: list[str] | None = None, dry_run: bool = False) -> str:  # noqa: A002
+            return f"{name} {id}"
+
+        return run
+
+    servers = {name: Server(name) for name in SERVICES}
+    for known in many_tools():
+        server, _, short = known.name.partition("_")
+        servers[server].add_tool(run_of(known.name), short, description=known.spec.description)
+    return [MCPServer.in_memory(server, prefix=f"{name}_") for name, server in servers.items()]
+
+
+async def test_the_tools_of_ten_mcp_servers() -> None:
+    """The same holds for tools of connected MCP servers: a small request, the right tools found, and the found one runs."""
+    found: list[list[str]] = []
+
+    @on(PostActing, observer=True)
+    def note(event: PostActing) -> None:
+        if event.tool_use.name == "search_tools":
+            found.append([one["name"] for one in json.loads(event.tool_result.text)["tools"]])
+
+    script = [search(f"t{n}", query) for n, query in enumerate(QUERIES)]
+    model = ScriptedModel([*script, use("last", "stripe_create_refund"), "Done."])
+    async with Agent("a", model, tools=ten_servers(), hooks=[ToolSearch(), note], max_iterations=99) as agent:
+        await agent.call("go")
+        specs = [one.spec for one in agent.tools]
+    whole = json.dumps([[spec.name, spec.description, dict(spec.parameters)] for spec in specs], default=dict)
+    assert (len(specs), len(payload(model.requests[0])) < 0.02 * len(whole)) == (501, True)
+    assert sum(want in got for want, got in zip(QUERIES.values(), found, strict=True)) >= 38
+    assert agent.session().messages[-2].tool_results[0].text == "stripe_create_refund 7"
+
+
 class Guard(Hook):
     """Refuses deletions."""
 
@@ -152,7 +191,7 @@ async def test_a_suspended_call_keeps_its_tools() -> None:
     assert (last.text, names(model.requests[-1])) == ("Up.", ["search_tools", "launch"])
 
 
-class Server(LiveToolset):
+class Changing(LiveToolset):
     """A connection with tools that change."""
 
     name = "server"
@@ -173,7 +212,7 @@ class Server(LiveToolset):
 
 async def test_live_toolsets() -> None:
     """Tools of a connection are found, and if they change, the next search has the new ones, and lost ones are left out."""
-    server = Server()
+    server = Changing()
 
     def changes(request: ModelRequest) -> ToolUseBlock:
         server.given = tuple(many_tools()[250:])
@@ -408,7 +447,7 @@ async def test_gpt_searches_itself(closed_clients: None) -> None:
 async def test_a_tool_that_gpt_found_is_lost(closed_clients: None) -> None:
     """If a request does not define a found tool, the search is left out of it."""
     async with WireServer.openai([WireReply("I could.", server=FOUND.server), "Bye."]) as server:
-        tools = Server()
+        tools = Changing()
         tools.given = (get_order, create_refund, create_coupon)
         model = OpenAIWire("gpt-5.4", api_base=server.url, api_key="k", family="openai")
         agent = Agent("desk", model, tools=[tools], options=SEARCHED)
@@ -430,7 +469,7 @@ async def test_a_found_tool_that_is_lost(closed_clients: None) -> None:
     """If a request does not define a found tool, the search is left out of it: Anthropic would refuse the reference."""
     searched = WireReply("I could refund it.", server=REFUND.server)
     async with WireServer.anthropic([searched, "Bye."]) as server:
-        tools = Server()
+        tools = Changing()
         tools.given = (get_order, create_refund)
         model = AnthropicWire("claude-sonnet-4-5", api_base=server.url, api_key="k")
         agent = Agent("desk", model, tools=[tools], hooks=[ToolSearch(always=["get_*"])])

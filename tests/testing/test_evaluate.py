@@ -12,11 +12,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agentflow import Agent, ModelChunk, Output, ToolUseBlock, Usage, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.models import ModelRequest
+from agentflow.plugins import OpenTelemetry
 from agentflow.testing import Case, Judge, ScriptedModel, Trial, evaluate
+from agentflow.testing.evaluation import Grade
 from agentflow.testing.pytest_plugin import evaluation
 
 
@@ -127,6 +132,37 @@ async def test_a_judging_model_says_why_and_its_cost_counts() -> None:
     assert report.trials[0].failures == ("It names its source. No source.",)
     assert (report.usage.total_tokens, report.usage.cost) == (37, pytest.approx(0.011))
     assert "<answer>3</answer>" in judges.requests[0].messages[-1].text
+
+
+async def test_a_check_reads_the_spans_of_its_call() -> None:
+    """The id of the run is an attribute of its spans, so a check finds those of its trial among all."""
+    exporter, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+
+    def spans(trial: Trial) -> Grade:
+        assert trial.reply is not None
+        ended = [one for one in exporter.get_finished_spans() if one.attributes is not None]
+        [whole] = [one for one in ended if (one.attributes or {}).get("agentflow.run.id") == trial.reply.run_id]
+        inside = [one.name for one in ended if one.parent == whole.context]
+        return Grade(score=len(inside), label=" ".join(sorted({*inside, whole.name})))
+
+    def with_tool(request: ModelRequest) -> Any:
+        asked = request.messages[-1].text == "look"
+        return ToolUseBlock("t1", "look", {}) if asked else "Done."
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    def task() -> Agent:
+        hooks = [OpenTelemetry(tracer_provider=tracers)]
+        return Agent("clerk", ScriptedModel(with_tool, name="openai/gpt-5"), tools=[look], hooks=hooks)
+
+    report = await evaluate(task, ["look", "Hi"], [spans])
+    assert [[(grade.score, grade.label) for grade in trial.grades.values()] for trial in report.trials] == [
+        [(3, "chat gpt-5 execute_tool look invoke_agent clerk")],
+        [(1, "chat gpt-5 invoke_agent clerk")],
+    ]
 
 
 async def test_mistakes_are_told() -> None:
