@@ -269,16 +269,22 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             if decision is not None and decision.error is not None:
                 failed = Decided(decision.verdict, decision.hook, cast("Any", ErrorText.of(decision.error)))
                 values = (*values[:3], failed, *values[4:])
+        if kind is CallEnded:
+            return self._end_call(place, frame.call_id, EventSeen(place, kind, values, facts), event.time)
         if kind is ActingChunk:
             values = (*values, work_of(place))
-        elif kind is CallEnded and place.working:
-            self._end_abandoned(place, event.time)
         self._put(_make(EventSeen, (place, kind, values, facts)))
-        if kind is CallEnded:
-            self._places.pop(frame.call_id, None)
-            # A call inside another call's tool does not wait: concurrent work would overtake it.
-            if self.where is not None and place.parent is None and current_turn.get() is None:
-                return asyncio.to_thread(self._writer.flush)
+        return None
+
+    def _end_call(self, place: RecordedCall, call_id: str, ended: EventSeen, time: float) -> Awaitable[None] | None:
+        """Record the end of a call, and write its log."""
+        if place.working:
+            self._end_abandoned(place, time)
+        self._put(ended)
+        self._places.pop(call_id, None)
+        # A call inside another call's tool does not wait: concurrent work would overtake it.
+        if self.where is not None and place.parent is None and current_turn.get() is None:
+            return asyncio.to_thread(self._writer.flush)
         return None
 
     def _end_abandoned(self, place: RecordedCall, time: float) -> None:
@@ -498,8 +504,16 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
         events = run.events
-        sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
-        sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
+        sent: Line = {
+            "n": n,
+            "iteration": iteration,
+            "time": now(),
+            "side": side,
+            "model": request.model,
+            "messages": request.messages,
+            "tools": request.tools,
+            "options": request.options,
+        }
         if side and (asking := self._work_here(place)) is not None:
             sent["work"] = asking
         self._in_order(place, "request", sent)
