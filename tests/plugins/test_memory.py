@@ -13,7 +13,7 @@ import pytest
 
 from agentflow import Agent, Deny, PreActing, PreReasoning, ToolUseBlock, on
 from agentflow.errors import StoreError, UsageError
-from agentflow.plugins.memory import Memory, MemoryBank, MemoryEntry, SqliteMemory
+from agentflow.plugins.memory import Memory, MemoryBank, MemoryEntry, MemoryFiles, SqliteMemory
 from agentflow.testing import ScriptedModel, check_memory, check_memory_async
 
 
@@ -92,6 +92,20 @@ async def test_no_user() -> None:
     await agent.call("tea", session="s", deps=Account(""))
     assert results(agent, "s") == [("error", "There is no user in this conversation, so there are no memories.")]
     assert [len(request.messages) for request in model.requests] == [1, 3]
+
+
+@pytest.mark.parametrize("user", [None, 7])
+async def test_a_user_that_is_no_string(user: Any) -> None:
+    """It is refused before the model is called: an id that is missing by mistake looks like no user otherwise."""
+    model = ScriptedModel(["Hi."])
+    with pytest.raises(UsageError, match=rf"Memory\(user=\.\.\.\): the function returned {user}"):
+        await Agent("a", model, hooks=[Memory(":memory:", user=lambda run: user)]).call("tea")
+    assert model.requests == []
+    model = ScriptedModel([use("memory", command="view", path="/memories"), "I cannot."])
+    agent = Agent("a", model, hooks=[MemoryFiles(":memory:", user=lambda run: user)])
+    await agent.call("notes?", session="s")
+    ((state, text),) = results(agent, "s")
+    assert (state, "MemoryFiles(user=...): the function returned" in text) == ("error", True)
 
 
 async def test_forgetting_and_limits() -> None:

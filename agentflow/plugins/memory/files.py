@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from agentflow._support.frozen import deep_freeze
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.plugins.memory.hook import user_of
 from agentflow.plugins.memory.texts import SqliteMemory
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.context import RunContext
@@ -108,7 +109,7 @@ class MemoryFiles(Hook):
             old_path: The file or directory to rename.
             new_path: Its new path.
         """
-        user = self._user if isinstance(self._user, str) else self._user(context)
+        user = user_of("MemoryFiles", self._user, context)
         if not user:
             raise ToolArgumentError("There is no user in this conversation, so there are no memories.")
         files = await _Files.of(self.bank, user, context)

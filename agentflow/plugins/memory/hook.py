@@ -144,13 +144,28 @@ class Memory(NarrowHook):
         return await self.bank.forget(user)
 
     def _user_of(self, context: RunContext) -> str:
-        return self._user if isinstance(self._user, str) else self._user(context)
+        return user_of("Memory", self._user, context)
 
     def _required(self, context: RunContext) -> str:
         user = self._user_of(context)
         if not user:
             raise ToolArgumentError("There is no user in this conversation, so there are no memories.")
         return user
+
+
+def user_of(hook: str, user: str | Callable[[RunContext], str], context: RunContext) -> str:
+    """Return the id of the current user; it is empty if there is none.
+
+    Raises:
+        UsageError: The function returned no string.
+    """
+    found: object = user if isinstance(user, str) else user(context)
+    if not isinstance(found, str):
+        raise UsageError(
+            f"{hook}(user=...): the function returned {found!r:.60}. Return the user's id as a string, or '' if there is no "
+            "user."
+        )
+    return found
 
 
 def _lines(memories: Sequence[MemoryEntry]) -> str:
