@@ -856,6 +856,9 @@ def test_wrong_arguments_are_refused() -> None:
         code_tool(tool(name="import")(search.function), sandbox=Bubblewrap())
     with pytest.raises(UsageError, match="max_calls=0"):
         code_tool(sandbox=Bubblewrap(), max_calls=0)
+    for wrong, shown in ((Bubblewrap, "the class Bubblewrap"), ("monty", "'monty'"), (None, "None")):
+        with pytest.raises(UsageError, match=f"takes a sandbox, not {shown}. Pass an object"):
+            code_tool(sandbox=wrong)  # type: ignore[arg-type]
 
 
 async def test_a_long_program_is_refused() -> None:

@@ -79,6 +79,11 @@ def code_tool(
     """
     if max_calls < 1:
         raise UsageError(f"code_tool(max_calls={max_calls}): it must be at least 1.")
+    if isinstance(sandbox, type) or not callable(getattr(sandbox, "start", None)):
+        shown = f"the class {sandbox.__name__}" if isinstance(sandbox, type) else f"{sandbox!r:.60}"
+        raise UsageError(
+            f"code_tool(sandbox=...) takes a sandbox, not {shown}. Pass an object, such as sandbox=Bubblewrap()."
+        )
     known = _by_name(tools)
     parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
 
