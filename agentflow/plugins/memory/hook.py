@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from agentflow._support.validation import is_a
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.hooks.hook import NarrowHook
 from agentflow.plugins._counting import MatchingNote
@@ -159,8 +160,8 @@ def user_of(hook: str, user: str | Callable[[RunContext], str], context: RunCont
     Raises:
         UsageError: The function returned no string.
     """
-    found: object = user if isinstance(user, str) else user(context)
-    if not isinstance(found, str):
+    found = user if isinstance(user, str) else user(context)
+    if not is_a(found, str):
         raise UsageError(
             f"{hook}(user=...): the function returned {found!r:.60}. Return the user's id as a string, or '' if there is no "
             "user."
