@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
+from agentflow._support.annotations import signature_of
+from agentflow.errors import UsageError
 from agentflow.tools.schema_arguments import Outside, SchemaArguments, WithSchema
 from agentflow.tools.signature import ArgumentPlan
 from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
@@ -132,6 +134,7 @@ class SchemaFunction(WithSchema):
         run: Callable[[dict[str, Any], ToolContext], Awaitable[object]],
     ) -> None:
         super().__init__(tool, parameters)
+        _check_run(tool, run)
         self.run = run
 
     def plan(self) -> ArgumentPlan:
@@ -143,6 +146,25 @@ class SchemaFunction(WithSchema):
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> object:
         """Run the function."""
         return await self.run(arguments, context)
+
+
+def _check_run(tool: str, run: object) -> None:
+    """Refuse what cannot be called with the arguments and the context."""
+    problem = ""
+    if not callable(run) or isinstance(run, type):
+        problem = f"it is {run!r:.60}"
+    else:
+        try:
+            signature_of(run).bind({}, None)
+        except ValueError:
+            return  # Python cannot determine the signature
+        except TypeError as error:
+            problem = f"with these two arguments: {error}"
+    if problem:
+        raise UsageError(
+            f"schema_tool({tool!r}) takes a function that is called with a mapping of the arguments and the ToolContext, but "
+            f"{problem}. Write async def run(arguments, context)."
+        )
 
 
 class _Whole:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
 from agentflow._support.json_schema import JsonSchema
+from agentflow.errors import UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.tools import Tool, ToolContext, external_tool, schema_tool
 from agentflow.tools.schema_arguments import SchemaArguments
@@ -59,6 +60,22 @@ async def test_what_does_not_fit_goes_to_the_model() -> None:
     results = agent.session().messages[2].tool_results
     assert [(result.state, "its arguments" in result.text) for result in results] == [("error", True)] * 3
     assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("run", "problem"),
+    [
+        (lambda: 1, "too many positional arguments"),
+        (lambda a, b, c: 1, "missing a required argument: 'c'"),
+        (lambda arguments, *, context: 1, "too many positional arguments"),
+        (5, "it is 5"),
+        (dict, "it is <class 'dict'>"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused(run: Any, problem: str) -> None:
+    """When the tool is made, not when a model calls it."""
+    with pytest.raises(UsageError, match=rf"schema_tool\('look'\) takes a function .*{problem}.* Write async def"):
+        schema_tool("look", "Look.", SCHEMA, run)
 
 
 @pytest.mark.parametrize("maker", [schema_tool, external_tool, ToolSpec])
