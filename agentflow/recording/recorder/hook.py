@@ -278,8 +278,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
 
     def _end_call(self, place: RecordedCall, call_id: str, ended: EventSeen, time: float) -> Awaitable[None] | None:
         """Record the end of a call, and write its log."""
-        if place.working:
-            self._end_abandoned(place, time)
+        self._end_abandoned(place, time)
         self._put(ended)
         self._places.pop(call_id, None)
         # A call inside another call's tool does not wait: concurrent work would overtake it.
@@ -502,18 +501,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         work: ModelWork,
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
-        run = run_of(context)
-        events = run.events
-        sent: Line = {
-            "n": n,
-            "iteration": iteration,
-            "time": now(),
-            "side": side,
-            "model": request.model,
-            "messages": request.messages,
-            "tools": request.tools,
-            "options": request.options,
-        }
+        events = (run := run_of(context)).events
+        sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
+        sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
         if side and (asking := self._work_here(place)) is not None:
             sent["work"] = asking
         self._in_order(place, "request", sent)
