@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any, Final
 
@@ -23,6 +24,23 @@ from agentflow._support.cancellation import count_exactly
 
 _NOTHING_YET: Final = object()
 _SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a moved timer could spin
+
+
+@asynccontextmanager
+async def strict_timeout(seconds: float | None) -> AsyncGenerator[None]:
+    """Limit a user's code like `asyncio.timeout`, also if the code swallows its cancellation (rule 4).
+
+    Raises:
+        TimeoutError: The time has passed.
+
+    Example:
+        >>> async with strict_timeout(5):
+        ...     await function()
+    """
+    async with asyncio.timeout(seconds) as limit:
+        yield
+    if limit.expired():
+        raise TimeoutError
 
 
 class TimeLimit:

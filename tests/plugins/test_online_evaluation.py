@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
@@ -96,22 +97,30 @@ async def test_a_run_does_not_wait_for_its_evaluation() -> None:
 
 
 async def test_limits_of_time() -> None:
-    """An evaluation that takes too long is an error; the block waits only for the grace period."""
+    """An evaluation that takes too long is an error, also if its check swallows the cancellation; the block waits only for
+    the grace period."""
     results: list[Trial] = []
 
     async def hang(trial: Trial) -> None:
         await asyncio.Event().wait()
 
+    async def swallow(trial: Trial) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
     agent = Agent("a", ScriptedModel(lambda request: "3"))
-    online = OnlineEvaluation([hang], share=1, on_result=results.append, timeout=0.01)
-    async with online:
-        await agent.call("x", hooks=[online])
-    assert [(trial.passed, trial.errors) for trial in results] == [(False, ("the evaluation took longer than 0.01 s",))]
+    for check in (hang, swallow):
+        online = OnlineEvaluation([check], share=1, on_result=results.append, timeout=0.01)
+        async with online:
+            await agent.call("x", hooks=[online])
+    late = (False, ("the evaluation took longer than 0.01 s",))
+    assert [(trial.passed, trial.errors) for trial in results] == [late, late]
+    results.clear()
     short = OnlineEvaluation([hang], share=1, on_result=results.append, grace=0.01, concurrency=1)
     async with short:
         for _ in range(3):
             await agent.call("x", hooks=[short])
-    assert (len(results), short.evaluated, short.dropped) == (1, 0, 3)
+    assert (results, short.evaluated, short.dropped) == ([], 0, 3)
     await agent.call("x", hooks=[short])
     assert short.dropped == 4
 

@@ -176,6 +176,21 @@ async def test_mistakes_are_told() -> None:
             await evaluate(agent, cases, **options)
 
 
+async def test_a_task_that_swallows_the_end_of_its_time_fails() -> None:
+    """Its late value is not graded."""
+
+    async def late(_: str) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "3"
+        raise AssertionError
+
+    report = await evaluate(late, [Case("1 + 2?", "3")], timeout=0.01)
+    [trial] = report.trials
+    assert (trial.passed, trial.value, type(trial.error)) == (False, None, TimeoutError)
+
+
 async def test_a_cancelled_evaluation_ends_its_calls() -> None:
     """After the cancellation no call continues."""
     begun, ended = asyncio.Event(), []

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from agentflow._support.time_limit import strict_timeout
 from agentflow.agent.agent import Agent
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
@@ -198,7 +199,7 @@ async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
     began = time.perf_counter()
     token = _seen.set(events)
     try:
-        async with asyncio.timeout(timeout):
+        async with strict_timeout(timeout):
             if isinstance(task, Agent):
                 agent = cast("Agent[Any]", task)
                 reply = await agent.call(case.input, session=session, hooks=[_OF_CALL])
@@ -206,7 +207,7 @@ async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
                 value = task(case.input)
                 value = await value if inspect.isawaitable(value) else value
     except Exception as failed:
-        error = failed
+        reply, value, error = None, None, failed
     finally:
         _seen.reset(token)
     seconds = time.perf_counter() - began
