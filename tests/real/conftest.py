@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[LlamaServer]:
     """The server; started when the first test needs it."""
-    with LlamaServer(slots=2, context=1024) as started:
+    # The process has a low priority, so a busy machine takes long to start it.
+    with LlamaServer(slots=2, context=1024, startup_timeout=500) as started:
         yield started
 
 
