@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -448,6 +449,21 @@ async def test_a_closed_program_leaves_no_process(kind: type[Bubblewrap | Monty]
 
 
 @NEEDS_MONTY
+async def test_the_exit_code_of_a_finished_program_is_left_to_asyncio(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closing the transport polls the process, which loses the code if asyncio's own wait, here slow, has not returned."""
+    wait = os.waitpid
+
+    def slow(pid: int, options: int) -> tuple[int, int]:
+        time.sleep(0 if options else 0.2)
+        return wait(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", slow)
+    assert await run("print(1)", Bubblewrap(seconds=20)) == ProgramResult("1\n")
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 async def test_a_crash_of_the_interpreter_ends_the_program() -> None:
     """The error says so, with what was printed before."""
     running = await Monty(seconds=120).start(Program("print(1)\nf()\nwhile True: pass", {"f": ()}))

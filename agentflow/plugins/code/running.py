@@ -113,6 +113,7 @@ class ProcessProgram:
         self._left = self._seconds
         self._started = False
         self._waits = False  # whether the program waits for results
+        self._ends = self._ends_itself
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
         """See `RunningProgram.proceed`."""
@@ -149,7 +150,9 @@ class ProcessProgram:
             )
         if line:
             self._started = True
-            return _outcome(line)
+            outcome = _outcome(line)
+            self._ends = self._ends or isinstance(outcome, ProgramResult)  # after its result, the process ends
+            return outcome
         reason = (await errors.read(2_000)).decode("utf-8", "replace").strip()
         code = await self._process.wait()
         if not self._started and reason:
@@ -161,9 +164,9 @@ class ProcessProgram:
         """See `RunningProgram.close`."""
         process = self._process
         try:
-            if process.returncode is None and (self._waits or self._ends_itself) and process.stdin is not None:
+            if process.returncode is None and (self._waits or self._ends) and process.stdin is not None:
                 process.stdin.close()  # the process ends itself and its children
-                with suppress(TimeoutError):
+                with suppress(TimeoutError):  # closing the transport could take the exit code before asyncio does
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:
