@@ -35,7 +35,7 @@ async def strict_timeout(seconds: float | None) -> AsyncGenerator[None]:
 
     Example:
         >>> async with strict_timeout(5):
-        ...     await function()
+        ...     await asyncio.sleep(0)  # the user's code
     """
     async with asyncio.timeout(seconds) as limit:
         yield
