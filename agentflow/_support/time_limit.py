@@ -27,17 +27,17 @@ _SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a move
 
 
 @asynccontextmanager
-async def strict_timeout(seconds: float | None) -> AsyncGenerator[None]:
-    """Limit a user's code like `asyncio.timeout`, also if the code swallows its cancellation (rule 4).
+async def strict(limit: asyncio.Timeout) -> AsyncGenerator[None]:
+    """Limit a user's code also if the code swallows its cancellation (rule 4), unlike `asyncio.timeout` alone.
 
     Raises:
         TimeoutError: The time has passed.
 
     Example:
-        >>> async with strict_timeout(5):
+        >>> async with strict(asyncio.timeout(5)):
         ...     await asyncio.sleep(0)  # the user's code
     """
-    async with asyncio.timeout(seconds) as limit:
+    async with limit:
         yield
     if limit.expired():
         raise TimeoutError

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from agentflow._support.locks import FairLock
 from agentflow._support.patterns import fits
+from agentflow._support.time_limit import strict
 from agentflow.errors import HookTimeoutError
 from agentflow.hooks.answers import evaluate, failure_of, is_later, outcome_of, settle
 from agentflow.hooks.hook import Hook
@@ -123,15 +124,12 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     async def in_time(result: Any) -> Any:
         deadline = asyncio.timeout(limit)
         try:
-            async with deadline:
-                answer = await settle(result)
+            async with strict(deadline):
+                return await settle(result)
         except TimeoutError as error:
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
             raise
-        if deadline.expired():  # the hook swallowed the cancellation
-            raise HookTimeoutError(hook.name, kind.__name__, limit)
-        return answer
 
     def timed(event: Any) -> Any:
         result = call(event)

@@ -47,6 +47,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     async def _create(self, requests: Requests) -> str:
         requests_json = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
         url, data = self._batch_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
+        # Requests are kept as bytes. A quote in a text is escaped, so only the type of a tool can match.
         betas = [beta for kind, beta in BETAS.items() if b'"type":"%b"' % kind.encode() in data]
         headers = self._with_betas(betas, EMPTY)
         return self._id_of(await self._json_of(self._send("POST", url, data, headers, repeatable=False), url))

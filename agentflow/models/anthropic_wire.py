@@ -163,7 +163,7 @@ class AnthropicWire(DirectWire):
         return super()._post(url, body, self._with_betas(betas, headers))
 
     def _with_betas(self, betas: Iterable[str], headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Add betas to the headers of a request, behind those of the user."""
+        """Add betas to the headers of a request, after those of the user."""
         if not (added := [*dict.fromkeys(betas)]):
             return headers
         own = [value for name, value in {**(self._headers or {}), **headers}.items() if name.lower() == _BETA]

@@ -250,7 +250,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def scan(self, accumulator: Callable[[A, T_co], A], seed: A) -> Flux[A]: ...
     def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Flux[Any]:
         """The result of the fold so far, after each item."""
-        return _StepFlux(self, items.scan(accumulator, seed), anew=True)
+        return _StepFlux(self, items.scan(accumulator, seed), is_factory=True)
 
     def take(self, count: int) -> Flux[T_co]:
         """The first `count` items. No further item is pulled; the source is closed when the reader requests another."""
@@ -423,10 +423,10 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 class _StepFlux(Flux[T_co], Generic[T_co]):
     """One fused step. A run combines all neighbouring steps in one loop."""
 
-    def __init__(self, upstream: Flux[Any], step: Any, anew: bool = False) -> None:
+    def __init__(self, upstream: Flux[Any], step: Any, is_factory: bool = False) -> None:
         self.upstream = upstream
         self.made = step
-        self.anew = anew
+        self.is_factory = is_factory
 
     def open(self) -> AsyncIterator[T_co]:
         """Start a run of the whole row of steps."""
@@ -435,7 +435,7 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
         opens = self.opens
         while True:
             if type(node) is _StepFlux:
-                row.append(node.made() if node.anew else node.made)
+                row.append(node.made() if node.is_factory else node.made)
                 node = node.upstream
             elif node.inner is not None:
                 opens, node = node.opens, node.inner
@@ -458,7 +458,7 @@ def steps_over(flux: Flux[Any], source: Flux[Any]) -> list[items.Step] | None:
     node: Flux[Any] | None = flux
     while node is not source:
         if type(node) is _StepFlux:
-            step = node.made() if node.anew else node.made
+            step = node.made() if node.is_factory else node.made
             if type(step) is items.End:
                 return None
             steps.append(step)

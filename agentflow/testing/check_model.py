@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from agentflow._support.json_text import read_json_text
-from agentflow._support.time_limit import strict_timeout
+from agentflow._support.time_limit import strict
 from agentflow._support.validation import is_a
 from agentflow.errors import ModelError, UsageError
 from agentflow.reactive.iterators import close
@@ -256,7 +256,7 @@ async def _closing(trial: _Trial) -> None:
     chunks = trial.model.stream(trial.request())
     await trial.first_words(chunks)
     try:
-        async with strict_timeout(trial.promptly):
+        async with strict(asyncio.timeout(trial.promptly)):
             await close(chunks)
     except TimeoutError:
         raise FlawFound("closing", "does not return from aclose() while the provider is silent") from None

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
-from agentflow._support.time_limit import strict_timeout
+from agentflow._support.time_limit import strict
 from agentflow.errors import UsageError
 from agentflow.testing.findings import Findings
 
@@ -67,7 +67,7 @@ class Suite(Generic[Kind]):
 
     async def patiently(self, work: Awaitable[object]) -> None:
         """Wait with a time limit."""
-        async with strict_timeout(self.timeout):
+        async with strict(asyncio.timeout(self.timeout)):
             await work
 
     def run(

@@ -20,7 +20,7 @@ from typing import Final, Self, cast
 
 from agentflow._support.logs import log_failure, logger
 from agentflow._support.shown import described
-from agentflow._support.time_limit import strict_timeout
+from agentflow._support.time_limit import strict
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.plugins.evaluation.trial import Case, Check, Trial, graded
@@ -200,7 +200,7 @@ class OnlineEvaluation(Hook):
 
     async def _evaluate(self, trial: Trial) -> None:
         try:
-            async with strict_timeout(self._timeout):
+            async with strict(asyncio.timeout(self._timeout)):
                 trial = await graded(trial, self.checks)
         except TimeoutError:
             trial = replace(trial, errors=(f"the evaluation took longer than {self._timeout:g} s",))

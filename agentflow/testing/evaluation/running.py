@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from agentflow._support.time_limit import strict_timeout
+from agentflow._support.time_limit import strict
 from agentflow.agent.agent import Agent
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
@@ -199,7 +199,7 @@ async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
     began = time.perf_counter()
     token = _seen.set(events)
     try:
-        async with strict_timeout(timeout):
+        async with strict(asyncio.timeout(timeout)):
             if isinstance(task, Agent):
                 agent = cast("Agent[Any]", task)
                 reply = await agent.call(case.input, session=session, hooks=[_OF_CALL])
