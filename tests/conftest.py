@@ -41,6 +41,7 @@ settings.register_profile("ci", settings.get_profile("laws"), max_examples=100)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("AGENTFLOW_LAWS", "laws"))
 
+gc.disable()  # while tests are collected: what is imported and made then stays
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -107,6 +108,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
     """`-n auto`: one process more than there are cores, since some tests wait for others. `.ci/run` has enough to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return None if os.environ.get("CI") else cores + 1
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again from here on."""
+    gc.enable()
 
 
 _BIG = {"dbos", "litellm", "sqlalchemy"}

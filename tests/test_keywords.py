@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,10 @@ OPEN = {
 """Functions whose keywords have free names (`**name: object`), and why."""
 
 
+KEYWORDS = re.compile(r"\*\*\w+\s*[:,)]")
+"""What a module without such functions lacks; parsing all of them takes seconds."""
+
+
 def keywords(node: ast.AST, inside: str = "") -> Iterator[tuple[str, str]]:
     """The functions below a node that take any keyword, and as what they are annotated."""
     for child in ast.iter_child_nodes(node):
@@ -63,7 +68,10 @@ def found() -> dict[str, set[str]]:
     """All functions of the package that take any keyword."""
     result: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        for where, annotation in keywords(ast.parse(path.read_text("utf-8"))):
+        source = path.read_text("utf-8")
+        if not KEYWORDS.search(source):
+            continue
+        for where, annotation in keywords(ast.parse(source)):
             result.setdefault(f"{path.relative_to(PACKAGE).as_posix()} {where}", set()).add(annotation)
     return result
 

@@ -153,8 +153,12 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+CLASSES: list[tuple[str, str]] = []
+"""The module and name of each class, once the imports are read."""
+
+
 class Reader(ast.NodeVisitor):
-    """Collects the imports of one module."""
+    """Collects the imports and classes of one module."""
 
     def __init__(self, module: str, is_package: bool) -> None:
         self.module = module
@@ -170,6 +174,10 @@ class Reader(ast.NodeVisitor):
         self.functions += 1
         self.generic_visit(node)
         self.functions -= 1
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        CLASSES.append((self.module, node.name))
+        self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast's names
     visit_Lambda = visit_FunctionDef  # noqa: N815
@@ -255,10 +263,9 @@ def test_a_reader_holds_each_module_in_the_head() -> None:
 def test_a_class_name_means_one_thing() -> None:
     """No two classes of the package have the same name."""
     named: dict[str, list[str]] = defaultdict(list)
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                named[node.name].append(module)
+    imports()
+    for module, name in CLASSES:
+        named[name].append(module)
     assert {name: modules for name, modules in named.items() if len(modules) > 1} == SHARED_NAMES
 
 

@@ -8,10 +8,8 @@ trio, httpx, structlog and anyio. Print the table with `python -m tests.test_pla
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -60,12 +58,14 @@ PENDING = """
 """
 
 
+COMMENT = re.compile(r"(?:^|[ \t])(#[ !:].*)$", re.MULTILINE)
+
+
 def prose(source: str) -> str:
     """Return the docstrings and comments of a module, in lower case."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    found += [token.string for token in tokens if token.type == tokenize.COMMENT]
+    found += COMMENT.findall(source)  # tokens would be exact, and take most of this file's time
     return "\n".join(found).lower()
 
 

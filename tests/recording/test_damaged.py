@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from thorough import THOROUGH
 
 from agentflow import Agent, Answer, PreActing, ToolUseBlock, on
 from agentflow.recording import RunLog, RunLogError, read_lines
@@ -36,9 +37,9 @@ def hook(field: str, after: Any, via: str = "on_event") -> dict[str, Any]:
 
 def test_damaged_documents() -> None:
     """A part of `python -m benchmarks.damaged`: all loaders and all four commands (docs/contributing.md)."""
-    findings, came = fuzz(300, seed=24)
+    findings, came = fuzz(300 if THOROUGH else 150, seed=24)
     assert [str(one) for one in findings] == []
-    assert came["log: refused"] > 50
+    assert came["log: refused"] > 25
     assert came["log: read"] > 10
 
 

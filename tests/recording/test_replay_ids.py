@@ -96,6 +96,7 @@ def _python(version: str) -> str | None:
     return None
 
 
+@pytest.mark.ci
 def test_recorded_on_one_python_and_replayed_on_another(tmp_path: Path) -> None:
     """3.12 records, 3.13 replays; `AGENTFLOW_PYTHON_312` and `AGENTFLOW_PYTHON_313` name Pythons in other places."""
     older, newer = _python("3.12"), _python("3.13")

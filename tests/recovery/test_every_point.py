@@ -202,8 +202,8 @@ async def test_the_job_without_a_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("again", "step"),
     [
-        pytest.param(None, 9, id="once"),
-        pytest.param(5, 23, id="twice"),
+        pytest.param(None, 17, id="once"),
+        pytest.param(5, 41, id="twice"),
         pytest.param(None, 1, id="every", marks=pytest.mark.ci),
     ],
 )
@@ -223,7 +223,7 @@ async def test_idempotent_tools_die_at_every_point(
         assert len({effect.rpartition(":")[2] for effect in job.effects}) == len({*job.effects}), f"{at}: {name}"
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(3, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("step", [29, pytest.param(3, marks=pytest.mark.ci)])
 async def test_other_tools_die_at_every_point(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, step: int
 ) -> None:

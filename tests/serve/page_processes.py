@@ -21,8 +21,8 @@ from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.ports.model import ModelRequest
 
 TOKENS = {"a-long-random-token": "ada", "another-random-token": "bob"}
-WORDS = 200
-PAUSE = 0.05
+WORDS = 100
+PAUSE = 0.03
 
 
 @tool(requires_approval=True)

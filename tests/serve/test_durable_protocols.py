@@ -193,7 +193,7 @@ async def test_an_ag_ui_page_stops_and_retries(ag_ui: NodeProgram, webs: Webs) -
     retried = await run(ag_ui, runId="c2")
     async with connected(webs.one, **HEADERS) as client:
         history = await client.good("GET", "/agents/a/sessions/stops")
-    whole = "".join(f"{n} " for n in range(200))
+    whole = "".join(f"{n} " for n in range(100))
     assert stopped["events"][-1]["outcome"] == {"type": "cancelled"}
     assert texts(retried) == [("user", "count"), ("assistant", whole)]
     assert [(one["role"], one["text"]) for one in history["messages"]] == texts(retried)
@@ -276,7 +276,7 @@ async def test_an_ai_sdk_chat_resumes_at_another_process(ai_sdk: NodeProgram, we
     again = await ai_sdk.ask(send={"text": "you"})
     async with connected(webs.one, **HEADERS) as client:
         runs = [one for one in await client.good("GET", "/runs") if one["session"] == "counts"]
-    assert parts(whole) == [("step-start",), ("text", "".join(f"{n} " for n in range(200)), "done")]
+    assert parts(whole) == [("step-start",), ("text", "".join(f"{n} " for n in range(100)), "done")]
     assert nothing["chunks"] == []
     assert [one["end"]["outcome"] for one in runs] == ["completed", "interrupted", "completed"]
     assert parts(again)[-1] == ("text", "Hello you", "done")
@@ -298,7 +298,7 @@ async def test_a_running_call_is_steered_at_another_process(webs: Webs) -> None:
         late = await two.ask("POST", f"/runs/{started['id']}/steer", {"text": "late"})
         await two.ended((await two.started("me", session="steered"))["id"])
         history = await one.good("GET", "/agents/a/sessions/steered")
-    counted = "".join(f"{n} " for n in range(200))
+    counted = "".join(f"{n} " for n in range(100))
     assert (status[0], end["text"], late[0], late[1]["error"]["code"]) == (202, "Hello you", 409, "run_ended")
     assert [one["text"] for one in history["messages"]] == ["count", counted, "you", "Hello you", "me", "Hello me"]
 
@@ -478,6 +478,6 @@ async def test_an_a2a_task_survives_its_process(webs: Webs) -> None:
         os.kill(pid, signal.SIGKILL)
         watched = [event async for event in other.subscribe(SubscribeToTaskRequest(id=task.id))]
         found = await other.get_task(GetTaskRequest(id=task.id))
-    counted = "".join(f"{n} " for n in range(200))
+    counted = "".join(f"{n} " for n in range(100))
     assert watched[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
     assert state_of(found) == ("completed", counted)

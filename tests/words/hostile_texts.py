@@ -15,8 +15,8 @@ from agentflow.plugins import ShellApproval
 from agentflow.plugins.redaction.detectors import DETECTORS
 from agentflow.plugins.redaction.text import Scanner
 
-LENGTH = 300_000
-SHORTER = {"redaction": 10_000, "shell": 7_990}
+LENGTH = 60_000
+SHORTER = {"redaction": 5_000, "shell": 4_000}
 """Where linear time is long too."""
 REPEATED = (
     *(

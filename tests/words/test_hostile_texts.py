@@ -11,7 +11,7 @@ from agentflow._support.shown import without_password
 from agentflow.models.provider_errors import model_error
 from agentflow.vocabulary.ports.answer_origin import AnswerOrigin
 
-SECONDS = 120
+SECONDS = 40
 """Of processor time for all texts and functions together; a pattern that backtracks takes minutes, or years, for one."""
 
 
