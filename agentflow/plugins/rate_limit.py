@@ -236,7 +236,7 @@ class RateLimit(Hook):
         try:
             with (
                 UndoOnFailure(lambda: self._book(clock.monotonic(), -1, -tokens)),  # later callers get the slot
-                waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")),
+                waiting(Wait(who=self.name, seconds=wait, reason="the rate limit has no room before")),
             ):
                 await clock.sleep(wait)
         finally:

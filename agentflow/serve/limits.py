@@ -30,8 +30,8 @@ class Limits:
         send_seconds: Seconds that a client may take to accept data; then its stream is closed.
         buffer: Events of a run to keep for clients that reconnect.
         buffer_bytes: Bytes of these events.
-        kept: Finished runs whose events are kept.
-        kept_seconds: Seconds for which they are kept.
+        finished: Finished runs whose events are kept.
+        finished_seconds: Seconds for which they are kept.
         retry_after: Seconds that the `Retry-After` header of a refusal names.
 
     Raises:
@@ -51,8 +51,8 @@ class Limits:
     send_seconds: float = 30.0
     buffer: int = 10_000
     buffer_bytes: int = 2_000_000
-    kept: int = 200
-    kept_seconds: float = 300.0
+    finished: int = 200
+    finished_seconds: float = 300.0
     retry_after: int = 5
 
     def __post_init__(self) -> None:

@@ -462,9 +462,9 @@ class Runs:
         self._forget_old()
 
     def _forget_old(self) -> None:
-        oldest = time.monotonic() - self.limits.kept_seconds
+        oldest = time.monotonic() - self.limits.finished_seconds
         while self._ended and (
-            len(self._ended) > self.limits.kept or next(iter(self._ended.values())).ended_at < oldest
+            len(self._ended) > self.limits.finished or next(iter(self._ended.values())).ended_at < oldest
         ):
             id, _ = self._ended.popitem(last=False)  # noqa: A001
             self._runs.pop(id, None)

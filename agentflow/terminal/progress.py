@@ -239,8 +239,8 @@ def _wait_row(wait: Wait, since: float, now: float, width: int, ascii_only: bool
         f" {shorten(wait.who, max(12, width // 3))}: {again} in ",
         (duration_text(remaining, whole=True), "bold yellow"),
     )
-    if wait.why:
-        row.append(f"  {shorten(wait.why, 200)}", "dim")
+    if wait.reason:
+        row.append(f"  {shorten(wait.reason, 200)}", "dim")
     return _truncate(row, width)
 
 

@@ -150,9 +150,9 @@ class Screen:
         if wait.attempt or wait.seconds >= 1 or self.events:  # a retry always has a line
             who, long = shorten(wait.who, 60), duration_text(wait.seconds)
             if wait.attempt:
-                report = f"attempt {wait.attempt} failed; {who} retries in {long}: {wait.why}"
+                report = f"attempt {wait.attempt} failed; {who} retries in {long}: {wait.reason}"
             else:
-                report = f"{who} waits {long}: {wait.why}"
+                report = f"{who} waits {long}: {wait.reason}"
             self._new_waits.append(f"  ↻ {shorten(report, self._room)}")
         ended = self._progress.wait(wait)
         self._draw()

@@ -237,7 +237,7 @@ async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
     """They are read again, also if they end properly; results that are still missing are failures after three
     downloads.
     """
-    async with Desk(wire, tmp_path, shout, BatchPlan(cut=2, short=4)) as desk:
+    async with Desk(wire, tmp_path, shout, BatchPlan(truncated=2, incomplete=4)) as desk:
         said = await asked(desk.model(), *"abc")
     assert (said, desk.server.batches[0].downloads) == (["A", "B", "C"], 5)
     async with Desk(wire, tmp_path, shout, BatchPlan(missing=[1])) as desk:
@@ -252,7 +252,7 @@ async def test_results_that_break_off(wire: str, tmp_path: Path) -> None:
 @vendors
 async def test_an_answer_that_is_lost_makes_no_second_batch(wire: str, tmp_path: Path) -> None:
     """If it is unknown whether a batch was created, it is found at the provider, on any page, among others like it."""
-    async with Desk(wire, tmp_path, shout, BatchPlan(lost=2, page=1)) as desk:
+    async with Desk(wire, tmp_path, shout, BatchPlan(dropped=2, page=1)) as desk:
         other = desk.model(path=tmp_path / "other.db")
         said = await asyncio.gather(asked(other, "x", "y"), asked(desk.model(), "a", "b"))
     assert (said, desk.sizes) == ([["X", "Y"], ["A", "B"]], [2, 2])
@@ -427,7 +427,7 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
         return WireReply("", calls=(ScriptedCall("double", {"n": int(request.user_text)}),), usage=usage)
 
     silent = moment == "created without an answer"
-    plan = BatchPlan(polls=1 if silent else 10**6, silent=silent)
+    plan = BatchPlan(polls=1 if silent else 10**6, unanswered=silent)
     async with Desk(wire, tmp_path, think, plan) as desk:
         batches = desk.server.batches
 

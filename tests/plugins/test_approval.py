@@ -98,7 +98,7 @@ async def test_suspended_and_resumed(wired: Wired) -> None:
         agent = Agent("a", wired.model(server), tools=[write], hooks=[Approval(suspend=True)])
         reply = await agent.call("go", session="s")
         assert (reply.outcome, RAN) == ("suspended", [])
-        assert reply.pending[0].request == {"tool": "write", "input": {"path": "x"}, "why": "no rule allows it"}
+        assert reply.pending[0].request == {"tool": "write", "input": {"path": "x"}, "reason": "no rule allows it"}
         assert (await agent.resume("s", {"t1": Approve()})).text == "Done."
     assert RAN == ["x"]
 

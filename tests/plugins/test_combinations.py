@@ -355,7 +355,7 @@ async def test_two_approvals_and_a_tool_that_needs_one_ask_once_for_each_call() 
     asked: list[tuple[str, str]] = []
 
     async def ask(request: ApprovalRequest) -> str:
-        asked.append((request.tool_use.id, request.why))
+        asked.append((request.tool_use.id, request.reason))
         return "once"
 
     hooks = [

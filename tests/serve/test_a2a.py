@@ -381,7 +381,7 @@ async def test_limits_on_runs_and_streams() -> None:
 async def test_the_last_tasks_are_kept() -> None:
     """A task that has ended makes room for others."""
     agent = Agent("a", ScriptedModel(lambda request: "Hello."))
-    app = app_of(agent, limits=Limits(kept=2), options=A2A(push=allow))
+    app = app_of(agent, limits=Limits(finished=2), options=A2A(push=allow))
     async with served(app) as url, client_of(url, streaming=False) as client:
         tasks = [(await task_of(client, said(str(number)))).id for number in range(4)]
         with pytest.raises(TaskNotFoundError):

@@ -170,7 +170,7 @@ async def test_many_lines_are_cut_to_the_screen() -> None:
 def test_a_wait_counts_down() -> None:
     """Whole seconds that are left; over, it has no line."""
     watch = Watch()
-    over = watch.progress.wait(Wait(who="ModelRetry", seconds=12, why="ModelError: busy", attempt=2))
+    over = watch.progress.wait(Wait(who="ModelRetry", seconds=12, reason="ModelError: busy", attempt=2))
     assert watch.lines(ascii_only=True)[0] == "  ~ ModelRetry: attempt 3 in 12 s  ModelError: busy"
     watch.time = 8.4
     assert "in 4 s" in watch.lines()[0]

@@ -97,7 +97,7 @@ class ApprovalRequest:
         agent: The agent's name.
         tool_use: The call.
         session_id: The id of the call's session.
-        why: The reason why approval is needed.
+        reason: The reason why approval is needed.
         scope: The scope of `"session"` and `"always"`, such as the tool's name.
         choices: The accepted answers.
         settled: Returns whether a lasting answer to another question has allowed this call meanwhile.
@@ -106,7 +106,7 @@ class ApprovalRequest:
     agent: str
     tool_use: ToolUseBlock
     session_id: str
-    why: str
+    reason: str
     scope: str
     choices: tuple[Choice, ...] = ("once", "session", "always", "no")
     settled: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
@@ -241,11 +241,11 @@ class Approval(Hook):
         if (self.suspend or self.ask is not None) and await repeated(event):
             return event  # the tool does not run: a cached result of this run is used
         if self.suspend:
-            return Suspend({"tool": use.name, "input": dict(use.input), "why": self.why(use)})
+            return Suspend({"tool": use.name, "input": dict(use.input), "reason": self.reason(use)})
         if self.ask is None:
-            return Deny(f"{use.name} needs an approval, but there is no asker ({self.why(use)})")
+            return Deny(f"{use.name} needs an approval, but there is no asker ({self.reason(use)})")
         choices: tuple[Choice, ...] = ("once", "session", "always", "no") if scope else ("once", "no")
-        request = ApprovalRequest(event.agent.name, use, event.session_id, self.why(use), scope, choices, settled)
+        request = ApprovalRequest(event.agent.name, use, event.session_id, self.reason(use), scope, choices, settled)
         decision = await ask_once(event, lambda: self._decision(request))
         if decision.choice == "no" or decision.choice not in choices:
             return Deny(decision.reason or f"{use.name} was not approved")
@@ -279,7 +279,7 @@ class Approval(Hook):
         """
         return "" if use.input.get("pending_safety_checks") else use.name
 
-    def why(self, use: ToolUseBlock) -> str:
+    def reason(self, use: ToolUseBlock) -> str:
         """Return why approval is needed."""
         return "no rule allows it"
 

@@ -229,7 +229,7 @@ def exactly(text: str) -> str:
 def question(request: ApprovalRequest) -> str:
     """Return the call as text: the tool, then each argument; multi-line values are indented below their name."""
     use = request.tool_use
-    lines = [f"\n{exactly(request.agent)} wants to run {exactly(use.name)} ({exactly(request.why)})"]
+    lines = [f"\n{exactly(request.agent)} wants to run {exactly(use.name)} ({exactly(request.reason)})"]
     for name, value in use.input.items():
         text = exactly(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         if "\n" in text:

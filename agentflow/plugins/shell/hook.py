@@ -121,9 +121,9 @@ class ShellApproval(Approval):
             return ""
         return f"{use.name}: {use.input[self.argument]}"
 
-    def why(self, use: ToolUseBlock) -> str:
+    def reason(self, use: ToolUseBlock) -> str:
         """Return why the script cannot be judged, or the first part that no rule allows."""
-        return self._objection(self._script(use)) or super().why(use)
+        return self._objection(self._script(use)) or super().reason(use)
 
     def _script(self, use: ToolUseBlock) -> ParsedScript:
         command: object = use.input.get(self.argument)

@@ -112,7 +112,7 @@ class _OfferedAgent:
                 push_config_store=addresses,
                 push_sender=pusher,
                 push_url_validator=check or public_only,
-                interrupted_task_timeout=self._service.limits.kept_seconds,
+                interrupted_task_timeout=self._service.limits.finished_seconds,
             )
             handler.serve(self._service, self._agent.name)
             self._open = handler, pusher

@@ -153,7 +153,7 @@ def reason_of(waits: Pending) -> str:
     """Return a hook's question or reason."""
     request = waits.request
     if isinstance(request, Mapping):
-        for key in ("question", "why"):
+        for key in ("question", "reason"):
             text = cast("Mapping[str, Any]", request).get(key)
             if isinstance(text, str) and text:
                 return text

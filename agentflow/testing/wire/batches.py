@@ -42,12 +42,12 @@ class BatchPlan:
         cancelled: The positions of requests that are cancelled, in each batch.
         missing: The positions of requests without a result.
         repeated: The positions of requests with a second, different result.
-        cut: How many downloads of results break off in the middle.
-        short: How many downloads of results end properly, but without the last line.
-        lost: How many creations of batches are not answered, because the connection is closed.
+        truncated: How many downloads of results break off in the middle.
+        incomplete: How many downloads of results end properly, but without the last line.
+        dropped: How many creations of batches are not answered, because the connection is closed.
         statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
         page: The maximum number of batches on a page of the list.
-        silent: How many creations of batches are not answered, while the connection stays open.
+        unanswered: How many creations of batches are not answered, while the connection stays open.
     """
 
     polls: int = 1
@@ -56,10 +56,10 @@ class BatchPlan:
     cancelled: Collection[int] = ()
     missing: Collection[int] = ()
     repeated: Collection[int] = ()
-    cut: int = 0
-    short: int = 0
-    lost: int = 0
-    silent: int = 0
+    truncated: int = 0
+    incomplete: int = 0
+    dropped: int = 0
+    unanswered: int = 0
     statuses: Sequence[int] = ()
     page: int = 1_000
 
@@ -105,8 +105,8 @@ class VendorBatches:
         self.plan = plan
         self.list: list[WireBatch] = []
         self._files: dict[str, bytes] = {}
-        self._cuts, self._shorts = plan.cut, plan.short
-        self._lost, self._silent = plan.lost, plan.silent
+        self._cuts, self._shorts = plan.truncated, plan.incomplete
+        self._lost, self._silent = plan.dropped, plan.unanswered
         self._statuses = [*plan.statuses]
 
     async def answer(

@@ -185,7 +185,7 @@ class RetryAttempts:
         if wait is None:
             return False
         failed = 0 if self._state is None else self._state.attempt_number - 1
-        with waiting(Wait(who=self._policy.who, seconds=wait, why=described(error), attempt=failed)):
+        with waiting(Wait(who=self._policy.who, seconds=wait, reason=described(error), attempt=failed)):
             await self._sleep(wait)
         return True
 

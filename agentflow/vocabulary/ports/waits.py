@@ -26,13 +26,13 @@ class Wait:
     Attributes:
         who: The name of the part that waits, such as `"ModelRetry"`.
         seconds: The length of the wait.
-        why: The reason; for a retry, the failure as text.
+        reason: The reason; for a retry, the failure as text.
         attempt: The failed attempt, from 1; 0 if there was no failure.
     """
 
     who: str
     seconds: float
-    why: str = ""
+    reason: str = ""
     attempt: int = 0
 
 
