@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from agentflow._support.std_logging import log_to_std
     from agentflow.agent.agent import Agent
     from agentflow.agent.builder import AgentBuilder
+    from agentflow.agent.graceful import GracefulShutdown
     from agentflow.agent.queue import TurnQueue
-    from agentflow.agent.shutdown import GracefulShutdown
     from agentflow.errors import Veto
     from agentflow.hooks import (
         Hook,
@@ -162,7 +162,7 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
         ".agent.agent": "Agent",
         ".agent.builder": "AgentBuilder",
         ".agent.queue": "TurnQueue",
-        ".agent.shutdown": "GracefulShutdown",
+        ".agent.graceful": "GracefulShutdown",
         ".errors": "Veto",
         ".hooks": "Hook HookResult after_each_tool after_llm after_tool_round after_turn after_user_input before_each_tool "
         "before_llm before_tool_round before_turn on on_complete on_error process_hooks",

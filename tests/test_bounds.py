@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentflow import Agent, ToolSchedule, tool
+from agentflow.agent.graceful import GracefulShutdown
 from agentflow.agent.orchestration import batch
-from agentflow.agent.shutdown import GracefulShutdown
 from agentflow.durable.client import DurableClient
 from agentflow.errors import UsageError
 from agentflow.loop.output import Output

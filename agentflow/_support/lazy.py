@@ -83,6 +83,9 @@ def lazily(
     def find(name: str) -> Any:
         module = modules.get(name)
         if module is None:
+            # `from package import module` looks for an attribute first; nobody sees this error
+            if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # pyright: ignore[reportPrivateUsage]
+                raise AttributeError(name)
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
         collects = gc.isenabled()
         gc.disable()  # modules leave hardly any garbage, and looking for it takes 6 % of an import

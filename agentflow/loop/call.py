@@ -384,7 +384,7 @@ class Call(RunBase):
         return self.session.id
 
     def halt(self) -> None:
-        """Stop the call at its next safe point, and leave it open; see `agentflow.agent.shutdown`."""
+        """Stop the call at its next safe point, and leave it open; see `agentflow.agent.graceful`."""
         self.scope.halting = True
 
     def leave(self, reason: str) -> None:

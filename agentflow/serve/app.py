@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.shutdown import GracefulShutdown
+from agentflow.agent.graceful import GracefulShutdown
 from agentflow.errors import UsageError
 from agentflow.models.clients import close_clients
 from agentflow.serve.agui_routes import ag_ui

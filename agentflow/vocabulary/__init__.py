@@ -1,87 +1,92 @@
 """The types that all parts share: messages, events, verdicts, facts, chunks, options; in `ports/` models, stores, retries."""
 
-from agentflow.vocabulary.blocks import (
-    Citation,
-    ContentBlock,
-    DataBlock,
-    ServerToolBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolState,
-    ToolUseBlock,
-)
-from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
-from agentflow.vocabulary.context import AgentView, Compaction, ContextWindow, RunContext, Shadow, Trace
-from agentflow.vocabulary.event_json import event_line, event_to_dict
-from agentflow.vocabulary.events import (
-    ActingChunk,
-    ActingEvent,
-    CallEnded,
-    CallEvent,
-    Decision,
-    Error,
-    ErrorPhase,
-    Event,
-    HookEvent,
-    MessagesAdded,
-    Notification,
-    Paused,
-    PostActing,
-    PostCall,
-    PostPut,
-    PostReasoning,
-    PostToolRound,
-    PostTurn,
-    PreActing,
-    PreCall,
-    PrePut,
-    PreReasoning,
-    PreToolRound,
-    PreTurn,
-    ReasoningChunk,
-    ReasoningEvent,
-    Resumed,
-    TurnEvent,
-    TurnValue,
-    TurnView,
-)
-from agentflow.vocabulary.facts import (
-    CallClosed,
-    CallOpened,
-    CallResumed,
-    Compacted,
-    Fact,
-    Injected,
-    ModelRecord,
-    Reasoned,
-    RoundClosed,
-    RoundSuspended,
-    SessionBegan,
-    StateKept,
-    ToolDecided,
-    ToolFinished,
-    ToolStarted,
-    TurnRecord,
-)
-from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply, Role
-from agentflow.vocabulary.server_tools import ServerTool
-from agentflow.vocabulary.specs import AnyTool, Clock, Effort, ModelOptions, ToolChoice, ToolSpec, ToolType, Usage
-from agentflow.vocabulary.transcript import Transcript, legalise
-from agentflow.vocabulary.typed_state import StateMap
-from agentflow.vocabulary.verdicts import (
-    Again,
-    Answer,
-    AnyVerdict,
-    Approve,
-    Decided,
-    Deny,
-    Recover,
-    Resolution,
-    Stop,
-    Suspend,
-    Verdict,
-)
+from typing import TYPE_CHECKING
+
+from agentflow._support.lazy import lazily
+
+if TYPE_CHECKING:
+    from agentflow.vocabulary.blocks import (
+        Citation,
+        ContentBlock,
+        DataBlock,
+        ServerToolBlock,
+        TextBlock,
+        ThinkingBlock,
+        ToolResultBlock,
+        ToolState,
+        ToolUseBlock,
+    )
+    from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, fold, text_chunk
+    from agentflow.vocabulary.context import AgentView, Compaction, ContextWindow, RunContext, Shadow, Trace
+    from agentflow.vocabulary.event_json import event_line, event_to_dict
+    from agentflow.vocabulary.events import (
+        ActingChunk,
+        ActingEvent,
+        CallEnded,
+        CallEvent,
+        Decision,
+        Error,
+        ErrorPhase,
+        Event,
+        HookEvent,
+        MessagesAdded,
+        Notification,
+        Paused,
+        PostActing,
+        PostCall,
+        PostPut,
+        PostReasoning,
+        PostToolRound,
+        PostTurn,
+        PreActing,
+        PreCall,
+        PrePut,
+        PreReasoning,
+        PreToolRound,
+        PreTurn,
+        ReasoningChunk,
+        ReasoningEvent,
+        Resumed,
+        TurnEvent,
+        TurnValue,
+        TurnView,
+    )
+    from agentflow.vocabulary.facts import (
+        CallClosed,
+        CallOpened,
+        CallResumed,
+        Compacted,
+        Fact,
+        Injected,
+        ModelRecord,
+        Reasoned,
+        RoundClosed,
+        RoundSuspended,
+        SessionBegan,
+        StateKept,
+        ToolDecided,
+        ToolFinished,
+        ToolStarted,
+        TurnRecord,
+    )
+    from agentflow.vocabulary.messages import Msg, Outcome, Pending, Reply, Role
+    from agentflow.vocabulary.server_tools import ServerTool
+    from agentflow.vocabulary.specs import AnyTool, Clock, Effort, ModelOptions, ToolChoice, ToolSpec, ToolType, Usage
+    from agentflow.vocabulary.transcript import Transcript, legalise
+    from agentflow.vocabulary.typed_state import StateMap
+    from agentflow.vocabulary.verdicts import (
+        Again,
+        Answer,
+        AnyVerdict,
+        Approve,
+        Decided,
+        Deny,
+        Recover,
+        Resolution,
+        Stop,
+        Suspend,
+        Verdict,
+    )
 
 __all__ = [
     "ActingChunk",
@@ -180,3 +185,27 @@ __all__ = [
     "legalise",
     "text_chunk",
 ]
+
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            ".blocks": "Citation ContentBlock DataBlock ServerToolBlock TextBlock ThinkingBlock ToolResultBlock ToolState "
+            "ToolUseBlock",
+            ".chunks": "ModelChunk ToolUseDelta fold text_chunk",
+            ".context": "AgentView Compaction ContextWindow RunContext Shadow Trace",
+            ".event_json": "event_line event_to_dict",
+            ".events": "ActingChunk ActingEvent CallEnded CallEvent Decision Error ErrorPhase Event HookEvent MessagesAdded "
+            "Notification Paused PostActing PostCall PostPut PostReasoning PostToolRound PostTurn PreActing "
+            "PreCall PrePut PreReasoning PreToolRound PreTurn ReasoningChunk ReasoningEvent Resumed TurnEvent "
+            "TurnValue TurnView",
+            ".facts": "CallClosed CallOpened CallResumed Compacted Fact Injected ModelRecord Reasoned RoundClosed "
+            "RoundSuspended SessionBegan StateKept ToolDecided ToolFinished ToolStarted TurnRecord",
+            ".messages": "Msg Outcome Pending Reply Role",
+            ".server_tools": "ServerTool",
+            ".specs": "AnyTool Clock Effort ModelOptions ToolChoice ToolSpec ToolType Usage",
+            ".transcript": "Transcript legalise",
+            ".typed_state": "StateMap",
+            ".verdicts": "Again Answer AnyVerdict Approve Decided Deny Recover Resolution Stop Suspend Verdict",
+        },
+    )

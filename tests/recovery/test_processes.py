@@ -107,7 +107,7 @@ SERVICE = """
 import asyncio, sys
 from pathlib import Path
 from agentflow import Agent, ToolUseBlock, tool
-from agentflow.agent.shutdown import GracefulShutdown
+from agentflow.agent.graceful import GracefulShutdown
 from agentflow.errors import ShutdownError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel

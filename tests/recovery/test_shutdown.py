@@ -13,7 +13,7 @@ from eventlog import Recorder, history, use
 
 from agentflow import Agent, CallEnded, MemoryStore, Turn, on, tool
 from agentflow._support.virtual_time import run_virtual
-from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
+from agentflow.agent.graceful import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.testing import ScriptedModel
 
@@ -300,7 +300,7 @@ async def test_a_block_that_others_cancel_stays_cancelled() -> None:
 
 async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of concurrent calls: one completes, one stops, one is cancelled, and one cannot be cancelled."""
-    monkeypatch.setattr(sys.modules["agentflow.agent.shutdown"], "GRACE", 0.05)
+    monkeypatch.setattr(sys.modules["agentflow.agent.graceful"], "GRACE", 0.05)
     steps = {name: asyncio.Event() for name in ("finished", "stopped", "cut", "running")}
     begun: dict[str, asyncio.Event] = {name: asyncio.Event() for name in steps}
     released = asyncio.Event()

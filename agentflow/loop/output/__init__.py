@@ -4,10 +4,15 @@ A typed answer is policy, so it is implemented as hooks around the loop, which i
 (`docs/typed-answers.md`).
 """
 
-from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
-from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
-from agentflow.loop.output.output import NO_OUTPUT, Output, OutputLike, Way, output_of
-from agentflow.loop.output.partials import Partial
+from typing import TYPE_CHECKING
+
+from agentflow._support.lazy import lazily
+
+if TYPE_CHECKING:
+    from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
+    from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
+    from agentflow.loop.output.output import NO_OUTPUT, Output, OutputLike, Way, output_of
+    from agentflow.loop.output.partials import Partial
 
 __all__ = [
     "NO_OUTPUT",
@@ -21,3 +26,14 @@ __all__ = [
     "Way",
     "output_of",
 ]
+
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            ".answer": "AcceptedAnswers AnswerState",
+            ".hooks": "AskForOutput JudgeOutput",
+            ".output": "NO_OUTPUT Output OutputLike Way output_of",
+            ".partials": "Partial",
+        },
+    )

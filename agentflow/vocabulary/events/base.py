@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
-from agentflow._support.values import draft_class, field, maker
+from agentflow._support.values import draft_class, field, fields_of, maker, slotted
 from agentflow.vocabulary.verdicts import Decided, Verdict
 
 if TYPE_CHECKING:
@@ -212,14 +212,13 @@ def _open_setattr(self: Event, name: str, value: object) -> None:
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def event_class(cls: type[_T]) -> type[_T]:
     """Decorate an event class and create its three forms (see the module's docstring)."""
-    made = cast("type[Event]", dataclass(cls, slots=True, kw_only=True, init=False, eq=False, repr=False))
+    methods = {"__init__": _init_by_hand, "__setattr__": _sealed_setattr}
+    made = cast("type[Event]", slotted(cls, fields_of(cls, True), methods))
     body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     open_form = cast("type[Event]", type(cls.__name__, (made,), {**body, "__setattr__": _open_setattr}))
     made.open_form = open_form
     made.sealed_form = made
     made.make, made.make_open = _made_later(made, False), _made_later(made, True)
-    type.__setattr__(made, "__init__", _init_by_hand)
-    type.__setattr__(made, "__setattr__", _sealed_setattr)
     return cast("type[_T]", made)
 
 
