@@ -39,7 +39,7 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
 def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int) -> bool:
     """Return whether a lease still belongs to the owner, and lock it until the end of the transaction."""
     lease = {"session_id": session_id, "owner": owner, "epoch": epoch}
-    return _FIND_LEASE.execute(connection, lease).first() is not None
+    return _FIND_LEASE.execute(connection, lease).fetchone() is not None
 
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:

@@ -88,7 +88,7 @@ def append_at(
     """Append facts to a session; raise `Stale` if it does not have the expected version."""
     version, now = expected + len(records), time.time()
     if expected == 0:
-        if _FIND_VERSION.execute(connection, {"session_id": session_id}).first() is not None:
+        if _FIND_VERSION.execute(connection, {"session_id": session_id}).fetchone() is not None:
             raise Stale
         session = {"id": session_id, "version": version, "status": status or "idle", "updated": now}
         _ADD_SESSION.execute(connection, session)

@@ -64,13 +64,16 @@ async def test_a_transaction_that_writes_has_sqlites_lock_from_its_start(tmp_pat
     """
     transactions: list[list[str]] = []
 
-    def seen(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+    def seen(statement: str) -> None:
         if statement.startswith("BEGIN"):
             transactions.append([statement])
-        else:
+        elif not statement.startswith("PRAGMA"):
             transactions[-1].append(statement.split()[0])
 
-    event.listen(Engine, "before_cursor_execute", seen)
+    def trace(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.set_trace_callback(seen)
+
+    event.listen(Engine, "connect", trace)
     try:
         async with SqlStore(f"sqlite:///{tmp_path / 'a.db'}") as store:
             await store.append("s", facts(3))
@@ -93,7 +96,7 @@ async def test_a_transaction_that_writes_has_sqlites_lock_from_its_start(tmp_pat
             await store.session_of("r")
             assert [found[0] for found in transactions] == ["BEGIN"] * 3
     finally:
-        event.remove(Engine, "before_cursor_execute", seen)
+        event.remove(Engine, "connect", trace)
 
 
 async def test_another_process_finds_what_was_kept(open_store: OpenStore) -> None:

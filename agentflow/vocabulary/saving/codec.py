@@ -72,6 +72,12 @@ def _snake(name: str) -> str:
 
 _KINDS: dict[str, type[Fact]] = {_snake(kind.__name__): kind for kind in get_args(Fact)}
 _NAMES: dict[type, str] = {kind: name for name, kind in _KINDS.items()}
+_OPTIONAL = {"answer", "decisions", "key", "call_id", "number", "waited_ms"}
+_OMITTED: dict[type, dict[str, Any]] = {
+    kind: {name: kind._field_defaults[name] for name in _OPTIONAL & kind._field_defaults.keys()}
+    for kind in get_args(Fact)
+}
+"""The fields of each kind that are left out if they have these default values."""
 
 
 def fact_kind(fact: Fact) -> str:
@@ -141,9 +147,8 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    # fields that are left out if they have their default values
-    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):
-        if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
+    for name, default in _OMITTED[type(fact)].items():
+        if found[name] == default:
             del found[name]
     for name, value in found.items():
         if name == "verdict":
