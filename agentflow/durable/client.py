@@ -51,7 +51,7 @@ from agentflow.durable.workflows import (
 from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.reactive import CallMono, Flux
 from agentflow.state.explain import database_url as parsed_url
-from agentflow.state.explain import explain
+from agentflow.state.explain import driver_error, explain
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.store import SessionStore, length_of
 from agentflow.vocabulary.verdicts import Resolution
@@ -429,7 +429,7 @@ class DurableClient:
             raise
         except SQLAlchemyError as error:
             shown = "the database of durable runs" if self._tables is None else self._tables.shown
-            raise explain(error, shown, "Managing durable runs") from error
+            raise explain(error, shown, "Managing durable runs") from driver_error(error)
         except Exception as error:  # DBOS and the drivers have their own exceptions
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(

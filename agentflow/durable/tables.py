@@ -35,7 +35,7 @@ from agentflow._support.undo import UndoOnFailure
 from agentflow.durable.connections import shared_database
 from agentflow.errors import StoreError
 from agentflow.state.engine import now_in
-from agentflow.state.explain import explain
+from agentflow.state.explain import driver_error, explain
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class Tables:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise explain(error, self.shown, "Managing durable runs") from error
+            raise explain(error, self.shown, "Managing durable runs") from driver_error(error)
 
     # ---- time and workers
 

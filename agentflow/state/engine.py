@@ -22,7 +22,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from agentflow._support.shown import printable, without_password
 from agentflow.errors import StoreError
-from agentflow.state.explain import database_url, explain, shown_url
+from agentflow.state.explain import database_url, driver_error, explain, shown_url
 
 
 class Prepared:
@@ -188,7 +188,7 @@ class Database:
             if self._open_unchanging():
                 self._prepare()
                 return
-            raise explain(error, self.shown, "Opening the database") from error
+            raise explain(error, self.shown, "Opening the database") from driver_error(error)
         self._ready = True
 
     def _open_unchanging(self) -> bool:

@@ -159,6 +159,14 @@ def shown_url(url: URL) -> str:
     return without_password(url.render_as_string(hide_password=True))
 
 
+def driver_error(error: SQLAlchemyError) -> BaseException:
+    """Return the driver's exception, if there is one, as the cause to show.
+
+    SQLAlchemy's own has the statement's values in its message, such as texts of a conversation, and a long traceback.
+    """
+    return error if not isinstance(error, DBAPIError) or error.orig is None else error.orig
+
+
 def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
     """Build a `StoreError` from a database error.
 

@@ -35,7 +35,7 @@ from agentflow._support.outage import Outage
 from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.engine import Database
-from agentflow.state.explain import explain
+from agentflow.state.explain import driver_error, explain
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
 from agentflow.state.migrations import is_current, migrate
 from agentflow.state.run_logs import KeepsLogs
@@ -463,7 +463,7 @@ class SqlStore(KeepsLogs, SessionStore):
                 raise
             except SQLAlchemyError as error:
                 if attempts.wait_after(error) is None:
-                    raise explain(error, self.url, doing) from error
+                    raise explain(error, self.url, doing) from driver_error(error)
 
     async def close(self) -> None:
         """Finish the queued work, release the leases, and close the connections; the store cannot be reopened."""

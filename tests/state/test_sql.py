@@ -624,7 +624,10 @@ async def failing(url: str, work: Callable[[SqlStore], Awaitable[Any]]) -> str:
     async with SqlStore(url, timeout=0.2) as store:
         with pytest.raises(StoreError) as caught:
             await work(store)
-        assert caught.value.__cause__ is not None
+        cause = caught.value.__cause__
+        assert cause is not None
+        assert type(cause).__module__.partition(".")[0] in ("sqlite3", "psycopg")
+        assert "[SQL:" not in "".join(traceback.format_exception(caught.value))  # nor the values of the statement
         return str(caught.value)
 
 
