@@ -5,13 +5,14 @@ Rules:
 1. Ctrl-C during a call interrupts the call; at the prompt it ends the conversation, like Ctrl-D.
 2. A failed call is one red line; the conversation continues.
 3. If a call waits for a person, the user is asked.
+4. A call that a crash or a shutdown interrupted is continued first.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Mapping
 from functools import partial
-from typing import TextIO, assert_never
+from typing import TextIO, assert_never, cast
 
 from agentflow._support.shown import described
 from agentflow.agent.agent import Agent
@@ -86,6 +87,9 @@ class _Chat:
         if self._lines.person:
             self._screen.say(f"Chatting with {self._agent.name}. {_HELP}", "dim")
         try:
+            if self._session.status == "unfinished":
+                self._screen.say("The last call was interrupted by a crash or a shutdown. It continues.", "dim")
+                await self._call(self._resumed({}))
             while True:
                 if self._session.pending:
                     await self._call(self._resumed(await self._decisions()))
@@ -159,9 +163,11 @@ class _Chat:
 
 
 def _why(wait: Pending) -> str:
-    use, request = wait.tool_use, wait.request
-    if request is None or (
-        use is not None and request == {"tool": use.name, "input": use.input}
-    ):  # the reason repeats the shown text
-        return ""
-    return f" ({shorten(text_of(request), 100)})"
+    use = wait.tool_use
+    request: object = wait.request
+    if isinstance(request, Mapping) and use is not None:  # without what the question shows already
+        shown = {"tool": use.name, "input": use.input}
+        more = {**cast("Mapping[str, object]", request)}
+        more = {key: value for key, value in more.items() if key not in shown or value != shown[key]}
+        request = more["reason"] if more.keys() == {"reason"} else more or None
+    return "" if request is None else f" ({shorten(text_of(request), 100)})"

@@ -6,13 +6,16 @@ import asyncio
 import io
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from agentflow import Agent, RunContext, ToolUseBlock, tool
+from agentflow import Agent, MemoryStore, RunContext, ToolUseBlock, tool
 from agentflow.errors import ModelError
+from agentflow.plugins import Approval
 from agentflow.testing import ScriptedModel
+from agentflow.testing.faults import Crash, ProcessDied
 
 
 async def given(*lines: str) -> AsyncIterator[str]:
@@ -96,6 +99,35 @@ async def test_a_call_that_waits_asks_for_the_decision() -> None:
     ]
     await talked(agent, "And again.")
     assert len(agent.session().pending) == 1
+
+
+async def test_an_approval_is_asked_for_with_its_reason() -> None:
+    """The call is shown once, and the reason as text."""
+
+    @tool(type="write")
+    async def save(path: str) -> str:
+        """Save."""
+        return "saved"
+
+    model = ScriptedModel([ToolUseBlock("t", "save", {"path": "x"}), "Done."])
+    lines = await talked(Agent("a", model, tools=[save], hooks=[Approval(suspend=True)]), "go", "y")
+    assert "Run save(path='x')? (no rule allows it) [y/N] y" in lines
+
+
+async def test_a_call_that_a_crash_interrupted_is_continued_first() -> None:
+    """Before a line is read: nothing else may be done with such a session."""
+    store, model = MemoryStore(), ScriptedModel(["lost", "Hello.", "Again."])
+    crash = Crash(4)
+    with suppress(ProcessDied):
+        await Agent("a", crash.model(model), store=crash.store(store)).call("hi", session="s")
+    assert crash.dead
+    lines = await talked(Agent("a", model, store=store), "more", session="s")
+    assert lines[0] == "The last call was interrupted by a crash or a shutdown. It continues."
+    assert [line for line in lines if line in ("lost", "Hello.", "you> more", "Again.")] == [
+        "Hello.",
+        "you> more",
+        "Again.",
+    ]
 
 
 async def test_the_loop_goes_on_while_a_line_is_awaited() -> None:
