@@ -164,10 +164,10 @@ class _Chat:
 
 def _why(wait: Pending) -> str:
     use = wait.tool_use
-    reason: object = wait.request
-    if isinstance(wait.request, Mapping) and use is not None:
+    reason = request = cast("object", wait.request)
+    if isinstance(request, Mapping) and use is not None:
         shown = {"tool": use.name, "input": use.input}  # by the question
-        items = cast("Mapping[str, object]", wait.request).items()
+        items = cast("Mapping[str, object]", request).items()
         more = {key: value for key, value in items if key not in shown or value != shown[key]}
         reason = more["reason"] if more.keys() == {"reason"} else more or None
     return "" if reason is None else f" ({shorten(text_of(reason), 100)})"
