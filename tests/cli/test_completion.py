@@ -104,6 +104,7 @@ def bash(shop: Any, home: Path) -> Iterator[Any]:
     opened.close()
 
 
+@pytest.mark.ci
 def test_tab_in_a_real_shell(bash: Any) -> None:
     """What was installed works: a command, then an agent."""
     bash.wait_for("$ ")

@@ -82,6 +82,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
         assert "Traceback" not in rest
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(120)
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """A second signal does not wait for the grace."""

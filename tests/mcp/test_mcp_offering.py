@@ -235,7 +235,7 @@ def test_a_tool_of_the_agents_name() -> None:
     [
         ("0", "http://127.0.0.1:", signal.SIGINT),
         pytest.param("localhost:0", "http://127.0.0.1:", signal.SIGTERM, marks=pytest.mark.ci),
-        ("[::1]:0", "http://[::1]:", signal.SIGTERM),
+        pytest.param("[::1]:0", "http://[::1]:", signal.SIGTERM, marks=pytest.mark.ci),
     ],
 )
 async def test_the_command_over_http(address: str, url: str, ending: signal.Signals) -> None:

@@ -46,6 +46,7 @@ def repository(tmp_path: Path) -> str:
     return folder
 
 
+@pytest.mark.ci
 async def test_mcp_server_git(repository: str) -> None:
     """It reads a repository; tools that are denied are not there."""
     folder = repository

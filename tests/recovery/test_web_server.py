@@ -199,7 +199,7 @@ async def test_streams_in_flight_stop_where_nothing_is_lost(tmp_path: Path) -> N
     assert done(tmp_path) == ["long begins", "long ends"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.ci)])
 async def test_what_runs_behind_the_limit_is_cut(tmp_path: Path, number: signal.Signals) -> None:
     """The server does not wait for a tool that takes longer than the limit; its call is open for the next process."""
     async with served(tmp_path, 0.1) as web:
