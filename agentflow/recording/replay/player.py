@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests
-from agentflow._support.validation import adapter_of
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
@@ -27,23 +26,19 @@ from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.recording.encoding import Line, header_line
 from agentflow.recording.entries import (
     CallEntry,
-    ChunksEntry,
     End,
-    EventEntry,
-    PiecesEntry,
     RequestEntry,
-    WrittenEntry,
 )
-from agentflow.recording.log import RunLog, chunk_of
-from agentflow.recording.recorder.entry_builder import EntryBuilder, EntryValues, Observation, RecordedCall
+from agentflow.recording.log import chunk_of
+from agentflow.recording.recorder.entry_builder import EntryValues, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
 from agentflow.recording.replay.attempts import RecordedAttempts
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
 from agentflow.recording.replay.clock import ReplayClock
-from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, divergence_at
+from agentflow.recording.replay.comparing import Divergence
+from agentflow.recording.replay.comparison import Reaction, RunComparison
 from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
@@ -56,10 +51,7 @@ from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest
 
-__all__ = ["Player", "Reaction"]
-
-Reaction: TypeAlias = Literal["stop", "continue", "live"]
-"""The reaction to a divergence: stop, continue with the rest of the recording, or continue with a live model."""
+__all__ = ["Player"]
 
 _UNKNOWN: Key = ("", "", 0)
 _PATIENCE = 1.0  # the number of seconds to wait for earlier events
@@ -92,38 +84,26 @@ class Player(Recorder):
     ) -> None:
         super().__init__(every_call=False)
         self.script = script
-        self.divergence: Divergence | None = None
-        self.new = RunLog([], "the replay")
+        self.compared = RunComparison(script, since, diverged, self)
+        self._pairs = self.compared.pairs
+        self._put = self.compared.add
         self._runs: dict[str, RunBase] = {}
-        self.lines: list[Line] = [header_line()]
         self._clock = clock
         self._paced = paced
-        self._since = since
-        self._diverged = diverged
         self._live = live
         self._tools = tools
-        self._normalizer = LogNormalizer(self.new)
-        self._made = EntryBuilder()
-        self._reads = adapter_of(WrittenEntry)
-        self._put = self._compare_next
-        self._pairs: dict[str, str] = {}
-        self._done: dict[str, int] = {}
-        self._events = 0
         self._moved = asyncio.Event()
         self._root: RunBase | None = None
-        self._next_root = 0
-        self._new: dict[str, str] = {}
         self._waiting_for_end = False
-        self.reaction: Reaction | None = None
-        self.raised: Exception | None = None
-        self.new.add(self._reads.validate_python(self.lines[0]))
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
         # In virtual time, the time of tools passes while the run waits for a slow reader, so that time limits of hooks
         # expire as recorded.
         self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
-        self._progress = Progress(script.order if self._strict else Order(), clock, lambda: self.divergence is not None)
-        self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self._new)
+        self._progress = Progress(
+            script.order if self._strict else Order(), clock, lambda: self.compared.divergence is not None
+        )
+        self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self.compared.found)
         self.closed = self._cancellations.closed
         self._expected: dict[tuple[str, int], Key | None] = {}
         self._played: dict[tuple[str, str], RecordedWork] = {}
@@ -191,14 +171,16 @@ class Player(Recorder):
         """Mark an event as done. If its call began nothing more before an enclosing call cancelled it, let it begin nothing."""
         self._progress.mark_done(key)
         ending = self.script.last_events.get(key)
-        if ending is not None and self.divergence is None:
+        if ending is not None and self.compared.divergence is None:
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
             self._progress.wake()
 
     async def _start_in_turn(self, call: str, use: str, closed: Callable[[], bool]) -> None:
         """Let a call of a parallel round start after the same number of events as in the recording."""
         if (mine := self._pairs.get(call)) is not None and self._strict:
-            await self._progress.wait_for_start(mine, self._normalizer.number(call, use), self._runs[call], closed)
+            await self._progress.wait_for_start(
+                mine, self.compared.normalizer.number(call, use), self._runs[call], closed
+            )
 
     def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""
@@ -206,7 +188,7 @@ class Player(Recorder):
         if known is not _UNKNOWN:
             return known
         use = getattr(event, "tool_use", None)
-        number = "" if use is None else self._normalizer.number(call, use.id)
+        number = "" if use is None else self.compared.normalizer.number(call, use.id)
         key = self._expected[call, event.seq] = self._progress.next_of(mine, type(event).__name__, number)
         return key
 
@@ -296,86 +278,30 @@ class Player(Recorder):
         """Wait; only at the end of cancelled work is a cancellation raised before the step's turn."""
         return wait() if ends == "cut" and key[0] == "over" else self._progress.shielded(wait)
 
-    def _compare_next(self, one: Observation) -> None:
-        """Record an observation and compare it."""
-        made = self._made.lines((one,))
-        self.lines += made
-        for line in made:
-            entry = self._reads.validate_python(line)
-            self.new.add(entry)
-            if isinstance(entry, CallEntry):
-                self._pair(entry)
-            elif isinstance(entry, EventEntry | ChunksEntry | PiecesEntry):
-                self._compare(entry)
+    # ---- the comparison's listener
 
-    def _pair(self, call: CallEntry) -> None:
-        """Find the recorded call that corresponds to this one."""
-        mine: str | None = None
-        if call.parent is None or call.parent.call not in self.new.calls:
-            if self._next_root < len(self.script.roots):
-                mine = self.script.roots[self._next_root].call
-                self._next_root += 1
-        elif (above := self._pairs.get(call.parent.call)) is not None:
-            mine = self.script.child(above, self._normalizer.number(call.parent.call, call.parent.tool_use))
-        if mine is not None:
-            self._pairs[call.call], self._new[mine] = mine, call.call
-            self._done[call.call] = 0
-            if mine not in self.script.broken_off:
-                self._runs[call.call].scope.limit_time(False)
-        else:
-            self._diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
+    def on_paired(self, call: str, recorded: str) -> None:
+        """Expect a call's recorded end, instead of its limit of time."""
+        if recorded not in self.script.broken_off:
+            self._runs[call].scope.limit_time(False)
 
-    def _compare(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
-        mine = self._pairs.get(entry.call)
-        if mine is None:
-            return
-        recorded = self.script.steps[mine]
-        for step in self._normalizer.steps(entry):
-            place = self._done[entry.call]
-            self._done[entry.call] += 1
-            self._events += 1
-            if place >= len(recorded):
-                if mine not in self.script.broken_off:
-                    self._differ(entry.call, None, step)
-            else:
-                self._differ(entry.call, recorded[place], step)
-        done = self._done[entry.call]
-        if isinstance(entry, EventEntry) and entry.type == "CallEnded" and done < len(recorded):
-            self._differ(entry.call, recorded[done], None)  # recorded events are missing
+    def on_compared(self) -> None:
+        """Notify what waits for events of the new run."""
         self._moved.set()
         self._moved = asyncio.Event()
         self._end_of_log()
 
-    def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
-        if self.divergence is not None or self._is_skipped(call, recorded):
-            return
-        found = divergence_at(self.new, call, recorded, now)
-        if found is not None:
-            self._diverge(found)
-
-    def _is_skipped(self, call: str, step: Step | None) -> bool:
-        """Whether an event is before the first one that is compared."""
-        return step is not None and not self.new.calls[call].source and step.seq < self._since
-
-    def _diverge(self, divergence: Divergence) -> None:
-        if self.divergence is None or (self.reaction == "continue" and divergence.lost):
-            first, self.reaction = self.divergence is None, "stop"
-            self.divergence = self.divergence or divergence
-            if first:
-                try:
-                    self.reaction = self._diverged(divergence)
-                except Exception as error:  # if it were raised here, it would look like an error of a hook
-                    self.raised = error
-            if divergence.lost and self.reaction == "continue":
-                self.reaction = "stop"
-            self._cancellations.perform()
-            if self.reaction != "stop":
-                for run in self._runs.values():
-                    run.scope.limit_time(True)
-            if self.reaction == "stop" and self._root is not None:
+    def on_divergence(self) -> None:
+        """Stop the run, or let it continue without the recording."""
+        self._cancellations.perform()
+        if self.compared.reaction == "stop":
+            if self._root is not None:
                 self._root.interrupt("the replay has diverged from its recording")
-            self._moved.set()
-            self._progress.wake()
+        else:
+            for run in self._runs.values():
+                run.scope.limit_time(True)
+        self._moved.set()
+        self._progress.wake()
 
     # ---- cancellations from outside
 
@@ -387,15 +313,15 @@ class Player(Recorder):
 
     def has_started(self, root: CallEntry) -> bool:
         """Whether a call of the run has fired an event in the replay."""
-        return root.call in self._new
+        return root.call in self.compared.found
 
     async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
         """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
-        if self.reaction is None and self._pairs.get(call) in self.script.broken_off:
+        if self.compared.reaction is None and self._pairs.get(call) in self.script.broken_off:
             self._waiting_for_end = True
             self._end_of_log()
             asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
-        elif self.reaction is None:
+        elif self.compared.reaction is None:
             cut = self.script.cuts.get(self._pairs.get(call, ""))
             known = [work.over.time] if work is not None and work.over is not None else []
             await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
@@ -403,10 +329,12 @@ class Player(Recorder):
             now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
             kind = "tool" if work is not None and work.step is None else "request"
             iteration = self._runs[call].events.iteration
-            self._diverge(
-                Divergence(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
+            self.compared.diverge(
+                Divergence(
+                    event=kind, iteration=iteration, source=self.compared.log.calls[call].source, now=now, lost=True
+                )
             )
-        while self.divergence is None:
+        while self.compared.divergence is None:
             await asyncio.sleep(_PATIENCE)
             if not self._waiting_for_end:
                 break
@@ -415,7 +343,7 @@ class Player(Recorder):
 
     def _end_of_log(self, at_last: bool = False) -> None:
         """Stop at the end of an incomplete recording: all its events have happened, and the run waits for more."""
-        if self._waiting_for_end and self._root is not None and (at_last or self._events >= self.script.total):
+        if self._waiting_for_end and self._root is not None and (at_last or self.compared.events >= self.script.total):
             self._root.interrupt("the recording ends here")
 
     # ---- waiting
@@ -431,7 +359,7 @@ class Player(Recorder):
             return
         now = asyncio.get_running_loop().time
         limit = now() + _PATIENCE
-        while self._events < due.events and self.divergence is None and now() < limit:
+        while self.compared.events < due.events and self.compared.divergence is None and now() < limit:
             waiting = asyncio.ensure_future(self._moved.wait())
             await asyncio.wait([waiting], timeout=_PATIENCE)
             waiting.cancel()
@@ -455,7 +383,7 @@ class Player(Recorder):
             played = True
             return self._replies(place, iteration, "")
 
-        if self.reaction == "live":
+        if self.compared.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
             if self._strict and (mine := self._pairs.get(place.call)) is not None:
@@ -467,7 +395,7 @@ class Player(Recorder):
                 yield chunk
         finally:
             await close(stream)
-            if not played and self.reaction is None:  # the run was stopped before the request was sent
+            if not played and self.compared.reaction is None:  # the run was stopped before the request was sent
                 await self._pass_request(place, iteration)
 
     async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
@@ -482,7 +410,7 @@ class Player(Recorder):
     ) -> Flux[ModelChunk]:
         """Return the recorded reply instead of a side call's."""
         place = self._places.get(context.call_id)
-        if place is None or self.reaction == "live":
+        if place is None or self.compared.reaction == "live":
             return chunks
         iteration = run_of(context).events.iteration
         inner = Flux(lambda: self._replies(place, iteration, side))
@@ -497,14 +425,14 @@ class Player(Recorder):
             await self._await_cancellation(call)
         if reply is None:
             kind, now = f"request ({side})" if side else "request", "the recording has no further model call"
-            self._diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
+            self.compared.diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
             await self._await_cancellation(call)
             return
-        entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
+        entry = next(entry for entry in reversed(self.compared.log.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         await self._wait(("begun", reply.n, 0), reply.end)
-        self._differ(call, reply.step, self._normalizer.request(entry))
-        if self.reaction == "stop":
+        self.compared.differ(call, reply.step, self.compared.normalizer.request(entry))
+        if self.compared.reaction == "stop":
             await self._await_cancellation(call)
         try:
             with self._attempts.running(str(mine), iteration):
@@ -521,7 +449,7 @@ class Player(Recorder):
                 if reply.over is None or not cancel_requests():  # a hook may have swallowed the cancellation before
                     await self._await_cancellation(call, reply)
             finally:  # cancelled work may take time to clean up
-                if reply.over is not None and self.divergence is None:
+                if reply.over is not None and self.compared.divergence is None:
                     await self._until(reply.over, ("over", reply.n, 0), reply.end)
             raise asyncio.CancelledError("a hook swallowed the cancellation")
         await self._until(reply.over, ("over", reply.n, 0), reply.end)
@@ -540,21 +468,23 @@ class Player(Recorder):
         use, call = event.tool_use, place.call
         mine = self._pairs.get(call)
         tool = run_of(frame.context).config.tools.get(use.name)
-        if self.reaction == "live":
+        if self.compared.reaction == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
-        work = None if mine is None else self.script.work(mine, self._normalizer.number(call, use.id))
+        work = None if mine is None else self.script.work(mine, self.compared.normalizer.number(call, use.id))
         if work is None and mine in self.script.broken_off:
             return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         if work is None:
             now = f"{use.name} {use.raw}"
-            self._diverge(Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
+            self.compared.diverge(
+                Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True)
+            )
             return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         self._played[call, use.id] = work
         inside = tool is not None and wrapped_agent(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
             return self._run_work(event, source, work)
         for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
-            self._events += len(self.script.steps[child])
+            self.compared.events += len(self.script.steps[child])
         for key in self.script.all_of(work.children):
             self._progress.mark_done(key)
         played = partial(self._play_work, call, work, use.id)
@@ -574,7 +504,7 @@ class Player(Recorder):
 
     async def _finish(self, work: RecordedWork, ends: End = "cut") -> None:
         """Let the recorded end of work pass, if it was closed or cancelled before, or a sub-agent did it."""
-        if self.divergence is None:
+        if self.compared.divergence is None:
             for key, _ in self.script.steps_of(work):
                 self._progress.mark_done(key)
             await self._wait(("over", work.n, 0), ends)

@@ -27,7 +27,8 @@ from agentflow.recording.reading import load
 from agentflow.recording.recorder.hook import Recorder
 from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence
-from agentflow.recording.replay.player import Player, Reaction
+from agentflow.recording.replay.comparison import Reaction
+from agentflow.recording.replay.player import Player
 from agentflow.recording.replay.script import Script
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.model import Model
@@ -187,13 +188,13 @@ class Replay:
         assert isinstance(agent, FullAgent)  # every agent is one
         variant = agent.variant([*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
         reply, error = await _repeat_calls(variant, script, player, deps, output)
-        if player.raised is not None:
-            raise player.raised
+        if player.compared.raised is not None:
+            raise player.compared.raised
         return ReplayResult(
-            divergence=player.divergence,
-            log=player.new,
-            lines=tuple(player.lines),
-            stopped=player.reaction == "stop",
+            divergence=player.compared.divergence,
+            log=player.compared.log,
+            lines=tuple(player.compared.lines),
+            stopped=player.compared.reaction == "stop",
             reply=reply,
             error=error,
         )
@@ -262,7 +263,7 @@ async def _repeat_calls(
         reply, error = await _run_call(_repeat_call(agent, script, call, session, player, deps, output), on_started)
         if isinstance(error, Exception) and not player.has_started(call):
             raise error  # a call refused before its first event is in no recording
-        if player.divergence is not None or (reply is None and error is None):
+        if player.compared.divergence is not None or (reply is None and error is None):
             break
     return reply, error
 
