@@ -115,18 +115,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-_BIG = {"dbos", "litellm", "sqlalchemy"}
-_seen: set[str] | None = None
+_MANY = 150
+_loaded = 0
 
 
 def pytest_runtest_setup() -> None:
-    """Leave what is loaded for good out of garbage collections: modules, tests, and big libraries when they have come.
+    """Leave what is loaded for good out of garbage collections: modules, tests, and libraries when they have come.
 
     Otherwise each `gc.collect()` of a test takes most of a second in a process that has loaded LiteLLM.
     """
-    global _seen  # noqa: PLW0603
-    if (loaded := _BIG & sys.modules.keys()) != _seen:
-        _seen = loaded
+    global _loaded  # noqa: PLW0603
+    if len(sys.modules) > _loaded + _MANY:
+        _loaded = len(sys.modules)
         gc.collect()
         gc.freeze()
 

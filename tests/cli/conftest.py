@@ -163,14 +163,15 @@ def shop(tmp_path: Path, commands: Nursery) -> Callable[..., subprocess.Complete
 
 
 @pytest.fixture
-def terminal(shop: Any) -> Iterator[Any]:
+def terminal(shop: Any, commands: Nursery) -> Iterator[Any]:
     """Start `agentflow ...` in a terminal."""
     if not have_terminals:
         pytest.skip("needs a pty")
     opened: list[Terminal] = []
 
     def start(*arguments: str) -> Terminal:
-        opened.append(Terminal(shop.command(*arguments), str(shop.folder), shop.environment))
+        given = ["agentflow", *arguments], shop.folder, shop.environment
+        opened.append(Terminal(*given, nursery=commands, ignored=["DeprecationWarning"]))
         return opened[-1]
 
     yield start

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-import sys
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
+from nursery import Nursery
 
 from agentflow import Agent, ModelOptions, Reply
 from agentflow.agent.orchestration import batch
@@ -417,7 +420,9 @@ asyncio.run(main())
         ("responses", "second round"),
     ],
 )
-async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, moment: str, tmp_path: Path) -> None:
+async def test_a_killed_process_is_continued_without_a_second_bill(
+    wire: str, moment: str, tmp_path: Path, commands: Nursery
+) -> None:
     """`kill -9` at three moments: the next start makes the same requests, and finds the batches that were submitted."""
 
     def think(request: WireRequest) -> WireReply:
@@ -428,31 +433,33 @@ async def test_a_killed_process_is_continued_without_a_second_bill(wire: str, mo
 
     silent = moment == "created without an answer"
     plan = BatchPlan(polls=1 if silent else 10**6, unanswered=silent)
-    async with Desk(wire, tmp_path, think, plan) as desk:
-        batches = desk.server.batches
+    program = tmp_path / "doubler.py"
+    program.write_text(PROGRAM)
+    with TemporaryFile() as printed:
+        async with Desk(wire, tmp_path, think, plan) as desk:
+            batches = desk.server.batches
 
-        async def start() -> asyncio.subprocess.Process:
-            arguments = (wire, NAMES[wire], desk.server.base_url, str(desk.path))
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE
-            )
+            def start() -> int:
+                arguments = (wire, NAMES[wire], desk.server.base_url, str(desk.path))
+                return commands.start([str(program), *arguments], dict(os.environ), {1: printed.fileno()})
 
-        async def submitted(number: int) -> None:
-            await until(lambda: len(batches) == number and (silent or batches[-1].polls > 0))
+            async def submitted(number: int) -> None:
+                await until(lambda: len(batches) == number and (silent or batches[-1].polls > 0))
 
-        killed = await start()
-        await submitted(1)
-        if moment == "second round":
-            batches[0].polls = plan.polls
-            await submitted(2)
-        killed.kill()
-        await killed.wait()
-        batches[-1].polls = plan.polls
-        again = await start()
-        await until(lambda: len(batches) == 2)
-        batches[-1].polls = plan.polls
-        said = await again.stdout.read() if again.stdout is not None else b""
-        await again.wait()
+            killed = start()
+            await submitted(1)
+            if moment == "second round":
+                batches[0].polls = plan.polls
+                await submitted(2)
+            os.kill(killed, signal.SIGKILL)
+            assert await asyncio.to_thread(commands.code, killed) == -signal.SIGKILL
+            batches[-1].polls = plan.polls
+            again = start()
+            await until(lambda: len(batches) == 2)
+            batches[-1].polls = plan.polls
+            assert await asyncio.to_thread(commands.code, again) == 0
+            printed.seek(0)
+            said = printed.read()
     price = 3 * 2 * (0.5 if wire == "anthropic" else 0.125)
     assert (said.decode().strip(), desk.sizes) == (f"['2', '4', '6'] {price}", [3, 3])
 

@@ -81,6 +81,12 @@ ADDRESSES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def trusting() -> ssl.SSLContext:
+    """So that no client reads all certificates of the system."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 @pytest.mark.parametrize(
     "named",
     [
@@ -105,7 +111,7 @@ ADDRESSES = [
 )
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_proxies_are_read_as_httpx_reads_them(
-    named: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+    named: dict[str, str], address: str, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every variable and entry of `NO_PROXY`, the same proxy or none."""
     for name in list(os.environ):
@@ -114,7 +120,7 @@ def test_proxies_are_read_as_httpx_reads_them(
     for name, value in named.items():
         monkeypatch.setenv(name, value)
     try:
-        transport: Any = httpx.Client()._transport_for_url(httpx.URL(address))
+        transport: Any = httpx.Client(verify=trusting)._transport_for_url(httpx.URL(address))
     except httpx.InvalidURL:  # an entry that httpx cannot read ends its client; here it matches nothing
         assert proxy_for(address) == PROXY
         return

@@ -1,6 +1,6 @@
 """Shell commands by the thousand: real shells run what `ShellApproval` allows, beside a file that must survive.
 
-`AGENTFLOW_SHELL_FUZZ=500000` runs that many instead of 4,000 (CI: 20,000), `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
+`AGENTFLOW_SHELL_FUZZ=500000` runs that many instead of 2,000 (CI: 4,000 and 20,000), `AGENTFLOW_SHELL_FUZZ_SEED=7` others.
 """
 
 import os
@@ -14,12 +14,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from thorough import THOROUGH
 
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.shell.parts import Shell
 from agentflow.vocabulary.messages import ToolUseBlock
 
-COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "4000"))
+COUNT = int(os.environ.get("AGENTFLOW_SHELL_FUZZ", "4000" if THOROUGH else "2000"))
 SEED = int(os.environ.get("AGENTFLOW_SHELL_FUZZ_SEED", "1"))
 RUN_BY: dict[Shell, str] = {"bash": "bash", "sh": "dash"}
 
@@ -651,7 +652,7 @@ def test_a_guard_with_a_hole_is_found_out(tmp_path: Path, hole: str) -> None:
         if pattern.search(command) and "\0" not in command and allowed(pattern.sub(lambda _: other, command))
     )
     sandbox = Sandbox(tmp_path, shell)
-    assert any(sandbox.culprits(some, most=1) for some in batched(suspects, 20))
+    assert not all(sandbox.survives(some) for some in batched(suspects, 20))
 
 
 def batched(commands: Iterator[str], size: int) -> Iterator[list[str]]:

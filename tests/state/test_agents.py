@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import sys
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeAlias
 
 import pytest
 from eventlog import history, use
 from loguru import logger
+from nursery import Nursery
 from pydantic import BaseModel
 
 from agentflow import Agent, Approve, MemoryStore, Msg, RunContext, Session, on, tool
-from agentflow.agent.sessions import HELD
+from agentflow.agent import sessions
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
@@ -157,18 +159,22 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_processes_that_write_one_session(url: str, open_store: OpenStore) -> None:
+async def test_processes_that_write_one_session(
+    url: str, open_store: OpenStore, tmp_path: Path, commands: Nursery
+) -> None:
     """Three processes with on_conflict="wait": every call is answered once, completely, and the facts of two calls
     are never mixed.
     """
-    writers = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WRITER, url, name, "wait", "4", stdout=asyncio.subprocess.PIPE
-        )
-        for name in ("x", "y", "z")
-    ]
-    said = await asyncio.gather(*[writer.communicate() for writer in writers])
-    assert [out.strip() for out, _ in said] == [b"0", b"0", b"0"]
+    program = tmp_path / "writer.py"
+    program.write_text(WRITER)
+    with TemporaryFile() as printed:
+        writers = [
+            commands.start([str(program), url, name, "wait", "4"], dict(os.environ), {1: printed.fileno()})
+            for name in ("x", "y", "z")
+        ]
+        assert [await asyncio.to_thread(commands.code, writer) for writer in writers] == [0, 0, 0]
+        printed.seek(0)
+        assert printed.read().split() == [b"0", b"0", b"0"]
     messages = [msg.text for msg in fold_facts(await open_store().load("s"))]
     asked = messages[::2]
     assert sorted(asked) == [f"{name}{n}" for name in "xyz" for n in range(4)]
@@ -590,25 +596,32 @@ async def test_state_of_a_waiting_run_outlives_reading(store: SessionStore) -> N
     assert agent.session("s").messages[2].text == "['tool', 'tool']"
 
 
-async def test_idle_sessions_are_let_go(store: SessionStore) -> None:
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many sessions an agent holds: fewer than usual."""
+    monkeypatch.setattr(sessions, "HELD", 64)
+    return sessions.HELD
+
+
+async def test_idle_sessions_are_let_go(store: SessionStore, limit: int) -> None:
     """An agent with a store holds the sessions that were used last; others continue from the store; without a store
     none is dropped.
     """
     agent, alone = echo(store), echo(None)
-    for n in range(HELD + 20):
+    for n in range(limit + 20):
         await agent.call("hi", session=f"s{n}")
         await alone.call("hi", session=f"s{n}")
     await agent.call("hi", session="s25")
     for n in range(10):
         await agent.call("hi", session=f"more{n}")
     gc.collect()
-    held = [n for n in range(HELD + 20) if agent.forget(f"s{n}")]
-    assert held == [25, *range(31, HELD + 20)]
+    held = [n for n in range(limit + 20) if agent.forget(f"s{n}")]
+    assert held == [25, *range(31, limit + 20)]
     assert (await agent.call("hi", session="s0")).text == "3"
-    assert all(len(alone.session(f"s{n}").messages) == 2 for n in range(HELD + 20))
+    assert all(len(alone.session(f"s{n}").messages) == 2 for n in range(limit + 20))
 
 
-async def test_sessions_that_somebody_needs_are_not_let_go(store: SessionStore) -> None:
+async def test_sessions_that_somebody_needs_are_not_let_go(store: SessionStore, limit: int) -> None:
     """A session that runs a call, one that waits for a decision, and one with other references stay the same object."""
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -634,7 +647,7 @@ async def test_sessions_that_somebody_needs_are_not_let_go(store: SessionStore) 
     await agent.call("pay", session="waits")
     running = asyncio.create_task(agent.call("rest", session="runs"))
     await begun.wait()
-    for n in range(HELD + 1):
+    for n in range(limit + 1):
         await agent.call("hi", session=f"s{n}")
     gc.collect()
     assert agent.session("held") is held

@@ -30,6 +30,7 @@ async def garbage_of(work: Callable[[], Awaitable[object]]) -> list[str]:
         for _ in range(_COLLECTIONS):  # finalizers may leave garbage themselves
             if not gc.collect():
                 break
+        gc.freeze()  # the last collection sees what the work has made, and not what this process has loaded
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:

@@ -52,18 +52,20 @@ class Nursery:
             start: A file (`.py`) or a module, and arguments.
             env: Its environment.
             files: Open files, by the number that they have there: 1 is its standard output.
-            more: Its folder, `cwd`, and the warnings that are not errors there, `ignored`: otherwise no warning is an error.
+            more: Its folder, `cwd`; the warnings that are not errors there, `ignored`: otherwise no warning is an error;
+                whether its standard input is a `terminal` of its own.
         """
         return self._ask(tuple(files.values()), start=start, env=env, numbers=list(files), **more)["pid"]
 
     def run(
-        self, start: list[str], env: dict[str, str], stdin: str = "", **more: Any
+        self, start: list[str], env: dict[str, str], stdin: str = "", seconds: float = 60, **more: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end; `more` as for `start`."""
+        """Run a program to its end, for which it has some seconds; `more` as for `start`."""
         with TemporaryFile("w+", encoding="utf-8") as typed, TemporaryFile() as out, TemporaryFile() as err:
             typed.write(stdin)
             typed.seek(0)
-            code = self.code(self.start(start, env, {0: typed.fileno(), 1: out.fileno(), 2: err.fileno()}, **more))
+            pid = self.start(start, env, {0: typed.fileno(), 1: out.fileno(), 2: err.fileno()}, **more)
+            code = self.code(pid, seconds)
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(start, code, out.read().decode(), err.read().decode())
@@ -101,13 +103,21 @@ def become(
     numbers: list[int],
     cwd: str | None = None,
     ignored: list[str] | None = None,
+    terminal: bool = False,
 ) -> None:
     """Be the program, to its end."""
+    if terminal:
+        import fcntl
+        import termios
+
+        os.setsid()
+        fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
     for file, number in zip(files, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
         if number < 3:  # the stream that was there has the position of the nursery's file, if that had one
-            stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            encoding = env.get("PYTHONIOENCODING", "utf-8")
+            stream = open(number, "w" if number else "r", encoding=encoding, closefd=False)  # noqa: SIM115
             setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
     os.environ.clear()
     os.environ.update(env)

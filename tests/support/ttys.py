@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyte
+from nursery import Nursery
 
 try:
     import fcntl
@@ -37,6 +38,8 @@ class Terminal:
         folder: Where it runs.
         environment: What it sees; `TERM` is set.
         rows, columns: The size of the terminal.
+        nursery: Where it comes from: then the command is a file (`.py`) or a module, and arguments.
+        ignored: The warnings that are not errors in it, if it comes from there.
 
     Attributes:
         raw: All that it has printed.
@@ -49,16 +52,28 @@ class Terminal:
         environment: dict[str, str],
         rows: int = ROWS,
         columns: int = COLUMNS,
+        nursery: Nursery | None = None,
+        ignored: Sequence[str] = (),
     ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.Stream(self.screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            given = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
-            os.execve(command[0], list(command), {**given, "TERM": "xterm-256color"})
-        self._set_size(rows, columns)
+        self._nursery = nursery
+        given = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+        given["TERM"] = "xterm-256color"
+        if nursery is None:
+            self.pid, self._fd = pty.fork()
+            if self.pid == 0:
+                os.chdir(folder)
+                os.execve(command[0], list(command), given)
+            self._set_size(rows, columns)
+        else:
+            self._fd, theirs = pty.openpty()
+            self._set_size(rows, columns)
+            files = dict.fromkeys(range(3), theirs)
+            more = {"cwd": str(folder), "ignored": [*ignored], "terminal": True}
+            self.pid = nursery.start(list(command), given, files, **more)
+            os.close(theirs)
         self.raw = ""
         self._seen = 0
 
@@ -138,13 +153,17 @@ class Terminal:
             if again and time.monotonic() - pressed > 5:
                 pressed = time.monotonic()
                 self.type(again)
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return self._wait()
+
+    def _wait(self) -> int:
+        pid, self.pid = self.pid, 0
+        if self._nursery is not None:
+            return self._nursery.code(pid)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def close(self) -> None:
         """Close everything."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self._wait()
         os.close(self._fd)

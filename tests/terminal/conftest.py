@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from nursery import Nursery
 from ttys import COLUMNS, ROWS, Terminal, have_terminals
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,45 +43,36 @@ class Program:
         environment: What it sees.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: Nursery) -> None:
         self.folder = folder
+        self._commands = commands
         drop = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
         self.environment = {name: value for name, value in os.environ.items() if name not in drop}
         self.environment.update(PYTHONPATH=str(ROOT), PYTHONUTF8="1")
         self.opened: list[Terminal] = []
 
     def command(self, text: str) -> list[str]:
-        """Write the program; the command that runs it."""
+        """Write the program; its name, and no arguments."""
         (self.folder / "program.py").write_text(COMMON + dedent(text), "utf-8")
-        return [sys.executable, "-W", "error", "program.py"]
+        return ["program.py"]
 
     def piped(self, text: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, in pipes."""
-        return subprocess.run(
-            self.command(text),
-            cwd=self.folder,
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
+        return self._commands.run(self.command(text), self.environment, stdin, cwd=str(self.folder), ignored=[])
 
     def at_terminal(self, text: str, rows: int = ROWS, columns: int = COLUMNS, **environment: str) -> Terminal:
         """Start it at a terminal."""
         if not have_terminals:
             pytest.skip("needs a pty")
         seen = {**self.environment, **environment}
-        self.opened.append(Terminal(self.command(text), self.folder, seen, rows, columns))
+        self.opened.append(Terminal(self.command(text), self.folder, seen, rows, columns, self._commands))
         return self.opened[-1]
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
+def program(tmp_path: Path, commands: Nursery) -> Iterator[Program]:
     """A program in a folder of its own."""
-    made = Program(tmp_path)
+    made = Program(tmp_path, commands)
     yield made
     for terminal in made.opened:
         terminal.close()

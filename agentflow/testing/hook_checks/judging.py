@@ -66,7 +66,7 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
         return None
     if caused_by_cancellation(error):
         return None  # checked where the run is cancelled
-    last = traceback.extract_tb(error.__traceback__)[-1:]
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
     where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")
     if isinstance(error, UsageError) and where[1] in _HISTORY:
         return "history", "requests an illegal change of the conversation"
@@ -79,6 +79,6 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
 
 def shown(error: BaseException) -> str:
     """Format an exception with the position where it was raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
     place = f" at {last[0].filename.rpartition('/')[2]}:{last[0].lineno} in {last[0].name}" if last else ""
     return f"{type(error).__name__}: {error}{place}"
