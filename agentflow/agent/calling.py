@@ -194,7 +194,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """
         if options:
             refuse_keywords("call", options)
-        request = CallRequest(input, None, output, cast("StreamOptions", options))
+        request = CallRequest(input, None, output, options)  # pyright: ignore[reportArgumentType] - `cast` is a call
         return CallMono(partial(self._open, request), "agent.call(...)")
 
     @overload

@@ -129,6 +129,10 @@ class NoRun:
         return cancel_requests() > 0  # outside a run there is no scope to ask
 
 
+def _always(_reply: Msg) -> bool:
+    return True
+
+
 class Chain:
     """The hooks of one event type, in order.
 
@@ -159,16 +163,16 @@ class Chain:
         self.make = builder(kind, bool(editors))
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
-        self.choosy: tuple[Callable[[Msg], bool], ...] = ()
+        self.choosy: tuple[Callable[[Msg], bool], ...] = (_always,)
         if kind is PostReasoning and all(type(hook).concerns is not Hook.concerns for hook in hooks):
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
         """Whether no hook needs to see this reply, so that its event need not be built."""
-        for concerns in self.choosy:
+        for concerns in self.choosy:  # noqa: SIM110 - see `is_blank`
             if concerns(reply):
                 return False
-        return bool(self.choosy)
+        return True
 
     def without(self, hook: Hook) -> Chain | None:
         """Return the chain without one hook, or None if no hook remains."""

@@ -143,24 +143,29 @@ class Call(RunBase):
 
     def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
         """Release the session, and return the reply or the error to the caller."""
-        session, scope, running = self.session, self.scope, self.config.running
+        session, running = self.session, self.config.running
         running.runs.discard(self)
         if running.waiting:
             running.tell()
-        where = self.machine.state
-        if where is State.SUSPENDED:
-            running.suspended[session.id] = session
+        if self.machine.state is not State.USER_INPUT:
+            self._keep_open()
         elif running.suspended:
             running.suspended.pop(session.id, None)
-        if where is State.SUSPENDED or (
-            (scope.halting or (scope.cause is not None and scope.cause.kind == "shutdown"))
-            and where is not State.USER_INPUT
-        ):
-            state = None if self._context is None else self._context.state
-            session.open_run = OpenRun(self.run_id, self.events.seq, self.journal.facts, state)
-        scope.finish(reply, failure)
+        self.scope.finish(reply, failure)
         self.release()
         session.release()
+
+    def _keep_open(self) -> None:
+        """Keep the data of an open run for the call that continues it."""
+        session, scope, suspended = self.session, self.scope, self.config.running.suspended
+        if self.machine.state is State.SUSPENDED:
+            suspended[session.id] = session
+        else:
+            suspended.pop(session.id, None)
+            if not scope.halting and (scope.cause is None or scope.cause.kind != "shutdown"):
+                return
+        state = None if self._context is None else self._context.state
+        session.open_run = OpenRun(self.run_id, self.events.seq, self.journal.facts, state)
 
     def _abandon(self, step: int = 0) -> None:
         """Finish the call if its driver never started, or its cleanup does not finish.
@@ -246,7 +251,7 @@ class Call(RunBase):
         messages = self.settings.messages
         event: PreCall | None = None
         answer: Msg | None = None
-        if events.buffer is None and events.chains[PreCall] is None:
+        if PreCall not in events.handled:
             events.seq += 1
         else:
             shown = MessageTuple(messages)
@@ -346,8 +351,6 @@ class Call(RunBase):
                     self.resumption.in_round = False
             else:
                 break
-        if journal.unannounced:
-            await journal.announce(self.events)
 
     def _final(self) -> Msg:
         machine = self.machine

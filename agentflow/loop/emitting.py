@@ -156,9 +156,9 @@ class Events:
         self._frame = None
         self._reported = ()
         self._owner = _NO_OWNER
-        buffer, self.buffer = self.buffer, None
-        if buffer is not None:
-            buffer.wake()
+        if self.buffer is not None:
+            self.buffer.wake()
+            self.buffer = None
 
     # ---- emitting
 

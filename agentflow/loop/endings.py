@@ -105,7 +105,7 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
         raise GeneratorExit("the run was abandoned")
     run.outcome = outcome
     scope.state, scope.settled = "ending", (reply, error)
-    if events.buffer is None and events.chains[CallEnded] is None:
+    if CallEnded not in events.handled:
         events.seq += 1
         return
     with scope.cleanup():

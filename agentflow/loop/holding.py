@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
-from agentflow.loop.journal import Journal, StoredJournal
+from agentflow.loop.journal import StoredJournal
 from agentflow.loop.machine import Machine
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
@@ -27,7 +27,7 @@ from agentflow.vocabulary.events import PostCall, PostToolRound, PreActing, PreC
 from agentflow.vocabulary.facts import Fact, Reasoned, ToolDecided, ToolFinished
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["journal_of"]
+__all__ = ["stored_journal"]
 
 
 class StoringRun(Protocol):
@@ -49,10 +49,8 @@ class StoringRun(Protocol):
         ...
 
 
-def journal_of(run: StoringRun) -> Journal:
-    """Return the journal of a run: with a store if its session has one."""
-    if run.session.store is None:
-        return Journal(run.session, run.scope)
+def stored_journal(run: StoringRun) -> StoredJournal:
+    """Return the journal of a run whose session has a store."""
     return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run))
 
 

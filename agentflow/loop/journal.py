@@ -95,12 +95,12 @@ class Journal:
         machine = self.machine
         if also:
             machine.check(fact, *also)
+            self.append(fact, origin=origin)
+            return self.append(*also)
         added = machine.state.row[fact.__class__](machine, fact)
         self.facts.append(fact)
         if added or origin:
             self._note_stored(fact, added, origin)
-        if also:
-            self.append(*also)
         return None
 
     def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin | None) -> None:

@@ -160,8 +160,9 @@ def _record(
     summary = purpose == "summary"
     if summary:
         reply = _without_calls(reply)
-    fields = (run.run_id, run.events.iteration, reply, used, duration_ms, True, (), None, summary, model)
-    reasoned = new_fact(Reasoned, fields)
+    reasoned = new_fact(
+        Reasoned, (run.run_id, run.events.iteration, reply, used, duration_ms, True, (), None, summary, model)
+    )
     if event is None:
         return run.journal.append(reasoned)
     return run.events.hand_over_after(_judged(run, event, reasoned), event)
@@ -290,12 +291,12 @@ async def _pull(
             chunks.append(chunk)
             if frame is not None:
                 values = (chunk, attempt, restart, chunks, len(chunks))
-                if buffer is None or scope.stopped:
+                if buffer is None:
                     emitted: Any = events.fire(ReasoningChunk, values)
                 else:  # only the reader receives it
                     events.seq = seq = events.seq + 1
                     emitted = buffer.put(ReasoningChunk.make(frame, events.iteration, seq, events.now(), values))
-                if emitted is not None and not isinstance(emitted, Event):
+                if emitted is not None and not isinstance(emitted, Event) and (buffer is None or not scope.stopped):
                     try:
                         await emitted
                     except asyncio.CancelledError as error:

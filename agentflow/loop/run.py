@@ -12,7 +12,8 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
-from agentflow.loop.holding import journal_of
+from agentflow.loop.holding import stored_journal
+from agentflow.loop.journal import Journal
 from agentflow.loop.machine import Machine
 from agentflow.loop.output.side import ask_aside
 from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
@@ -233,7 +234,7 @@ class RunBase:
         scope = RunScope(None if parent is None else parent.scope, settings.timeout, config.cleanup_timeout)
         self.scope = scope
         self.events = Events(self, hooks, config.clock.now, scope, settings.buffer)
-        self.journal = journal_of(self)
+        self.journal = Journal(session, scope) if session.store is None else stored_journal(self)
         self.additions = Additions()
         self.resumption: Resumption | None = None
         self.outcome: Outcome = "completed"

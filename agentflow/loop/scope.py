@@ -180,36 +180,23 @@ class RunScope:
         if task is self.task and self._abandon is not None:
             self._abandon()
 
-    async def result(self) -> Any:
+    async def result(self, kind: CauseKind = "cancelled", reason: str = "its caller was cancelled") -> Any:
         """Wait until the run is finished; return its reply or raise its error.
 
         If the waiting task is cancelled, the run is cancelled too. The wait continues until cleanup has finished, even
         if the task is cancelled again, and then raises the cancellation.
-        """
-        if self.state != "done":
-            await self.wait("cancelled", "its caller was cancelled")
-        value, error = self.settled
-        self.settled = (value, None)
-        if error is not None:
-            if self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
-                self.parent.mark_raised()
-            try:
-                raise error
-            finally:
-                del error  # its traceback holds this frame
-        return value
 
-    async def wait(self, kind: CauseKind, reason: str) -> None:
-        """Wait until the run is finished. If this task is cancelled, cancel the run with this cause and keep waiting.
+        Args:
+            kind: The cause with which to cancel the run. If `closed`, the reply and errors of the run are dropped.
+            reason: See `cancel`.
 
         Raises:
             asyncio.CancelledError: This task was cancelled.
-            KeyboardInterrupt: It, or `SystemExit`, was raised in the run, and its result will not be read.
+            KeyboardInterrupt: It, or `SystemExit`, was raised in the run.
         """
         cancellation: asyncio.CancelledError | None = None
-        loop = asyncio.get_running_loop()
         while self.state != "done":
-            waiter: asyncio.Future[None] = loop.create_future()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if self._waiters is None:
                 self._waiters = [waiter]
             else:
@@ -222,17 +209,18 @@ class RunScope:
             except GeneratorExit:  # the event loop was closed
                 self.drop_lost()
                 raise
-        error = self.settled[1]
-        signal = error if isinstance(error, KeyboardInterrupt | SystemExit) else None
-        raised = signal if cancellation is not None or kind == "closed" else None
-        if raised is None:
-            raised = cancellation
-        if raised is not None:
-            self.settled = (None, None)
+        value, error = self.settled
+        if cancellation is not None or kind == "closed":
+            value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
+        elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
+            self.parent.mark_raised()
+        self.settled = (value, None)
+        if error is not None:
             try:
-                raise raised
+                raise error
             finally:
-                del cancellation, error, signal, raised  # their tracebacks hold this frame
+                del cancellation, error  # their tracebacks hold this frame
+        return value
 
     @property
     def lost(self) -> bool:

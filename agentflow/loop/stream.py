@@ -120,20 +120,13 @@ class EventBuffer:
                 putter.set_result(None)
 
     def request(self) -> None:
-        """Request the next event, since there is none. Wait for it with `changed`."""
+        """Request the next event, since there is none, until `withdraw`. Wait for it with `changed`."""
         self._room += 1
         if self.putters:
             self.release()
 
-    def take(self) -> Event | None:
-        """Return the requested event if it is available."""
-        if not self.events:
-            return None
-        self._room -= 1
-        return self.events.popleft()
-
     def withdraw(self) -> None:
-        """Withdraw a request after the read was cancelled."""
+        """End a request: its event was taken, or the read was cancelled or has ended."""
         self._room -= 1
 
     def changed(self) -> Awaitable[None]:
@@ -189,7 +182,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         ...         print(event)
     """
 
-    __slots__ = ("_buffer", "_closed", "_current", "_idle", "_read_over", "_reply", "_run", "_start")
+    __slots__ = ("_buffer", "_closed", "_current", "_read_over", "_ready", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
         # Does not call `super().__init__`: this object is both a source and its iterator.
@@ -197,7 +190,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._buffer = EventBuffer(capacity)
         self._run: StreamedRun | None = None
         self._closed = False
-        self._idle = False  # whether the run has begun and no task waits for its next event
+        self._ready = _NOWHERE  # the buffer's events while the run has begun and no task waits for the next one
         self._current: asyncio.Task[Any] | bool = False
         self._read_over: asyncio.Future[None] | None = None
         self._reply: Reply[T_co] | None = None
@@ -210,15 +203,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             UsageError: Another task is waiting for the next event.
             Exception: The error of the run.
         """
-        if not self._idle:
-            await self._begin()
-        buffer = self._buffer
-        events = buffer.events
+        events = self._ready
         if not events:
             return await self._wait()  # pyright: ignore[reportReturnType] - every Event is a HookEvent
         event = events.popleft()
-        if buffer.putters:
-            buffer.release()
+        if self._buffer.putters:
+            self._buffer.release()
         return event  # pyright: ignore[reportReturnType] - the same
 
     async def _begin(self) -> None:
@@ -241,35 +231,35 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_ended()
         if self._closed:  # another task has closed the stream meanwhile
             run.scope.cancel("closed", "its stream was closed")
-            await run.scope.wait("closed", "its stream was closed")
+            await run.scope.result("closed", "its stream was closed")
             raise StopAsyncIteration
         self._run = run
-        self._idle = True
 
     async def _wait(self) -> Event:
-        """Request an event, and wait for it."""
-        buffer, run = self._buffer, self._run
+        """Request an event, and wait for it. The first read starts the run."""
+        buffer = self._buffer
+        events = buffer.events
+        if self._ready is not events:
+            await self._begin()
+        run = self._run
         assert run is not None
         self._current = asyncio.current_task() or True
-        self._idle = False
+        self._ready = _NOWHERE
         buffer.request()
         try:
-            while True:
-                event = buffer.take()
-                if event is not None:
-                    return event
+            while not events:
                 if self._closed:
                     raise StopAsyncIteration
                 if run.scope.state == "done":
                     break
                 await buffer.changed()
-        except BaseException:  # only this read was cancelled
-            buffer.withdraw()
-            raise
+            else:
+                return events.popleft()
         finally:
+            buffer.withdraw()
             self._read_ended()
         self._closed = True
-        self._idle = False
+        self._ready = _NOWHERE
         self._run = None
         try:
             self._reply = await run.scope.result()
@@ -279,7 +269,8 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
 
     def _read_ended(self) -> None:
         self._current = False
-        self._idle = self._run is not None and not self._closed
+        if self._run is not None and not self._closed:
+            self._ready = self._buffer.events
         if self._read_over is not None and not self._read_over.done():
             self._read_over.set_result(None)
 
@@ -319,7 +310,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     async def aclose(self) -> None:
         """Cancel the run and wait for its cleanup. A read that is waiting in another task ends as at the end of the run."""
         self._closed = True
-        self._idle = False
+        self._ready = _NOWHERE
         self._buffer.close()
         reader = self._current
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
@@ -333,7 +324,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         run = self._run
         if run is not None:
             run.scope.cancel("closed", "its stream was closed")
-            await run.scope.wait("closed", "its stream was closed")
+            await run.scope.result("closed", "its stream was closed")
             self._run = None
 
     def __del__(self) -> None:

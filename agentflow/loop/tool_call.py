@@ -211,8 +211,7 @@ class ToolCall:
         """
         run = self.run
         events, scope = run.events, run.scope
-        part = scope.waits is not None
-        if part:
+        if scope.waits is not None:
             self.waits.enter()
         try:
             if self.phase == "new":
@@ -243,8 +242,8 @@ class ToolCall:
                     self._take_approval(hook)
                 self.phase = "vetted"
                 if not self.pending:
-                    decided = (run.run_id, use.id, use, self.verdict, run.call_id)
-                    if (writing := run.journal.append(new_fact(ToolDecided, decided))) is not None:
+                    decided = new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
+                    if (writing := run.journal.append(decided)) is not None:
                         await writing
                 if waits is not None and self._defers(waits):
                     return False
@@ -290,7 +289,7 @@ class ToolCall:
                 await closing
             return True
         finally:
-            if part:
+            if scope.waits is not None:
                 self.waits.leave()
 
     # ---- its result
