@@ -169,15 +169,15 @@ def getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     """Wrap a call so that its edits are undone if it fails."""
     names = tuple(kind.writable)
-    values_of = getter(names)
+    values_of = attrgetter(*names)
 
-    def failed(error: BaseException, event: Event, before: tuple[Any, ...]) -> None:
+    def failed(error: BaseException, event: Event, before: Any) -> None:
         denies = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
         if not denies and not event.sealed:
-            for name, value in zip(names, before, strict=True):
+            for name, value in zip(names, before if len(names) > 1 else (before,), strict=True):
                 object.__setattr__(event, name, value)
 
-    async def later(answer: Any, event: Any, before: tuple[Any, ...]) -> Any:
+    async def later(answer: Any, event: Any, before: Any) -> Any:
         try:
             answer = await settle(answer)
             evaluate(hook, kind, event, answer)

@@ -92,8 +92,10 @@ class Wrapping(Protocol):
         ...
 
 
-Layer: TypeAlias = tuple[Around, Wrapping, Event]
-"""A hook's `around`, the hook, and the sealed event."""
+Layer: TypeAlias = tuple[Around, Wrapping]
+"""A hook's `around`, and the hook."""
+Layers: TypeAlias = tuple[Sequence[Layer], Event]
+"""Hooks to apply, the outermost first, and the sealed event."""
 
 
 class ModelSource(Flux[ModelChunk]):
@@ -103,7 +105,7 @@ class ModelSource(Flux[ModelChunk]):
         inner: The stream to run.
         request: The request to the model.
         ask: Returns the same work with another request.
-        layer: The wrapper to apply to the work that `ask` returns.
+        layers: The wrappers to apply to the work that `ask` returns.
         private: The initial value of the attribute `private`.
         opens: Opens each stream for its stage, which closes streams that hooks leave open.
 
@@ -121,7 +123,7 @@ class ModelSource(Flux[ModelChunk]):
         inner: Flux[ModelChunk],
         request: ModelRequest,
         ask: UsesRequest,
-        layer: Layer | None = None,
+        layers: Layers | None = None,
         private: bool = False,
         *,
         opens: Opens | None,
@@ -129,7 +131,7 @@ class ModelSource(Flux[ModelChunk]):
         self.inner = inner
         self.request = request
         self._ask = ask
-        self._layer = layer
+        self._layers = layers
         self.private = private
         self.opens = opens
 
@@ -153,11 +155,11 @@ class ModelSource(Flux[ModelChunk]):
             options: Merged over the options of the request.
         """
         source = self._ask(model=model, input_messages=input_messages, options=options)
-        return source if self._layer is None else layered(*self._layer, source)
+        return source if self._layers is None else layered(*self._layers, source)
 
     def over(self, inner: Observable[Any]) -> ModelSource:
         """Return the same source with other work; `using` still changes the original request."""
-        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, opens=self.opens)
+        return ModelSource(_flux_of(inner), self.request, self._ask, self._layers, self.private, opens=self.opens)
 
 
 class PrivateFlux(Flux[ModelChunk]):
@@ -174,7 +176,7 @@ class ToolSource(Mono[ToolResultBlock]):
         inner: The work to run.
         change: Returns the same work with other chunks.
         replace: Returns other work to run instead.
-        layer: The wrapper to apply to the work that `change` or `replace` returns.
+        layers: The wrappers to apply to the work that `change` or `replace` returns.
         emits: The initial value of the attribute `emits`.
 
     Attributes:
@@ -186,14 +188,14 @@ class ToolSource(Mono[ToolResultBlock]):
         inner: Mono[ToolResultBlock],
         change: ChangesChunks,
         replace: ReplacesWork,
-        layer: Layer | None = None,
+        layers: Layers | None = None,
         emits: bool = True,
     ) -> None:
         self.inner = inner
         self.emits = emits
         self._change = change
         self._replace = replace
-        self._layer = layer
+        self._layers = layers
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
         """Start an attempt; see `Mono.resolve`."""
@@ -210,7 +212,7 @@ class ToolSource(Mono[ToolResultBlock]):
             ...     return source.chunks(lambda chunks: chunks.map(mask))
         """
         source = self._change(transform)
-        return source if self._layer is None else layered(*self._layer, source)
+        return source if self._layers is None else layered(*self._layers, source)
 
     def instead(self, work: Work, transformed: bool = False) -> ToolSource:
         """Return other work to run instead of the tool; its result is used as the tool's result.
@@ -227,49 +229,53 @@ class ToolSource(Mono[ToolResultBlock]):
             ...     return source.instead(self.recorded)
         """
         source = self._replace(work, transformed)
-        return source if self._layer is None else layered(*self._layer, source)
+        return source if self._layers is None else layered(*self._layers, source)
 
     def over(self, inner: Observable[Any]) -> ToolSource:
         """Return the same source with other work; `chunks` still changes the original work."""
-        return ToolSource(_mono_of(inner), self._change, self._replace, self._layer, self.emits)
+        return ToolSource(_mono_of(inner), self._change, self._replace, self._layers, self.emits)
 
 
-def layered(around: Around, hook: Wrapping, event: Event, source: Any, outermost: bool = False) -> Any:
-    """Apply one hook's `around` to a source. The result is a source of the same kind, for the next hook.
+def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer | None = None) -> Any:
+    """Apply hooks' `around` to a source, the last one first. The result is a source of the same kind, for the next hook.
 
     Args:
-        around: The hook's method.
-        hook: The hook.
+        layers: The hooks, the outermost first.
         event: The sealed event.
         source: The work, with the inner wrappers.
-        outermost: Whether no other hook follows: the result may then be any observable.
+        outermost: The layer that no other hook follows: its result may be any observable.
 
     Raises:
-        HookContractError: The hook returned something other than an observable.
+        HookContractError: A hook returned something other than an observable.
     """
-    try:
-        made = around(event, source)
-    except Exception as error:
-        kind = type(event).__name__
-        error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
-        raise
-    if made is source or made.__class__ in _SOURCES:
-        return made
-    if outermost:
-        return _checked(made, hook, event)
-    below: type[Any] = source.__class__
-    if below is ModelSource:
-        stream: Any = made  # pyright would know its items no longer
-        if not isinstance(made, Flux):
-            stream = Flux[Any].from_observable(_checked(made, hook, event))
-        private = source.private or isinstance(made, PrivateFlux)
-        return ModelSource(stream, source.request, source.using, (around, hook, event), private, opens=source.opens)
-    if below is ToolSource:
-        work: Any = made
-        if not isinstance(made, Mono):
-            work = Mono[Any].from_observable(_checked(made, hook, event))
-        return ToolSource(work, source.chunks, source.instead, (around, hook, event), source.emits)
-    return _checked(made, hook, event)
+    for layer in reversed(layers):
+        around, hook = layer
+        try:
+            made = around(event, source)
+        except Exception as error:
+            kind = type(event).__name__
+            error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
+            raise
+        if made is source:
+            continue
+        if made.__class__ in _SOURCES:
+            source = made
+        elif layer is outermost:
+            return _checked(made, hook, event)
+        elif source.__class__ is ModelSource:
+            stream: Any = made  # pyright would know its items no longer
+            if not isinstance(made, Flux):
+                stream = Flux[Any].from_observable(_checked(made, hook, event))
+            private = source.private or isinstance(made, PrivateFlux)
+            source = ModelSource(stream, source.request, source.using, ((layer,), event), private, opens=source.opens)
+        elif source.__class__ is ToolSource:
+            work: Any = made
+            if not isinstance(made, Mono):
+                work = Mono[Any].from_observable(_checked(made, hook, event))
+            source = ToolSource(work, source.chunks, source.instead, ((layer,), event), source.emits)
+        else:
+            source = _checked(made, hook, event)
+    return source
 
 
 def _checked(made: Any, hook: Wrapping, event: Event) -> Any:

@@ -166,7 +166,9 @@ class Stage:
         if len(self.opened) > _MANY:  # after many attempts, remove the finished streams from the list
             self.opened = [one for one in self.opened if one.ag_frame is not None]
         place = len(self.opened)  # the streams that `make` opens come after this stream
-        stream = generator(make())
+        stream: Any = make()
+        if stream.__class__ is not AsyncGeneratorType:
+            stream = closing(stream)
         self.opened.insert(place, stream)
         return stream
 
@@ -309,11 +311,7 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
         scope: The hooks, if they differ from the run's.
     """
     arounds = (run.events.hooks if scope is None else scope).arounds(kind)
-    outermost, its_hook = arounds[0]
-    if len(arounds) > 1:
-        for around, hook in arounds[:0:-1]:
-            source = layered(around, hook, event, source)
-    return layered(outermost, its_hook, event, source, outermost=True)
+    return layered(arounds, event, source, outermost=arounds[0])
 
 
 def apply_steps(run: RunBase, kind: type[Event], steps: Sequence[Step], value: Any, dropped: object) -> Any:
@@ -477,13 +475,6 @@ def _changed(
         return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
 
     return tool_source(do, work, emits, further if transform is None else both, instead)
-
-
-def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:
-    """Return a stream as an async generator."""
-    kind: type = type(stream)
-    made: Any = stream if kind is AsyncGeneratorType else closing(stream)
-    return made
 
 
 async def close_quietly(stream: AsyncIterator[Any]) -> None:

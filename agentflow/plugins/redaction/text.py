@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, compress
+from operator import methodcaller
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
@@ -56,31 +58,27 @@ class _Gates:
         floating: Whether a text that is ruled out also rules out all its parts.
     """
 
-    __slots__ = ("_bare", "_by_hint", "_needles", "floating")
+    __slots__ = ("_bare", "_hinted", "_hints", "_needles", "floating")
 
     def __init__(self, hints: Sequence[tuple[tuple[str, ...], str]]) -> None:
         # Each needle is searched separately: one pattern with alternatives would take twice as long.
-        self._bare = [re.compile(hint).search for needles, hint in hints if not needles]
+        self._bare = [re.compile(hint) for needles, hint in hints if not needles]
         together: dict[str, tuple[str, ...]] = {}
         for needles, hint in hints:
             if needles:
                 together[hint] = (*together.get(hint, ()), *needles)
         self._needles = tuple(dict.fromkeys(together.pop("", ())))
-        self._by_hint = [(re.compile(hint).search, tuple(dict.fromkeys(needles))) for hint, needles in together.items()]
+        self._hints = [re.compile(hint) for hint in together]
+        self._hinted = [tuple(dict.fromkeys(needles)) for needles in together.values()]
         self.floating = not any(_ANCHOR.search(hint) for _, hint in hints)
 
     def open_for(self, text: str) -> bool:
         """Return whether a detector may find something."""
-        for search in self._bare:
-            if search(text) is not None:
-                return True
-        contains = text.lower().__contains__
-        if any(map(contains, self._needles)):
+        contains, search = text.lower().__contains__, methodcaller("search", text)
+        if any(map(contains, self._needles)) or any(map(search, self._bare)):
             return True
-        for search, needles in self._by_hint:  # noqa: SIM110 - the hint first: one has needles by the hundred
-            if search(text) is not None and any(map(contains, needles)):
-                return True
-        return False
+        hinted = compress(self._hinted, map(search, self._hints))  # the hints first: one has needles by the hundred
+        return any(map(contains, chain.from_iterable(hinted)))
 
 
 def contains_any(text: str, needles: Iterable[str]) -> bool:
