@@ -43,7 +43,7 @@ BUDGETS: dict[str, Counts] = {
     "one more PreActing hook, a round": Counts(0, 15, 0),
     "the first wrapper of the model, a round": Counts(16, 398, 1),
     "the first wrapper of a tool, a round": Counts(16, 400, 1),
-    "one more round with all plugins": Counts(489, 14635, 26),
+    "one more round with all plugins": Counts(473, 14443, 26),
     "the Recorder, a round": Counts(51, 2204, 3),
     "OpenTelemetry sampled out, a round": Counts(11, 147, 0),
 }
