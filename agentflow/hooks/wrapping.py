@@ -105,7 +105,7 @@ class ModelSource(Flux[ModelChunk]):
         inner: The stream to run.
         request: The request to the model.
         ask: Returns the same work with another request.
-        layers: The wrappers to apply to the work that `ask` returns.
+        layer: The wrapper to apply to the work that `ask` returns.
         private: The initial value of the attribute `private`.
         opens: Opens each stream for its stage, which closes streams that hooks leave open.
 
@@ -123,7 +123,7 @@ class ModelSource(Flux[ModelChunk]):
         inner: Flux[ModelChunk],
         request: ModelRequest,
         ask: UsesRequest,
-        layers: Layers | None = None,
+        layer: Layers | None = None,
         private: bool = False,
         *,
         opens: Opens | None,
@@ -131,7 +131,7 @@ class ModelSource(Flux[ModelChunk]):
         self.inner = inner
         self.request = request
         self._ask = ask
-        self._layers = layers
+        self._layer = layer
         self.private = private
         self.opens = opens
 
@@ -155,11 +155,11 @@ class ModelSource(Flux[ModelChunk]):
             options: Merged over the options of the request.
         """
         source = self._ask(model=model, input_messages=input_messages, options=options)
-        return source if self._layers is None else layered(*self._layers, source)
+        return source if self._layer is None else layered(*self._layer, source)
 
     def over(self, inner: Observable[Any]) -> ModelSource:
         """Return the same source with other work; `using` still changes the original request."""
-        return ModelSource(_flux_of(inner), self.request, self._ask, self._layers, self.private, opens=self.opens)
+        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, opens=self.opens)
 
 
 class PrivateFlux(Flux[ModelChunk]):
@@ -176,7 +176,7 @@ class ToolSource(Mono[ToolResultBlock]):
         inner: The work to run.
         change: Returns the same work with other chunks.
         replace: Returns other work to run instead.
-        layers: The wrappers to apply to the work that `change` or `replace` returns.
+        layer: The wrapper to apply to the work that `change` or `replace` returns.
         emits: The initial value of the attribute `emits`.
 
     Attributes:
@@ -188,14 +188,14 @@ class ToolSource(Mono[ToolResultBlock]):
         inner: Mono[ToolResultBlock],
         change: ChangesChunks,
         replace: ReplacesWork,
-        layers: Layers | None = None,
+        layer: Layers | None = None,
         emits: bool = True,
     ) -> None:
         self.inner = inner
         self.emits = emits
         self._change = change
         self._replace = replace
-        self._layers = layers
+        self._layer = layer
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
         """Start an attempt; see `Mono.resolve`."""
@@ -212,7 +212,7 @@ class ToolSource(Mono[ToolResultBlock]):
             ...     return source.chunks(lambda chunks: chunks.map(mask))
         """
         source = self._change(transform)
-        return source if self._layers is None else layered(*self._layers, source)
+        return source if self._layer is None else layered(*self._layer, source)
 
     def instead(self, work: Work, transformed: bool = False) -> ToolSource:
         """Return other work to run instead of the tool; its result is used as the tool's result.
@@ -229,11 +229,11 @@ class ToolSource(Mono[ToolResultBlock]):
             ...     return source.instead(self.recorded)
         """
         source = self._replace(work, transformed)
-        return source if self._layers is None else layered(*self._layers, source)
+        return source if self._layer is None else layered(*self._layer, source)
 
     def over(self, inner: Observable[Any]) -> ToolSource:
         """Return the same source with other work; `chunks` still changes the original work."""
-        return ToolSource(_mono_of(inner), self._change, self._replace, self._layers, self.emits)
+        return ToolSource(_mono_of(inner), self._change, self._replace, self._layer, self.emits)
 
 
 def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer | None = None) -> Any:
