@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 
@@ -22,6 +23,54 @@ def test_the_root_imports_nothing_beyond_what_it_stands_on() -> None:
     ended = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
     own = ["", "._support", "._support.lazy", ".errors"]
     assert ended.stdout.splitlines() == [" ".join(f"agentflow{name}" for name in own), ""]
+
+
+_CALLING = """
+import asyncio, sys
+from agentflow import Agent, tool
+from benchmarks.bare import Script, answer, tool_reply
+
+@tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+asyncio.run(Agent("adder", Script(tool_reply(1), answer()), tools=[add]).call("Add."))
+print(*sorted(name.removeprefix("agentflow.") for name in sys.modules if name.startswith("agentflow.")))
+"""
+
+_LATER = {
+    "_support.json_schema",
+    "agent.agent_data",
+    "agent.graceful",
+    "agent.graph",
+    "agent.queue",
+    "agent.typed_call",
+    "hooks.discovery",
+    "hooks.recorded_calls",
+    "hooks.recorded_layers",
+    "loop.output.output",
+    "loop.output.replying",
+    "loop.store_link",
+    "loop.turn",
+    "tools.code_names",
+    "tools.computer",
+    "tools.schema_tools",
+    "tools.toolset",
+    "vocabulary.event_json",
+    "vocabulary.ports.memory_store",
+    "vocabulary.ports.store",
+    "vocabulary.saving.codec",
+}
+"""Modules that a call with a tool does not use."""
+
+
+def test_a_call_loads_no_module_that_it_does_not_use() -> None:
+    """Typed outputs, turns, stores, JSON schemas from outside and saved data are loaded when they are used."""
+    assert {name for name in _LATER if not importlib.util.find_spec(f"agentflow.{name}")} == set()
+    ended = subprocess.run([sys.executable, "-c", _CALLING], capture_output=True, text=True, check=True)
+    loaded = set(ended.stdout.split())
+    assert loaded & _LATER == set()
+    assert len(loaded) <= 145
 
 
 _COLLECTING = """

@@ -193,6 +193,14 @@ class Reader(ast.NodeVisitor):
         else:
             self.generic_visit(node)
 
+    def visit_Call(self, node: ast.Call) -> None:
+        """`later("agentflow.x")` imports a module on first use: it counts as an import at run time, at the top of the file."""
+        match node:
+            case ast.Call(ast.Name("later"), [ast.Constant(str(name))]):
+                self.add(name.removeprefix("agentflow."), node.lineno, ours=True)
+            case _:
+                self.generic_visit(node)
+
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             head, _, rest = alias.name.partition(".")

@@ -7,6 +7,7 @@ import importlib
 import opcode
 import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from agentflow.errors import UsageError, close_to
@@ -87,23 +88,60 @@ def lazily(
             if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # pyright: ignore[reportPrivateUsage]
                 raise AttributeError(name)
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
-        collects = gc.isenabled()
-        gc.disable()  # modules leave hardly any garbage, and looking for it takes 6 % of an import
         try:
-            value = getattr(importlib.import_module(module, package), name)
+            value = getattr(_imported(module, package), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "agentflow").partition(".")[0]
             if extra is None or missing == "agentflow":
                 raise
             text = f"{package} needs {missing}, which is not installed: pip install 'agentflow-hooks[{extra}]'"
             raise ModuleNotFoundError(text, name=error.name) from error
-        finally:
-            if collects:
-                gc.enable()
         setattr(sys.modules[package], name, value)
         return value
 
     return find, lambda: sorted({*vars(sys.modules[package]), *modules})
+
+
+def later(module: str) -> Any:
+    """Return a stand-in for a module, which is imported when one of its names is first used.
+
+    For a module that most programs never use. A type checker sees a plain import, and `tests/test_layers.py` both:
+
+        if TYPE_CHECKING:
+            from agentflow.agent import graph
+        else:
+            graph = later("agentflow.agent.graph")
+
+    Args:
+        module: The module's full name.
+
+    Example:
+        >>> later("json.decoder").JSONDecoder.__name__
+        'JSONDecoder'
+    """
+    return _Later(module)
+
+
+class _Later:
+    """See `later`."""
+
+    def __init__(self, module: str) -> None:
+        self.__name__ = module
+
+    def __getattr__(self, name: str) -> Any:
+        module = _imported(self.__name__)
+        self.__dict__ = vars(module)
+        return getattr(module, name)
+
+
+def _imported(module: str, package: str | None = None) -> ModuleType:
+    collects = gc.isenabled()
+    gc.disable()  # modules leave hardly any garbage, and looking for it takes 6 % of an import
+    try:
+        return importlib.import_module(module, package)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def no_such_name(package: str, name: str, text: str, depth: int = 2) -> AttributeError | ImportError:

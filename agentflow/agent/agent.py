@@ -20,15 +20,12 @@ from typing_extensions import TypeVar
 
 from agentflow._support.facade import objects_of
 from agentflow._support.ids import new_id as fresh_id
-from agentflow._support.lazy import lazily
-from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
+from agentflow._support.lazy import later, lazily
 from agentflow.agent.arguments import refuse_unknown, resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.builder import AgentBuilder, AgentChanges
-from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.tool_sources import ToolLike, tools_of
-from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import UsageError
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
@@ -36,7 +33,6 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import FrozenAgentView, LoopConfig, OnUnknownOutcome
-from agentflow.loop.output.output import NO_OUTPUT, OutputLike, output_of
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
@@ -46,9 +42,24 @@ from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.vocabulary.messages import Msg, T_co
 from agentflow.vocabulary.ports.clock import SystemClock
 from agentflow.vocabulary.ports.model import Model
-from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.specs import WORKFLOW_STEP, Clock, ModelOptions, checked_options, is_seconds
+
+if TYPE_CHECKING:
+    from agentflow.agent import agent_data, graph, typed_call
+    from agentflow.agent.agent_data import AgentCode, AgentParts
+    from agentflow.agent.graph import Graph
+    from agentflow.loop.output import output as outputs
+    from agentflow.loop.output.output import NO_OUTPUT, OutputLike
+    from agentflow.vocabulary.ports.store import Store
+else:
+    agent_data = later("agentflow.agent.agent_data")
+    graph = later("agentflow.agent.graph")
+    typed_call = later("agentflow.agent.typed_call")
+    outputs = later("agentflow.loop.output.output")
+    NO_OUTPUT = (
+        None  # the same for `output_of`; for a type checker it is an `Output[None]`, so that an agent has a type
+    )
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -157,9 +168,9 @@ class Agent(PeerAgent[T_co]):
         )
         kept = None if store is None else resolve_store(store)
         super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
-        wanted = output_of(output)
+        wanted = None if output is NO_OUTPUT else outputs.output_of(output)
         if wanted is not None:
-            vars(self)["_output"] = TypedOutput(output, wanted)
+            vars(self)["_output"] = typed_call.TypedOutput(output, wanted)
 
     if not TYPE_CHECKING:  # so that type checkers still report unknown attributes
 
@@ -238,7 +249,7 @@ class Agent(PeerAgent[T_co]):
 
         Tools of a live toolset, such as an MCP server's, are included once it is open.
         """
-        return graph_of(full_agent(self))
+        return graph.graph_of(full_agent(self))
 
     # ---- copies and data
 
@@ -309,7 +320,7 @@ class Agent(PeerAgent[T_co]):
             >>> Agent("greeter", "openai/gpt-5", system="Be brief.").to_dict()["system"]
             'Be brief.'
         """
-        return agent_to_dict(self)
+        return agent_data.agent_to_dict(self)
 
     @staticmethod
     def from_dict(
@@ -337,7 +348,7 @@ class Agent(PeerAgent[T_co]):
             NotRegisteredError: A tool or a hook is not found.
             UsageError: The model or the system prompt must be passed.
         """
-        return agent_from_dict(Agent, data, tools, hooks, model, system, rest)
+        return agent_data.agent_from_dict(Agent, data, tools, hooks, model, system, rest)
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""

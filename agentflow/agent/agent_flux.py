@@ -6,13 +6,19 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
+from agentflow._support.lazy import later
 from agentflow.errors import UsageError
-from agentflow.loop.output.output import Output
-from agentflow.loop.output.partials import Partial, growing
 from agentflow.loop.stream import EventStream, text_chunks
 from agentflow.reactive import Flux, Mono
 from agentflow.vocabulary.events import Event, HookEvent
 from agentflow.vocabulary.messages import Reply, T_co
+
+if TYPE_CHECKING:
+    from agentflow.loop.output import partials
+    from agentflow.loop.output.output import Output
+    from agentflow.loop.output.partials import Partial
+else:
+    partials = later("agentflow.loop.output.partials")
 
 E = TypeVar("E", bound=Event)
 
@@ -115,9 +121,9 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
         assert self.asked is not None
-        output, last = self.asked, Partial[T_co]({})
+        output, last = self.asked, partials.Partial[T_co]({})
         async with aclosing(self.open()) as events:
-            async for last in growing(events, output):
+            async for last in partials.growing(events, output):
                 yield last
             reply = await events.reply()
             if reply.typed:

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from agentflow._support.validation import is_a
+from agentflow._support.values import NamedTuple, TypedDict
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, close_to, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.config import LoopConfig
-from agentflow.loop.output.output import OutputLike
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.vocabulary.messages import Msg, Pending, Reply, ToolUseBlock, as_messages, message, text_block, undecided
-from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import ModelOptions, Usage, is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
+
+if TYPE_CHECKING:
+    from agentflow.loop.output.output import OutputLike
+    from agentflow.vocabulary.ports.store import Store
 
 _HERE: Final = {
     "system": "system_prompt system_message instructions instruction prompt preamble backstory persona",
@@ -42,6 +45,19 @@ _HERE: Final = {
 """The names of arguments in other frameworks, by the name of the equivalent argument here."""
 
 _NAMES: Final = {theirs: ours for ours, names in _HERE.items() for theirs in names.split()}
+
+
+def check_limit(agent: str, limit: int | None) -> None:
+    """Refuse an invalid limit.
+
+    Raises:
+        UsageError: The limit is not a positive number of turns.
+    """
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise UsageError(
+            f"Agent {agent!r}: queue_limit={limit!r} is invalid; use the maximum number of waiting turns, at "
+            "least 1, or None for no limit."
+        )
 
 
 def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:

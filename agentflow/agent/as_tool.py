@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 from weakref import ref
 
 from agentflow._support.ids import conversation_key, inner_session_id
+from agentflow._support.lazy import later
 from agentflow.agent.arguments import ResumeOptions, last_reply, set_wrapped_agent
 from agentflow.agent.calling import CallingAgent
 from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ToolError
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
-from agentflow.loop.output.output import Output, OutputLike, output_of
-from agentflow.loop.output.replying import text_of, with_output
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, OuterCall, Session
 from agentflow.loop.states import State
-from agentflow.tools.code_names import found_by_name
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg, Reply, T_co, as_messages, undecided, with_metadata
-from agentflow.vocabulary.saving.codec import msg_from_dict
 from agentflow.vocabulary.specs import ToolType
 from agentflow.vocabulary.verdicts import Resolution
+
+if TYPE_CHECKING:
+    from agentflow.loop.output import output as outputs
+    from agentflow.loop.output import replying
+    from agentflow.loop.output.output import Output, OutputLike
+    from agentflow.tools import code_names
+    from agentflow.vocabulary.saving import codec
+else:
+    outputs = later("agentflow.loop.output.output")
+    replying = later("agentflow.loop.output.replying")
+    code_names = later("agentflow.tools.code_names")
+    codec = later("agentflow.vocabulary.saving.codec")
 
 
 class ToolAgent(CallingAgent[T_co]):
@@ -56,7 +65,7 @@ class ToolAgent(CallingAgent[T_co]):
             UsageError: The name, the type or the output is invalid.
         """
 
-        asked = None if output is None else output_of(output)
+        asked = None if output is None else outputs.output_of(output)
 
         async def ask(
             message: str, context: RunContext
@@ -72,7 +81,7 @@ class ToolAgent(CallingAgent[T_co]):
             type=self._strictest() if type is None else type,
             timeout=None,
             idempotent=True,
-        )(found_by_name(ask))
+        )(code_names.found_by_name(ask))
 
     def _strictest(self) -> ToolType:
         """Return the strictest type of the agent's tools, or `"write"` if a toolset is not open yet."""
@@ -103,10 +112,12 @@ class FullToolAgent(ToolAgent[T_co]):
         if self._asking is None:
 
             async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
-                given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+                given = message if isinstance(message, str) else [codec.msg_from_dict(data) for data in message]
                 return await self.call(given, session=Session.fresh() if session is None else session)
 
-            self._asking = Tool(found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None)
+            self._asking = Tool(
+                code_names.found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None
+            )
         return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
@@ -235,7 +246,7 @@ class FullToolAgent(ToolAgent[T_co]):
         if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
             reply = last_reply(session)
             wanted = self.output if output is None else output
-            return reply if wanted is None else await with_output(reply, wanted)
+            return reply if wanted is None else await replying.with_output(reply, wanted)
         return await self.call(message, session=session, output=output, **options)
 
     def _answer_of(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
@@ -243,7 +254,7 @@ class FullToolAgent(ToolAgent[T_co]):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
-        return reply if reply.data else text_of(reply, output)
+        return reply if reply.data else replying.text_of(reply, output)
 
 
 def full_agent(agent: ToolsetAgent) -> FullToolAgent[Any]:

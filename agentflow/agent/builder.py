@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
+from agentflow._support.values import TypedDict
 from agentflow.agent.peers import AgentRegistry
 from agentflow.agent.tool_sources import ToolLike
 from agentflow.errors import UsageError
@@ -12,13 +13,15 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
-from agentflow.loop.output.output import Output, OutputLike
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import Model
-from agentflow.vocabulary.ports.store import Store
 from agentflow.vocabulary.specs import Clock, ModelOptions
+
+if TYPE_CHECKING:
+    from agentflow.loop.output.output import Output, OutputLike
+    from agentflow.vocabulary.ports.store import Store
 
 A = TypeVar("A")
 

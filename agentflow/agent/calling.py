@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Unpack, cast, overload
 from weakref import ref
 
 from typing_extensions import TypeVar
 
+from agentflow._support.lazy import later
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import (
     CallArguments,
@@ -36,14 +37,11 @@ from agentflow.agent.arguments import (
 )
 from agentflow.agent.sessions import Sessions, refuse_waiting_for_itself
 from agentflow.agent.toolsets import ToolsetAgent
-from agentflow.agent.typed_call import TypedOutput
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.call import Call
 from agentflow.loop.config import LoopConfig
-from agentflow.loop.output.output import Output, OutputLike, output_of
-from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase, RunSettings, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
@@ -54,7 +52,17 @@ from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.deps import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
-from agentflow.vocabulary.ports.store import SessionInfo, Store
+
+if TYPE_CHECKING:
+    from agentflow.agent import typed_call
+    from agentflow.loop.output import output as outputs
+    from agentflow.loop.output import replying
+    from agentflow.loop.output.output import Output, OutputLike
+    from agentflow.vocabulary.ports.store import SessionInfo, Store
+else:
+    typed_call = later("agentflow.agent.typed_call")
+    outputs = later("agentflow.loop.output.output")
+    replying = later("agentflow.loop.output.replying")
 
 U = TypeVar("U")
 
@@ -71,8 +79,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         live: The agent's live toolsets.
     """
 
-    _output: TypedOutput | None = None
-    _others: dict[int, TypedOutput] | None = None
+    _output: typed_call.TypedOutput | None = None
+    _others: dict[int, typed_call.TypedOutput] | None = None
     _store: Store | None
     _sessions: Sessions
 
@@ -331,7 +339,9 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
         """Return the reply on a session that the outer call, which waited for it, has resumed."""
         reply, wanted = last_reply(session), self.output
-        return await with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
+        return (
+            await replying.with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
+        )
 
     async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
         return await (await self._start(given, session, None)).scope.result()
@@ -373,7 +383,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
             asked.move(old, self._config)
 
-    def _typed_output(self, given: OutputLike[Any] | None) -> TypedOutput:
+    def _typed_output(self, given: OutputLike[Any] | None) -> typed_call.TypedOutput:
         """Return the binding of a call's output, cached for the next call with the same output."""
         if given is None and self._output is not None:
             return self._output
@@ -382,9 +392,9 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             kept = self._others = {}
         found = kept.get(id(given))
         if found is None or found.given is not given:
-            output = output_of(given)
+            output = outputs.output_of(given)
             assert output is not None
-            found = kept[id(given)] = TypedOutput(given, output)
+            found = kept[id(given)] = typed_call.TypedOutput(given, output)
         return found
 
     def _run(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:

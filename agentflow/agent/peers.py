@@ -7,22 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, cast
 
+from agentflow._support.lazy import later
 from agentflow._support.registry import NamedRegistry
+from agentflow.agent.arguments import check_limit
 from agentflow.agent.as_tool import ToolAgent, full_agent
-from agentflow.agent.queue import TurnQueue, check_limit, send_to
-from agentflow.agent.receipt import Receipt
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
-from agentflow.loop.turn import FullTurn, Turn
 from agentflow.reactive import CallMono, Flux
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.vocabulary.messages import Msg, Reply, T_co, as_messages
-from agentflow.vocabulary.ports.store import Store
-from agentflow.vocabulary.saving.codec import msg_to_dict
+
+if TYPE_CHECKING:
+    from agentflow.agent import queue as queues
+    from agentflow.agent.queue import TurnQueue
+    from agentflow.agent.receipt import Receipt
+    from agentflow.loop import turn as turns
+    from agentflow.loop.turn import Turn
+    from agentflow.vocabulary.ports.store import Store
+    from agentflow.vocabulary.saving import codec
+else:
+    queues = later("agentflow.agent.queue")
+    turns = later("agentflow.loop.turn")
+    codec = later("agentflow.vocabulary.saving.codec")
 
 T = TypeVar("T")
 
@@ -79,7 +89,9 @@ class PeerAgent(ToolAgent[T_co]):
         """The agent's queue of turns; see `TurnQueue`."""
         queue = self._queue
         if queue is None:  # uses `setdefault`, so that two threads get the same queue
-            queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(full_agent(self), self._queue_limit)))
+            queue = cast(
+                "TurnQueue", vars(self).setdefault("_queue", queues.TurnQueue(full_agent(self), self._queue_limit))
+            )
         return queue
 
     def put(self, turn: Turn[T], *, wait: bool = True) -> Coroutine[Any, Any, Receipt[T]]:
@@ -125,7 +137,7 @@ class PeerAgent(ToolAgent[T_co]):
         """
         peer = self._agents[to]
         self._sign(turn)
-        return await send_to(peer.queue, turn, wait)
+        return await queues.send_to(peer.queue, turn, wait)
 
     def ask(
         self, to: str, message: str | Msg | Sequence[Msg], *, session: str | None = None, wait: bool = True
@@ -157,15 +169,15 @@ class PeerAgent(ToolAgent[T_co]):
 
         async def work() -> Reply:
             peer = self._agents[to]
-            content = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
-            question: Turn[Any] = Turn(
+            content = message if isinstance(message, str) else [codec.msg_to_dict(msg) for msg in as_messages(message)]
+            question: Turn[Any] = turns.Turn(
                 full_agent(peer).asking,
                 {"message": content, "session": session},
                 timeout=None,
                 process_hooks=self._config.process,
             )
             self._sign(question)
-            receipt = await send_to(peer.queue, question, wait, asks=True)
+            receipt = await queues.send_to(peer.queue, question, wait, asks=True)
             try:
                 return cast("Reply", await receipt)
             except asyncio.CancelledError:
@@ -175,7 +187,7 @@ class PeerAgent(ToolAgent[T_co]):
         return CallMono(work, f"agent.ask({to!r}, ...)")
 
     def _sign(self, turn: Turn[Any]) -> None:
-        if not isinstance(turn, FullTurn):  # every `Turn` is a `FullTurn`
+        if not isinstance(turn, turns.FullTurn):  # every `Turn` is a `FullTurn`
             raise UsageError(f"agent.send takes a turn, not {type(turn).__name__}: send('other', Turn(tool, {{...}})).")
         place = current_turn.get()
         turn.send_by(self.name, "" if place is None else place.run.run_id)

@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 from agentflow._support.logs import logger
 from agentflow._support.undo import UndoOnFailure
 from agentflow._support.validation import closed
+from agentflow.agent.arguments import check_limit
 from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import FullReceipt, QueueEntry, Receipt, check_ends, waits_for
@@ -58,19 +59,6 @@ class _QueueData(TypedDict):
     version: int
     paused: bool
     turns: list[_EntryData]
-
-
-def check_limit(agent: str, limit: int | None) -> None:
-    """Refuse an invalid limit.
-
-    Raises:
-        UsageError: The limit is not a positive number of turns.
-    """
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise UsageError(
-            f"Agent {agent!r}: queue_limit={limit!r} is invalid; use the maximum number of waiting turns, at "
-            "least 1, or None for no limit."
-        )
 
 
 class TurnQueue:

@@ -14,16 +14,22 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
 from agentflow._support.ids import inside
+from agentflow._support.lazy import later
 from agentflow._support.logs import logger
 from agentflow.errors import UsageError
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.vocabulary.context import called_from
-from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
+
+if TYPE_CHECKING:
+    from agentflow.vocabulary.ports import store as stores
+    from agentflow.vocabulary.ports.store import SessionInfo, Store
+else:
+    stores = later("agentflow.vocabulary.ports.store")
 
 HELD = 256
 """The number of idle sessions that an agent with a store holds."""
@@ -143,7 +149,7 @@ class Sessions:
         call that runs here.
         """
         store = self._store
-        if not isinstance(store, SessionStore):
+        if not isinstance(store, stores.SessionStore):
             return []
         found = await store.sessions()
         within = inside([info.id for info in found if info.status != "idle"])

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
+from agentflow._support.values import TypedDict
 from agentflow.errors import UsageError, close_to
 from agentflow.hooks.event_names import EventName, kinds_of
 from agentflow.hooks.handlers import annotated, check_annotation, check_handler, name_of, plain

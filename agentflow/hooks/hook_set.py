@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from agentflow._support.facade import objects_of
+from agentflow._support.lazy import later
 from agentflow.hooks.chain import Chain, ChainEntry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, for_its_tools, listens_to, of_its_replies
-from agentflow.hooks.recorded_layers import recorded_around
 from agentflow.hooks.recording import (
     ChangeListener,
     ConditionalWrapper,
@@ -17,12 +18,17 @@ from agentflow.hooks.recording import (
     ToolWork,
     VerdictListener,
     WorkListener,
-    recorded,
 )
 from agentflow.hooks.wrapping import Around
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.events import EVENT_TYPES, Event, PostReasoning, PreActing, PreReasoning
 from agentflow.vocabulary.ports.model import ModelRequest
+
+if TYPE_CHECKING:
+    from agentflow.hooks import recorded_calls, recorded_layers
+else:
+    recorded_calls = later("agentflow.hooks.recorded_calls")
+    recorded_layers = later("agentflow.hooks.recorded_layers")
 
 
 class HookSet:
@@ -167,7 +173,7 @@ class FullHookSet(HookSet):
                 seen.add(id(hook))
                 call = call_of(hook, kind)
                 if self.listeners and not (hook.observer and isinstance(hook, ChangeListener)):
-                    call = recorded(call, hook, kind, self.listeners)
+                    call = recorded_calls.recorded(call, hook, kind, self.listeners)
                     if kind is PostReasoning and type(hook).concerns is not Hook.concerns:
                         call = of_its_replies(call, hook)
                 parts[_class_of(hook)].append(ChainEntry(call, hook))
@@ -213,7 +219,9 @@ class FullHookSet(HookSet):
             wrapping = [(around, hook) for hook in once.values() if (around := around_of(hook, kind)) is not None]
             if self.listeners:
                 wrapping = [
-                    pair if isinstance(pair[1], ChangeListener) else (recorded_around(*pair, self.listeners), pair[1])
+                    pair
+                    if isinstance(pair[1], ChangeListener)
+                    else (recorded_layers.recorded_around(*pair, self.listeners), pair[1])
                     for pair in wrapping
                 ]
             if kind is PreActing:

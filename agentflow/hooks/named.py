@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, TypeAlias, TypeVar, Unpack, cast, overload
 
+from agentflow._support.values import TypedDict
 from agentflow.errors import UsageError
 from agentflow.hooks.event_names import EVENT_NAMES, EventName, kinds_of
 from agentflow.hooks.functions import FunctionHook, HookOptions, named_hook, on

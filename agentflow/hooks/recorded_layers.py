@@ -8,14 +8,8 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
-from agentflow.hooks.recording import (
-    HookCall,
-    LayerRun,
-    Listeners,
-    clock_of,
-    notify_all,
-    skip_unchanged,
-)
+from agentflow.hooks.recorded_calls import clock_of, notify_all, skip_unchanged
+from agentflow.hooks.recording import HookCall, LayerRun, Listeners
 from agentflow.hooks.wrapping import Around, observed_as
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close

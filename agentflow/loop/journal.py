@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
+from agentflow._support.lazy import later
 from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
@@ -24,7 +26,11 @@ from agentflow.loop.session import FullSession
 from agentflow.vocabulary.events import MessagesAdded, Origin
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed
 from agentflow.vocabulary.messages import Msg
-from agentflow.vocabulary.ports.memory_store import MemoryStore
+
+if TYPE_CHECKING:
+    from agentflow.vocabulary.ports import memory_store
+else:
+    memory_store = later("agentflow.vocabulary.ports.memory_store")
 
 __all__ = ["Journal", "StoredJournal", "written"]
 
@@ -259,7 +265,7 @@ class StoredJournal(Journal):
         """Add a fact for a synchronous function; see `Journal.request`."""
         if self.awaits_place and isinstance(fact, Injected):
             self.unplaced = (*self.unplaced, fact)
-        elif type(self._session.store) is MemoryStore:  # not `isinstance`, since a subclass may be slow
+        elif type(self._session.store) is memory_store.MemoryStore:  # not `isinstance`, since a subclass may be slow
             self.append(fact)
         else:
             self.requested = (*self.requested, fact)

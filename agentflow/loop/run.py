@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from agentflow._support.lazy import later
 from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
@@ -15,7 +16,6 @@ from agentflow.loop.emitting import Events
 from agentflow.loop.holding import stored_journal
 from agentflow.loop.journal import Journal
 from agentflow.loop.machine import Machine
-from agentflow.loop.output.side import ask_aside
 from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
@@ -41,6 +41,11 @@ from agentflow.vocabulary.specs import ModelOptions, Usage
 from agentflow.vocabulary.transcript import legalise
 from agentflow.vocabulary.typed_state import StateMap
 from agentflow.vocabulary.verdicts import Resolution
+
+if TYPE_CHECKING:
+    from agentflow.loop.output import side
+else:
+    side = later("agentflow.loop.output.side")
 
 __all__ = ["Resumption", "RunBase", "RunSettings", "TurnPlace", "current_turn"]
 
@@ -479,10 +484,9 @@ class RunBase:
         self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
     ) -> Reply[Any]:
         """See `RunContext.complete`."""
-        chosen = self.config.model if model is None else model
-        return await ask_aside(
+        return await side.ask_aside(
             output,
-            chosen,
+            self.config.model if model is None else model,
             messages,
             options,
             lambda sent, changed: self.complete(sent, model, source, changed),

@@ -13,25 +13,34 @@ from __future__ import annotations
 import json
 from _thread import allocate_lock
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import ReferenceType
 
 from agentflow._support.facade import objects_of
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import CONVERSATION
 from agentflow._support.ids import new_id as fresh_id
+from agentflow._support.lazy import later
 from agentflow._support.locks import FairLine
 from agentflow._support.values import NamedTuple
 from agentflow.errors import StoreError, UsageError
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
-from agentflow.loop.store_link import SessionCheck, StoredMessages, StoreLink, check_session
 from agentflow.vocabulary.facts import CallOpened, Compacted, Fact
 from agentflow.vocabulary.messages import Msg, Pending
-from agentflow.vocabulary.ports.store import Store, inner_sessions
-from agentflow.vocabulary.saving.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.vocabulary.saving.plain import read_json
 from agentflow.vocabulary.typed_state import StateMap
+
+if TYPE_CHECKING:
+    from agentflow.loop import store_link
+    from agentflow.loop.store_link import SessionCheck, StoredMessages
+    from agentflow.vocabulary.ports import store as stores
+    from agentflow.vocabulary.ports.store import Store
+    from agentflow.vocabulary.saving import codec
+else:
+    store_link = later("agentflow.loop.store_link")
+    stores = later("agentflow.vocabulary.ports.store")
+    codec = later("agentflow.vocabulary.saving.codec")
 
 __all__ = ["STATUSES", "FullSession", "OpenRun", "OuterCall", "Session", "SessionStatus", "full_session"]
 
@@ -133,7 +142,7 @@ class Session(FairLine):
             >>> (await Session.check(store, "ada")).ok
             True
         """
-        return await check_session(store, id)
+        return await store_link.check_session(store, id)
 
     @property
     def state(self) -> StateMap:
@@ -251,7 +260,7 @@ class Session(FairLine):
             run_state = EMPTY if open_run.state is None else _saved_state(self.id, open_run.state)
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
-        data = session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
+        data = codec.session_to_dict(codec.SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
         inner = {key: session.to_dict() for key, session in self._inner_to_keep()}
         return {**data, "inner": inner} if inner else data
 
@@ -274,8 +283,8 @@ class Session(FairLine):
         Raises:
             StoreError: The data is not a session, was written by a newer agentflow, or is inconsistent.
         """
-        saved = session_from_dict(data)
-        inner = inner_sessions(data)
+        saved = codec.session_from_dict(data)
+        inner = stores.inner_sessions(data)
         try:
             session = FullSession(saved.id, saved.messages)
             for fact in saved.facts:
@@ -325,18 +334,7 @@ class FullSession(Session):
         outer: The tool call in which it is suspended, if it belongs to a sub-agent.
     """
 
-    __slots__ = (
-        "closing",
-        "implicit",
-        "inner",
-        "interrupted",
-        "link",
-        "machine",
-        "open_run",
-        "outer",
-        "run",
-        "store",
-    )
+    __slots__ = ("closing", "implicit", "inner", "interrupted", "link", "machine", "open_run", "outer", "run", "store")
 
     def __init__(
         self,
@@ -360,7 +358,7 @@ class FullSession(Session):
         self.inner: dict[str, FullSession] | None = None
         self.outer: OuterCall | None = None
         self.store = store
-        self.link = None if store is None else StoreLink(store)
+        self.link = None if store is None else store_link.StoreLink(store)
 
     def check_known(self, what: str) -> None:
         """Refuse an access if the session has not been loaded from its store."""

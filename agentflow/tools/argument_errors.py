@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from agentflow._support.json_schema import TooCostlyError
 from agentflow._support.json_text import NotFiniteError
+from agentflow._support.lazy import later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
+
+    from agentflow._support import json_schema as schemas
+else:
+    schemas = later("agentflow._support.json_schema")
 
 _MAX_PROBLEMS = 10
 _MAX_VALUE_LENGTH = 60
@@ -63,9 +67,9 @@ def explain(
         return _message(start, error.problems, expected if about_keys else None)
     if isinstance(error, NotFiniteError):
         return f"{start} are not valid JSON ({error}). {expected}"
-    if isinstance(error, TooCostlyError):
-        return f"{start} cannot be checked: {error}."
     if not isinstance(error, ValidationError):
+        if isinstance(error, schemas.TooCostlyError):
+            return f"{start} cannot be checked: {error}."
         return f"{start} cannot be read ({error}). {expected}"
     details = error.errors(include_url=False)
     kind = details[0]["type"]

@@ -11,18 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
-from agentflow._support.json_schema import JsonSchema, JsonSchemaError, Problem
 from agentflow._support.json_text import check_numbers
+from agentflow._support.lazy import later
 from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import ArgumentPlan
+
+if TYPE_CHECKING:
+    from agentflow._support import json_schema as schemas
+    from agentflow._support.json_schema import JsonSchema, Problem
+else:
+    schemas = later("agentflow._support.json_schema")
 
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
@@ -100,8 +106,8 @@ class SchemaArguments:
         self.schema.setdefault("properties", {})
         if self._class is None:
             try:
-                self._compiled = JsonSchema(self.schema)
-            except JsonSchemaError as error:
+                self._compiled = schemas.JsonSchema(self.schema)
+            except schemas.JsonSchemaError as error:
                 raise UsageError(f"Tool {tool!r}: its JSON schema cannot be used: {error}.") from error
         self.cost = 0 if self._compiled is None else self._compiled.cost
 

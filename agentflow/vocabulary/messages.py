@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Unpack, assert_never, cast
 
 from pydantic_core import ValidationError
 from typing_extensions import TypeVar
@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from agentflow._support.frozen import EMPTY, FrozenDict
 from agentflow._support.ids import new_id
 from agentflow._support.validation import adapter_of, first_problem
-from agentflow._support.values import fast_build, field, frozen, maker
+from agentflow._support.values import TypedDict, fast_build, field, frozen, maker
 from agentflow.errors import MissingOutputError, StoreError, UsageError
 from agentflow.vocabulary.blocks import (
     Citation,

@@ -28,6 +28,7 @@ from agentflow.errors import UsageError, Veto
 from agentflow.hooks.answers import cancelled
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
+from agentflow.hooks.recorded_calls import in_awaited_hook
 from agentflow.hooks.recording import (
     ChangeListener,
     FieldChange,
@@ -37,7 +38,6 @@ from agentflow.hooks.recording import (
     SideWrapper,
     ToolWork,
     WorkListener,
-    in_awaited_hook,
 )
 from agentflow.hooks.wrapping import ToolSource, checks_its_end
 from agentflow.loop.cause import Notice

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-from agentflow.hooks.recording import in_awaited_hook
+from agentflow.hooks.recorded_calls import in_awaited_hook
 from agentflow.loop.cause import CauseKind, Requester
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope

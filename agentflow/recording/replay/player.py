@@ -18,7 +18,8 @@ from agentflow._support.cancellation import cancel_requests
 from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.recording import HookCall, in_awaited_hook
+from agentflow.hooks.recorded_calls import in_awaited_hook
+from agentflow.hooks.recording import HookCall
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.cause import CallTurns, Requester
 from agentflow.loop.run import RunBase
