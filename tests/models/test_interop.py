@@ -11,6 +11,7 @@ import pytest
 from benchmarks.interop.driven import CLIENTS, drive
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("script", [script for script, home in CLIENTS.items() if home == "clients"])
 def test_a_vendors_client_takes_our_server_for_the_vendor(script: str) -> None:
     """Replies, streams, typed helpers, tool loops and errors work, and no request is refused unexpectedly."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from eventlog import use
 from loguru import logger
+from nursery import Nursery
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -1161,18 +1163,14 @@ def collector() -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
-def test_one_trace_over_three_processes(collector: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_one_trace_over_three_processes(
+    collector: tuple[str, subprocess.Popen[str]], tmp_path: Path, commands: Nursery
+) -> None:
     """Parallel tools, a retry, a sub-agent, a suspension, a crash: one trace, sent by OTLP; the docs have its picture."""
     endpoint, process = collector
     ends: list[int] = []
     for step in ("begin", "approve", "finish"):
-        ran = subprocess.run(
-            [sys.executable, str(PROGRAM), step, str(tmp_path), endpoint],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        ran = commands.run([str(PROGRAM), step, str(tmp_path), endpoint], dict(os.environ), seconds=120)
         ends.append(ran.returncode)
         assert ran.stderr == ""
     assert ends == [0, 9, 0]

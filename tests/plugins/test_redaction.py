@@ -12,6 +12,7 @@ from eventlog import history, log, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from thorough import THOROUGH
 from wired import Wired
 
 from agentflow import Agent, Answer, Hook, RunContext, Suspend, on, tool
@@ -642,7 +643,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 100, deadline=None)
 @given(TEXTS)
 def test_a_hint_never_hides_a_find(text: str) -> None:
     """Detectors with hints find the same as without."""
@@ -659,7 +660,7 @@ def test_a_hint_never_hides_a_find(text: str) -> None:
     assert shown[0] == shown[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 100, deadline=None)
 @given(TEXTS, TEXTS)
 def test_what_is_clean_as_a_whole_has_no_part_that_is_not(before: str, text: str) -> None:
     """If the JSON text of arguments is clean, no name and no value in it has a secret."""
@@ -691,7 +692,7 @@ def test_needles_are_small_letters() -> None:
         Detector("badge", r"B-\d{6}", needles=("B-",))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 100, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=12))
 def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, cuts: list[int]) -> None:
     """The hold-back law: redacting in chunks equals redacting the whole, and delivered text stays."""
@@ -722,7 +723,7 @@ def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, c
     assert seen + stream.end() == whole
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if THOROUGH else 100, deadline=None)
 @given(
     st.sampled_from((KEY, KEY2, MAIL, CARD, "DE89 3704 0044 0532 0130 00", "AKIAIOSFODNN7EXAMPLE")),
     st.text("abc ,.", max_size=12),

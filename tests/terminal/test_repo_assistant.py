@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nursery import Nursery
 from ttys import Terminal, have_terminals
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_person_says_yes_and_no(program: Any, tmp_path: Path) -> None:
+def test_a_person_says_yes_and_no(program: Any, tmp_path: Path, commands: Nursery) -> None:
     """Allowed tools run, others do not, and the model receives the reason."""
     if not have_terminals:
         pytest.skip("needs a pty")
     folder = tmp_path / "repository"
-    command = [sys.executable, "-W", "error", "-m", "samples.repo_assistant", "--folder", str(folder)]
-    at = Terminal(command, ROOT, program.environment)
+    command = ["samples.repo_assistant", "--folder", str(folder)]
+    at = Terminal(command, ROOT, program.environment, nursery=commands)
     program.opened.append(at)
     at.wait_for("repo_assistant wants to run edit_file (no rule allows it)")
     at.wait_for("  new: (1 - discount / 100)")

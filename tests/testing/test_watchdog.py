@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from thorough import THOROUGH
 
 from agentflow.testing.hook_checks.watchdog import _frames
 
@@ -57,7 +58,7 @@ async def work():
         await asyncio.gather(leaf(), leaf())
 
 async def main():
-    for _ in range(500):
+    for _ in range(int(sys.argv[1])):
         await asyncio.gather(*(work() for _ in range(5)))
 
 thread = threading.Thread(target=sample)
@@ -72,7 +73,10 @@ print(deepest > 3, gc.isenabled())
 def test_sampling_a_thread_whose_garbage_runs_python_code_does_not_crash_the_process() -> None:
     """On Python 3.11 this program crashed in most runs while garbage could be collected during a sample."""
     ended = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", STRESS], capture_output=True, text=True, check=False
+        [sys.executable, "-X", "faulthandler", "-c", STRESS, "500" if THOROUGH else "150"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (ended.returncode, ended.stdout.strip()) == (0, "True True"), ended.stderr[-2000:]
 
