@@ -18,7 +18,6 @@ from weakref import ref
 from typing_extensions import TypeVar
 
 from agentflow._support.lazy import later
-from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import (
     CallArguments,
     CallOptions,
@@ -45,7 +44,6 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase, RunSettings, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
-from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.loop.waits import Waits
 from agentflow.reactive import CallMono
 from agentflow.tools.live_toolset import LiveToolset
@@ -54,13 +52,18 @@ from agentflow.vocabulary.deps import find_dep
 from agentflow.vocabulary.messages import Msg, Reply, T_co
 
 if TYPE_CHECKING:
-    from agentflow.agent import typed_call
+    from agentflow.agent import agent_flux, typed_call
+    from agentflow.agent.agent_flux import AgentFlux
+    from agentflow.loop import stream as streams
     from agentflow.loop.output import output as outputs
     from agentflow.loop.output import replying
     from agentflow.loop.output.output import Output, OutputLike
+    from agentflow.loop.stream import EventBuffer
     from agentflow.vocabulary.ports.store import SessionInfo, Store
 else:
+    agent_flux = later("agentflow.agent.agent_flux")
     typed_call = later("agentflow.agent.typed_call")
+    streams = later("agentflow.loop.stream")
     outputs = later("agentflow.loop.output.output")
     replying = later("agentflow.loop.output.replying")
 
@@ -310,10 +313,12 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return self._flux(CallRequest(None, decisions or {}, output, {"session": session, **options}))
 
     def _flux(self, request: CallRequest) -> AgentFlux[Any]:
-        buffer: object = request.options.get("buffer", BUFFER)
+        buffer: object = request.options.get("buffer", streams.BUFFER)
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 0:
             raise UsageError(f"buffer={buffer!r} is invalid; use a number of events, 0 or more.")
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open_stream, request), buffer))
+        flux: AgentFlux[Any] = agent_flux.AgentFlux(
+            partial(streams.EventStream, partial(self._open_stream, request), buffer)
+        )
         if request.output is not None or self._output is not None:
             flux.asked = self._typed_output(request.output).output
         return flux

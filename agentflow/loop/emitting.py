@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow._support.cancellation import cancel_requests
 from agentflow._support.logs import log_failure
@@ -22,7 +22,6 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.skipped import warn_skipped
 from agentflow.loop.scope import RunScope
-from agentflow.loop.stream import EventBuffer
 from agentflow.loop.suspended import suspends_as
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
@@ -40,6 +39,9 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.verdicts import Recover
+
+if TYPE_CHECKING:
+    from agentflow.loop.stream import EventBuffer
 
 __all__ = ["ALL_EVENTS", "Emitted", "Events"]
 

@@ -19,7 +19,6 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
-from agentflow.loop.stream import EventBuffer
 from agentflow.loop.waits import Waits
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.chunks import ModelChunk, fold
@@ -44,6 +43,7 @@ from agentflow.vocabulary.verdicts import Resolution
 
 if TYPE_CHECKING:
     from agentflow.loop.output import side
+    from agentflow.loop.stream import EventBuffer
 else:
     side = later("agentflow.loop.output.side")
 

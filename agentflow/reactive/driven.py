@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from reactivex import abc
 
 from agentflow._support.cancellation import running_task
-from agentflow.reactive.operators.timed import limit_value
+from agentflow._support.lazy import later
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import refuse_running_loop
 from agentflow.reactive.signals import EMPTY, seconds_of
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from agentflow.reactive.operators import timed
+else:
+    timed = later("agentflow.reactive.operators.timed")
 
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
@@ -97,7 +101,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         if timeout is None:
             return asyncio.run(_as_coroutine(self))
         limit = seconds_of("block", timeout)
-        value = asyncio.run(limit_value(self.resolve, limit, f"block({limit:g})", "the work did not end", None))
+        value = asyncio.run(timed.limit_value(self.resolve, limit, f"block({limit:g})", "the work did not end", None))
         return cast("T_co", None) if value is EMPTY else value
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:

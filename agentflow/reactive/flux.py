@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast, overload
 
 from reactivex import Observable, abc
 
+from agentflow._support.lazy import later
 from agentflow.errors import UsageError
 from agentflow.reactive.bridge import drain
 from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
 from agentflow.reactive.mono import Mono
-from agentflow.reactive.operators import items, many, recovering, timed
+from agentflow.reactive.operators import items
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Publisher, Source, open_source
 from agentflow.reactive.reducing import Reducing
@@ -31,6 +32,11 @@ from agentflow.reactive.signals import identity, plain_function, positive, secon
 
 if TYPE_CHECKING:
     from agentflow.reactive.combining import FluxJoining, FluxMerging, FluxZipping
+    from agentflow.reactive.operators import many, recovering, timed
+else:
+    many = later("agentflow.reactive.operators.many")
+    recovering = later("agentflow.reactive.operators.recovering")
+    timed = later("agentflow.reactive.operators.timed")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, cast, ove
 
 from reactivex import Observable, abc
 
+from agentflow._support.lazy import later
 from agentflow.errors import UsageError
 from agentflow.reactive.driven import Driven
 from agentflow.reactive.iterators import SingleIterator, close
-from agentflow.reactive.operators import many
 from agentflow.reactive.operators.items import side_effect
-from agentflow.reactive.operators.timed import label, limit_value
 from agentflow.reactive.publisher import Source, not_a_source, resolve_source
 from agentflow.reactive.sched import Threads
 from agentflow.reactive.signals import EMPTY, Empty, identity, plain_function, positive, seconds_of, seconds_until
@@ -31,6 +30,10 @@ from agentflow.reactive.signals import EMPTY, Empty, identity, plain_function, p
 if TYPE_CHECKING:
     from agentflow.reactive.combining import MonoJoining, MonoZipping
     from agentflow.reactive.flux import Flux
+    from agentflow.reactive.operators import many, timed
+else:
+    many = later("agentflow.reactive.operators.many")
+    timed = later("agentflow.reactive.operators.timed")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -339,13 +342,15 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         if scheduler is not None:
             return Mono.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("timeout", duetime)
-        name, second = label("timeout", due), cast("Source[T_co | Empty] | None", other)
-        return Mono(lambda: limit_value(self.resolve, due, name, "no value came", second))
+        name, second = timed.label("timeout", due), cast("Source[T_co | Empty] | None", other)
+        return Mono(lambda: timed.limit_value(self.resolve, due, name, "no value came", second))
 
     def deadline(self, seconds: float | timedelta) -> Mono[T_co]:
         """Fail with `SourceTimeoutError` if the work takes longer than `seconds`; the same as `timeout` for one value."""
         limit = seconds_of("deadline", seconds)
-        return Mono(lambda: limit_value(self.resolve, limit, f"deadline({limit:g})", "the source did not end", None))
+        return Mono(
+            lambda: timed.limit_value(self.resolve, limit, f"deadline({limit:g})", "the source did not end", None)
+        )
 
     def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Mono[T_co]:
         """The value, delayed by `duetime`."""
