@@ -578,36 +578,6 @@ def test_importing_and_building_loads_no_litellm() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_loading_is_quiet_and_offline() -> None:
-    """LiteLLM is loaded in a thread, without the network (it uses the price list that it ships with), and prints nothing.
-
-    Data that it has cached for an earlier loop with the same id are not used.
-    """
-    code = (
-        "import asyncio, os, sys, threading\n"
-        "from agentflow.models.litellm_library import library\n"
-        "seen = []\n"
-        "sys.addaudithook(lambda event, args: seen.append(event) if event.startswith('socket.') else None)\n"
-        "where = set()\n"
-        "imported = lambda event, args: event == 'import' and args[0].startswith('litellm.')\n"
-        "sys.addaudithook(lambda *told: where.add(threading.current_thread()) if imported(*told) else None)\n"
-        "litellm = asyncio.run(library())\n"
-        "assert os.environ['LITELLM_LOCAL_MODEL_COST_MAP'] == 'True'\n"
-        "assert not {'socket.connect', 'socket.getaddrinfo'} & set(seen)\n"
-        "assert litellm.modify_params is False and litellm.drop_params is False and litellm.telemetry is False\n"
-        "assert where and threading.main_thread() not in where\n"
-        "clients = litellm.in_memory_llm_clients_cache\n"
-        "async def on_another_loop():\n"
-        "    old = clients.update_cache_key_with_event_loop('old')\n"
-        "    clients.cache_dict[old] = object()\n"
-        "    await library()\n"
-        "    return old in clients.cache_dict\n"
-        "assert not asyncio.run(on_another_loop())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("", "")
-
-
 async def test_extra_cannot_take_over_what_the_adapter_sets() -> None:
     """Options pass only LiteLLM's other arguments."""
     request = ModelRequest([Msg.user("hi")], (), ModelOptions(extra={"stream": False}), OFFLINE.name)

@@ -120,9 +120,33 @@ def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -
 
 
 def test_no_connection_but_the_models() -> None:
-    """Loading and calling opens the model's connection only, also for a name whose tokenizer LiteLLM would download."""
+    """LiteLLM is loaded in a thread, without the network (it uses the price list that it ships with), and prints nothing.
+
+    Calling opens the model's connection only, also for a name whose tokenizer LiteLLM would download. Data that it has cached
+    for an earlier loop with the same id are not used.
+    """
     code = """
-import asyncio, sys
+import asyncio, os, sys, threading
+from agentflow.models.litellm_library import library
+loading = []
+sys.addaudithook(lambda event, args: loading.append(event) if event.startswith("socket.") else None)
+where = set()
+imported = lambda event, args: event == "import" and args[0].startswith("litellm.")
+sys.addaudithook(lambda *told: where.add(threading.current_thread()) if imported(*told) else None)
+litellm = asyncio.run(library())
+assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
+assert not {"socket.connect", "socket.getaddrinfo"} & set(loading)
+assert litellm.modify_params is False and litellm.drop_params is False and litellm.telemetry is False
+assert where and threading.main_thread() not in where
+clients = litellm.in_memory_llm_clients_cache
+
+async def on_another_loop():
+    old = clients.update_cache_key_with_event_loop("old")
+    clients.cache_dict[old] = object()
+    await library()
+    return old in clients.cache_dict
+
+assert not asyncio.run(on_another_loop())
 seen = set()
 def hook(event, args):
     if event in ("socket.connect", "socket.getaddrinfo"):
@@ -152,4 +176,4 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

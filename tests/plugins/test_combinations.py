@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from eventlog import history, use
-from wired import Wired, normal_history
+from thorough import THOROUGH
+from wired import WIRES, Wired, normal_history
 
 from agentflow import Agent, Approve, Hook, ModelChunk, Msg, PostActing, Session, Suspend, Turn, Usage, on, tool
 from agentflow.errors import ModelError, SessionConflictError
@@ -101,7 +102,10 @@ def all_plugins(**instead: Hook) -> list[Hook]:
 # ---- everything at once
 
 
-@pytest.mark.parametrize("how", ["call", "stream"])
+WAYS = [(wire, how) for wire in WIRES for how in ("call", "stream")]
+
+
+@pytest.mark.parametrize(("wired", "how"), WAYS if THOROUGH else [WAYS[0], WAYS[-1]], indirect=["wired"])
 async def test_all_plugins_work_for_thirty_rounds_over_the_wire(wired: Wired, how: str) -> None:
     """Each of 31 requests is legal and without secrets, old rounds are summed up, and the user reads real words."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from nursery import Nursery
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -224,7 +224,7 @@ def test_the_bar_is_drawn_where_it_is_asked_for(capsys: pytest.CaptureFixture[st
 test_pytest_collects_cases = evaluation(agent, [Case("1 + 2?", "3", name="a sum"), Case("What?", name="anything")])
 
 
-def test_a_case_that_fails_is_a_test_that_fails(tmp_path: Path) -> None:
+def test_a_case_that_fails_is_a_test_that_fails(tmp_path: Path, commands: Nursery) -> None:
     """Each case is a test of its name, and the report is what a failing one says."""
     (tmp_path / "test_clerk.py").write_text(
         """
@@ -237,8 +237,8 @@ test_clerk = evaluation(agent, [Case("1 + 2?", "3", name="right"), Case("2 + 2?"
 """,
         "utf-8",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = ["pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = commands.run(command, dict(os.environ), cwd=str(tmp_path))
     assert done.returncode == 1
     assert "test_clerk[wrong]" in done.stdout
     assert "expected '4', got '3'" in done.stdout

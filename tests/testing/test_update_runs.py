@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+from nursery import Nursery
 
 from agentflow import Agent, Hook, HookEvent, HookResult, Msg, PostReasoning
 from agentflow.recording.recorder import Recorder
@@ -30,7 +30,7 @@ def test_the_run():
 """
 
 
-async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) -> None:
+async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path, commands: Nursery) -> None:
     """Without the flag the test fails, and the file stays; with it the divergence is shown, and the file updated."""
     run = tmp_path / "run.jsonl"
     await Agent("a", ScriptedModel(["Hello!"]), hooks=[Shouts(), Recorder(run)]).call("Hi")
@@ -41,8 +41,8 @@ async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) 
     assert run.read_bytes() == recorded
 
     (tmp_path / "test_it.py").write_text(TEST, "utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--update-runs", str(tmp_path)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = ["pytest", "-q", "-s", "-p", "no:cacheprovider", "--update-runs", str(tmp_path)]
+    done = await asyncio.to_thread(commands.run, command, dict(os.environ), cwd=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "differs at PostReasoning" in done.stdout
     assert run.read_bytes() != recorded
