@@ -171,7 +171,7 @@ class Database:
 
     @contextmanager
     def _begin(self, write: bool) -> Generator[Connection]:
-        with self._engine.begin() as connection:
+        with self._engine.connect() as connection, connection.begin():
             if connection.dialect.name == "sqlite":  # not in a listener, which would slow down each statement
                 _execute(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
             yield connection
