@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from agentflow import Agent, Approve, PostActing, RunContext, Session, ToolEmitter, ToolUseBlock, on, tool
 from agentflow._support.virtual_time import run_virtual
@@ -235,7 +236,7 @@ def agent_of(name: str, parts: tuple[Branch, ...], hooks: HookSource = ()) -> Ag
 
 
 @given(parts=st.lists(above(above(leaves)), min_size=1, max_size=3).map(tuple))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100 if THOROUGH else 40, deadline=None)
 def test_law_a_tool_call_waits_while_all_that_runs_in_it_waits(parts: tuple[Branch, ...]) -> None:
     """At any depth, and for parallel calls, each second is either work or waiting, and counts once."""
     found = dict(run_virtual(measured(agent_of("a", parts))))

@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
@@ -54,7 +55,7 @@ def read(parts: Iterable[bytes]) -> list[bytes]:
     return [data for part in parts for data in reader.feed(part)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if THOROUGH else 160, deadline=None)
 @given(streams())
 def test_any_split_gives_the_events_of_the_standard(stream: tuple[bytes, list[bytes]]) -> None:
     """Split between the bytes of a character, of a line end or of the mark: the events are those of the whole."""
@@ -85,7 +86,7 @@ def body(wire: str) -> bytes:
 BODIES = {wire: body(wire) for wire in ("openai", "anthropic")}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if THOROUGH else 60, deadline=None)
 @given(st.sampled_from(sorted(BODIES)), st.data())
 def test_any_split_gives_the_same_chunks(wire: str, data: st.DataObject) -> None:
     """The chunks of a reply are the same whether it comes at once, byte by byte, or split anywhere."""

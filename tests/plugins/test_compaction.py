@@ -11,6 +11,7 @@ from eventlog import Requests, history, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loguru import logger
+from thorough import THOROUGH
 from wired import Wired
 
 from agentflow import Agent, Hook, Msg, Session, on, tool
@@ -630,7 +631,7 @@ def counted_at_once(messages: Sequence[Msg]) -> int:
         max_size=8,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if THOROUGH else 60, deadline=None)
 def test_the_bound_of_a_request_that_grows_is_that_of_the_whole(script: list[tuple[str, list[bool], int]]) -> None:
     """It is as large as if all messages were counted at once; larger only after messages of one request alone."""
     transcript, grown, exact = Transcript([Msg.user("a" * 400)]), _ObservedRequest(), True

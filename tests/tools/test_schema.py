@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, WithJsonSchema
 from pydantic.experimental.arguments_schema import generate_arguments_schema
 from pydantic_core import SchemaValidator
+from thorough import THOROUGH
 from typing_extensions import TypedDict
 
 from agentflow.errors import UsageError
@@ -382,7 +383,7 @@ DOCSTRINGS = st.builds(
 
 
 @given(DOCSTRINGS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 120, deadline=None)
 def test_docstrings_are_read_as_griffe_reads_them(doc: str) -> None:
     """A simple docstring, which is read without griffe, gives the same text and descriptions."""
     texts: list[str] = []
@@ -414,7 +415,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.tuples(TYPES, DEFAULTS), min_size=1, max_size=3), VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 120, deadline=None)
 def test_plain_types_have_the_schemas_of_pydantic(shown: list[tuple[Any, Any]], value: Any) -> None:
     """The JSON schema is the same text, and the same arguments are valid."""
     hints = {f"p{n}": kind for n, (kind, _) in enumerate(shown)}

@@ -15,6 +15,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from agentflow import Agent, Deny, ToolContext, Turn, on, tool
 from agentflow.agent import AgentRegistry, Receipt
@@ -225,7 +226,7 @@ STEPS = [
 programs = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(0, 5)), max_size=40)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250 if THOROUGH else 100, deadline=None)
 @given(programs, st.sampled_from([None, 1, 2, 5]))
 def test_no_turn_is_lost_or_doubled(program: list[tuple[str, int, int]], limit: int | None) -> None:
     """After each step no turn has run or waits more often than it was put; at the end each has run or was dropped,
