@@ -82,7 +82,10 @@ def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_sample_depends_on_its_seed() -> None:
     """The same seed makes the same mutants, in any folder; another seed makes others."""
-    places = [ROOT / "agentflow" / "vocabulary" / "transcript.py", ROOT / "agentflow" / "vocabulary" / "saving" / "plain.py"]
+    places = [
+        ROOT / "agentflow" / "vocabulary" / "transcript.py",
+        ROOT / "agentflow" / "vocabulary" / "saving" / "plain.py",
+    ]
     one, same, other = (sample(places, 20, random.Random(seed)) for seed in (1, 1, 2))
     assert one == same != other
     assert len({(mutant.path, mutant.line) for mutant in one}) == 20
