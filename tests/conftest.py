@@ -105,9 +105,9 @@ def wired(request: pytest.FixtureRequest, closed_clients: None) -> Wired:
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """`-n auto`: one process more than there are cores, since some tests wait for others. `.ci/run` has enough to do."""
+    """`-n auto`: two processes more than there are cores, since many tests wait for others. `.ci/run` has enough to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return None if os.environ.get("CI") else cores + 1
+    return None if os.environ.get("CI") else cores + 2
 
 
 def pytest_collection_finish() -> None:

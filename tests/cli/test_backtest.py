@@ -125,7 +125,7 @@ def test_the_table_and_the_gate(runs: Any) -> None:
 @pytest.mark.parametrize(
     ("hook", "reason"),
     [
-        ("Spin", "its process exceeded the limit of 6 s"),
+        pytest.param("Spin", "its process exceeded the limit of 6 s", marks=pytest.mark.ci),
         pytest.param("Sleepy", "its process exceeded the limit of 6 s", marks=pytest.mark.ci),
         ("Dies", "its process ended with code 7"),
     ],

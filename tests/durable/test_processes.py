@@ -21,6 +21,8 @@ from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.vocabulary.facts import CallClosed, CallOpened, ToolFinished
 
+pytestmark = pytest.mark.ci
+
 SESSIONS = 20 if THOROUGH else 10
 CALLS = (1, 0)
 """The calls of a session as they are submitted; not in the order of their names, which must not pass for it."""

@@ -87,6 +87,7 @@ def test_a_loop_that_has_ended_is_let_go() -> None:
     assert [loop() for loop in loops] == [None, None]
 
 
+@pytest.mark.ci
 def test_loops_that_end_without_closing_do_not_accumulate() -> None:
     """Only the latest connection is kept: a program that never closes one, with a loop per request, does not grow."""
     server = demo_over_stdio()
@@ -455,6 +456,7 @@ async def test_a_slow_reader_loses_old_progress_only() -> None:
         assert pieces[-1] == 500
 
 
+@pytest.mark.ci
 def test_a_servers_process_ends_with_ours() -> None:
     """Ctrl-C in the middle of a call ends both."""
     script = textwrap.dedent(f"""

@@ -119,6 +119,7 @@ def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -
     assert open_during == [1, 1]
 
 
+@pytest.mark.ci
 def test_no_connection_but_the_models() -> None:
     """LiteLLM is loaded in a thread, without the network (it uses the price list that it ships with), and prints nothing.
 

@@ -34,6 +34,8 @@ from npm_client import NodeProgram, run
 from nursery import Nursery
 from serve_client import LIMIT, connected, sent_by
 
+pytestmark = pytest.mark.ci
+
 HERE = Path(__file__).parent
 TOKEN = "a-long-random-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
