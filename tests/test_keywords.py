@@ -21,6 +21,7 @@ OPEN = {
     "terminal/cli/main.py LazyCommand.make_context": "click's own signature",
     "vocabulary/events/base.py _init_by_hand": "the runtime side of the dataclasses that a checker sees",
     "_support/facade.py objects_of.decorate.new": "the arguments of any class",
+    "_support/values.py _Record._replace": "the fields of any named tuple",
     "_support/frozen.py FrozenDict._refuse": "takes anything, and refuses it",
     "_support/frozen.py FrozenList._refuse": "takes anything, and refuses it",
     "loop/endings.py _abandoned": "it stands for several methods, and only raises",

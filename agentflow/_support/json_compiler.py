@@ -263,7 +263,7 @@ class Compiler:
             found = self._anchors.get((address, fragment), _MISSING)
         if found is _MISSING:
             raise JsonSchemaError(
-                f"it refers to {_shortened(ref)}, which is not in it. Write the reference out: nothing is fetched"
+                f"it refers to {_shortened(ref)}, which is not in it. Inline the referenced schema: nothing is fetched"
             )
         return found
 

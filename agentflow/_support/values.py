@@ -283,7 +283,7 @@ else:
                 raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
             return made
 
-        def _replace(self, /, **changes):
+        def _replace(self, /, **changes: object):
             made = self._make(map(changes.pop, self._fields, self))
             if changes:
                 raise TypeError(f"Got unexpected field names: {list(changes)!r}")

@@ -1,5 +1,5 @@
 """The arguments of a call, checked before its first event: a refused call raises and fires nothing. Arguments that
-`Agent` does not take are refused with the name used here.
+`Agent` does not take are refused with agentflow's name for them.
 
 Rules:
 
@@ -68,7 +68,7 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
         known: The valid names.
 
     Raises:
-        UsageError: An argument is unknown; the error shows the name used here, or a similar one.
+        UsageError: An argument is unknown; the error shows agentflow's name for it, or a similar one.
 
     Example:
         >>> refuse_unknown(["instructions"], ["system"])

@@ -33,7 +33,7 @@ MAX_QUEUED = 1000
 _MAX_PAUSE = 5.0
 _OMITTED = ("input_messages", "history", "tools", "accumulated_message", "seq")
 """Fields that the session or earlier events contain (otherwise events would grow with the square of a run's length), and the
-number within the call, which the number within the run replaces."""
+number within the call: events are numbered within the run."""
 
 
 class EventPublisher:
@@ -182,7 +182,7 @@ def _may_respond(error: BaseException) -> bool:
 
 
 def _event_of(fact: Fact) -> HookEvent | None:
-    """Return the event of a fact, with the fact's fields; None for other facts."""
+    """Return the event of a fact, with the fact's fields; None if it has none."""
     match fact:
         case Reasoned(message=message, usage=usage, duration_ms=took, model=model):
             return PostReasoning(reasoning_result=message, usage=usage, duration_ms=took, model=model)

@@ -40,10 +40,10 @@ class Journal:
 
     Args:
         session: The session.
-        scope: Whether the call was cancelled.
+        scope: The scope that can cancel the run.
 
     Attributes:
-        facts: The facts of the run, including calls that were suspended.
+        facts: The run's facts, including those of suspended calls.
         awaits_place: Whether injected messages have no place yet.
         unplaced: Injections without a place.
         requested: Facts requested by synchronous functions and not written yet.
@@ -112,7 +112,7 @@ class Journal:
     def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin | None) -> None:
         if origin and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = None  # what follows the message are injections that were held
+            origin = None  # the messages after it are held injections
         if added:
             self.unannounced = (*self.unannounced, (added, origin or "injected"))
         if isinstance(fact, Reasoned) and fact.follow_up:
@@ -162,8 +162,8 @@ class StoredJournal(Journal):
 
     Args:
         session: The session.
-        scope: Whether the call was cancelled.
-        place: Returns the position in its round of the running tool call, or None outside tools.
+        scope: The scope that can cancel the run.
+        place: Returns the running tool call's position in its round, or None outside tools.
         may_wait: Returns whether another fact will directly follow a fact.
     """
 

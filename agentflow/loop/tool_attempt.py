@@ -1,4 +1,4 @@
-"""The attempts of a tool call: lock, retries, and chunks (each value of an async generator, or that a tool emits).
+"""The attempts of a tool call: lock, retries, and chunks (values that an async generator yields or a tool emits).
 
 Rules:
 
@@ -7,7 +7,7 @@ Rules:
 2. Exceptions and timeouts are retried as `RetryPolicy` defines. There is no retry after a cancellation, after invalid
    arguments, or after a stream has delivered a chunk.
 3. A tool waits until its chunk has been handled: there is no queue.
-4. A tool's time limit does not run while the tool waits for its lock, and while hooks and the reader handle a chunk.
+4. A tool's time limit does not run while the tool waits for its lock, nor while hooks and the reader handle a chunk.
 5. A generator is always closed before its caller continues.
 """
 

@@ -42,7 +42,7 @@ class NoProgress(Hook):
     If a reply makes the same set of calls (names and arguments; ids and order do not matter) for the `same`-th time in a row,
     the calls are not run: the model gets a warning (`Again`, a note marked `metadata["synthetic"] == "no_progress"`). If its
     next reply makes the same calls once more, the call is stopped: outcome `stopped`, and the reason names the calls.
-    Different calls in between reset the count, and so does each run. If another hook keeps rejecting an answer and the model
+    Different calls in between, or a new run, reset the count. If another hook keeps rejecting an answer and the model
     repeats it, the `same`-th equal answer stops the call, and is the reply.
 
     Priority 110 (behaviour). One instance serves any number of agents and runs.

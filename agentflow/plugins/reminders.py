@@ -3,7 +3,7 @@
 Rules:
 
 1. An addition is part of one request only. It is never stored, so it cannot accumulate in the history.
-2. If a provider fails, its addition is missing, but the call continues.
+2. If a context provider fails, its addition is missing, but the call continues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SystemReminder(Hook):
 
     Example:
         >>> careful = SystemReminder("Never touch the production database.", every=5)
-        >>> hurry = SystemReminder("Come to an end.", when=lambda event: event.iteration > 15)
+        >>> hurry = SystemReminder("Finish now.", when=lambda event: event.iteration > 15)
         >>> agent = Agent("operator", "openai/gpt-5", tools=[search], hooks=[careful, hurry])
     """
 

@@ -55,7 +55,7 @@ class PageParts:
         calls: The ids of the calls that the page has from the previous run.
 
     Attributes:
-        calls: The names of the calls that the page has, by id; None if their arguments are complete.
+        calls: The calls on the page by id: the name, or None once the arguments are complete.
         wrong: Whether the page received a text that differs from the last reply.
         changed: Whether the page has a text that is not in the run.
     """
@@ -146,7 +146,7 @@ class PageParts:
     def _tool(self, event: ToolEvent) -> Iterator[PageChange]:
         running = event.state == "running"
         if event.state == "suspended" or (running and event.name is None):
-            return  # the question, or the result, has what is missing
+            return  # the question or the result supplies the rest
         args = event.input if running else event.input or {}
         yield from self._call(event.id, event.name or event.label or "tool", event.label, args)
         if not running:

@@ -255,7 +255,7 @@ class PlainRoutes:
 
 
 async def _drain(run: ServedRun) -> EndEvent | None:
-    """Read a run to its end, and return that; None if the stream ends before, because the server stops."""
+    """Read a run, and return its end event; None if the stream ends earlier because the server stops."""
     end: EndEvent | None = None
     async with aclosing(run.read()) as events:
         async for event in events:

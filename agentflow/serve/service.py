@@ -122,7 +122,7 @@ class Service:
     # ---- sessions
 
     def session(self, owner: str, agent: str, public: str | None = None) -> StoredSession:
-        """Return the names of a user's session; of a new one if no id is passed.
+        """Return a reference to a user's session; a new one if no id is passed.
 
         Raises:
             Refusal: There is no such agent, or the id is malformed.
@@ -193,7 +193,7 @@ class Service:
             ref: The session.
             copy: Its copy, which is not stored if nothing precedes `before`.
             after: The id of the last run to copy.
-            before: The id of the input message that ends the copy.
+            before: The id of the first input message not to copy.
 
         Raises:
             Refusal: The session is busy, the run or message is not part of it, or the copy exists.
@@ -237,7 +237,7 @@ class Service:
             await self._drop(ref.agent, shortened)
 
     async def _length_before(self, ref: StoredSession, message: str) -> int:
-        """Return the number of facts before the call with an input message; 0 if there is no such call."""
+        """Return the number of facts before the call with an input message; 0 if it is the first call."""
         facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
@@ -325,7 +325,7 @@ class Service:
             raise
 
     async def find_request(self, owner: str, ref: StoredSession, key: str) -> ServedRun | None:
-        """Return the run of an earlier request with its own id, if the run still exists."""
+        """Return the run of an earlier request with this key, if the run still exists."""
         if not self.is_durable(ref):
             return self.runs.of_owner(owner, key)
         await self.history(ref)

@@ -151,7 +151,7 @@ class ServerTool:
 
 
 def _set(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings without those that are None or empty."""
+    """Return the settings without those that are None."""
     return {name: value for name, value in settings.items() if value is not None}
 
 

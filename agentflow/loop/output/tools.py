@@ -1,4 +1,4 @@
-"""The tools that take an answer: one that returns it unchanged, and one with a function that is the last step.
+"""The tools that take an answer: one that returns it unchanged, and one that runs a function as the last step.
 
 To the loop both are tools like any other: evaluated, journalled, timed and shown. The return value of a step is cached
 for the reply.
@@ -37,7 +37,7 @@ ContextOf: TypeAlias = Callable[[RunContext | None], Any]
 class AnswerTool(FullTool[..., Any]):
     """Takes an answer and returns it: its result is the answer's own text.
 
-    It succeeds only for an answer that fits and that `validate` accepts, no matter if the model, a hook, or a person
+    It succeeds only for an answer that fits and that `validate` accepts, whether the model, a hook, or a person
     wrote its arguments. So a successful result in the history is an accepted answer.
 
     Args:
@@ -46,7 +46,7 @@ class AnswerTool(FullTool[..., Any]):
         form: The form of the answer.
         accept: Validates an answer's text, or refuses it with `MisfitError`; None accepts every answer that fits.
         context: Returns pydantic's validation context.
-        named: Returns the text of an answer for its JSON, if it is one of several; None for the JSON itself.
+        named: Adds the output's name to the JSON if there are several outputs; None uses the JSON itself.
     """
 
     expected_errors = (ValueError,)
@@ -102,7 +102,7 @@ class AnswerTool(FullTool[..., Any]):
 
 
 class StepTool(FullTool[..., Any]):
-    """A tool with a function that is the last step: its return value is the call's output, if it passes.
+    """A tool that runs a function as the last step: its return value, if valid, is the call's output.
 
     Args:
         made: The tool of that function.
@@ -155,7 +155,7 @@ class StepTool(FullTool[..., Any]):
             full_tool(self._inner).in_context(self._context(None)).validate(tool_use)
 
     def returned(self, text: str) -> Any:
-        """Parse the text of a result by the function's return annotation; without one it is the value.
+        """Parse a result's text by the function's return annotation; without one, return the text.
 
         Raises:
             MisfitError: The text is not such a value.

@@ -26,7 +26,7 @@ from agentflow.vocabulary.specs import Clock, ToolSpec
 FORMAT = "agentflow-cache-3"
 """Part of each key; changes with the way in which keys are built."""
 _SHORT_KEY = 400
-"""Characters; digests are longer than the keys that a `ToolCache` keeps as text, so the two cannot be confused."""
+"""Characters. A longer text is hashed; a text is never a digest alone, so the two cannot be confused."""
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class Storage:
-    """A store of values of one type; its failures are logged, and only lose the hit."""
+    """A store of values of one type; a failure is logged and costs only the hit."""
 
     def __init__(self, hook: str, kind: Any, ttl: float | None, size: int, path: str | Path | None) -> None:
         if size < 1 or (ttl is not None and ttl <= 0):

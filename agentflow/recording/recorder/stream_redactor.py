@@ -3,7 +3,7 @@
 Rules:
 
 1. Only settled text is written: text that cannot become part of a secret, whatever text follows.
-2. Chunks without a finding are written unchanged. If there is one, the first chunk of the batch carries the whole text.
+2. Without findings, chunks are written unchanged. With one, the batch's first chunk of the text carries all of it.
 3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
    stream.
 4. The arguments of a call are settled when the call is complete: a secret may contain JSON escapes.

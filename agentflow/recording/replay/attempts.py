@@ -66,7 +66,7 @@ class RecordedAttempts:
                 except asyncio.CancelledError:
                     if task is None or not task.cancelling() or self._waiting[round_] > len(left):
                         raise
-                    early += 1  # the recording cancels it after its start
+                    early += 1  # recorded as cancelled after its start
                     task.uncancel()
         finally:
             self._waiting[round_] -= 1

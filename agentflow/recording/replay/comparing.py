@@ -3,9 +3,9 @@
 Rules:
 
 1. Times, durations and the ids of messages are ignored.
-2. An id is replaced by its position in the order of the ids of its call, whether a provider, the loop or other code
+2. An id becomes its number in its call (by first appearance), whether a provider, the loop or other code
    created it. This applies to ids of tool calls everywhere, and to ids from `new_id` within texts too.
-3. Of exceptions, the class and the text count; of a cancellation only the class, as its text depends on its path.
+3. Exceptions are compared by class and text, cancellations by class only, as their text depends on their path.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Divergence:
     Attributes:
         source: The path of sub-agent names; empty at the top.
         event: The event's class; `"request"` for a request to a model.
-        seq: Its number in the recording; for an event that is not in it, in the new run.
+        seq: Its number in the recording; if the event is not recorded, in the new run.
         iteration: Its round.
         field: The field that differs; empty if the events themselves do.
         recorded: The recorded value; None if there is none.

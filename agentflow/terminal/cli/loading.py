@@ -58,7 +58,7 @@ def load_agent_or(target: str, other: type[T]) -> Agent | T:
 
 
 def load_hook(target: str) -> HookSource:
-    """Import the hook named by `module:name`: a hook, a marked function, or a class of hooks, which is instantiated.
+    """Import the hook named by `module:name`: a hook, a decorated function, or a class of hooks, which is instantiated.
 
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing.
@@ -73,7 +73,7 @@ def load_hook(target: str) -> HookSource:
 
 
 def load_value(target: str, kind: type[T], such_as: str) -> T:
-    """Import the object of a class named by `module:name`.
+    """Import the object named by `module:name`, which must be a `kind`.
 
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing or of another class.
@@ -85,7 +85,7 @@ def load_value(target: str, kind: type[T], such_as: str) -> T:
 
 
 def load_output(target: str) -> OutputLike[Any]:
-    """Import the `output=` of a call named by `module:name`: a type, a function or an `Output`.
+    """Import the `output=` value named by `module:name`: a type, a function or an `Output`.
 
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing.
