@@ -356,15 +356,15 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: external_tool("x", "", {"properties": {"a": {"$ref": "#/$defs/A"}}}),
         (
-            "Tool 'x': its JSON schema cannot be used: it refers to '#/$defs/A', which is not in it. Write the reference "
-            "out: nothing is fetched."
+            "Tool 'x': its JSON schema cannot be used: it refers to '#/$defs/A', which is not in it. Inline the "
+            "referenced schema: nothing is fetched."
         ),
     ),
     (
         lambda: external_tool("x", "", {"properties": {"a": {"$ref": "http://localhost:1/a.json"}}}),
         (
-            "Tool 'x': its JSON schema cannot be used: it refers to 'http://localhost:1/a.json', which is not in it. Write "
-            "the reference out: nothing is fetched."
+            "Tool 'x': its JSON schema cannot be used: it refers to 'http://localhost:1/a.json', which is not in it. Inline "
+            "the referenced schema: nothing is fetched."
         ),
     ),
     (
