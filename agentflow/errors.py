@@ -510,13 +510,13 @@ def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6
 
 
 def unknown_keyword(
-    what: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+    what: str, names: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> UsageError:
     """Return the error for unknown keyword arguments of a function, with the closest legal ones.
 
     Args:
         what: The function, as users write it.
-        given: The unknown keywords.
+        names: The unknown keywords.
         known: The legal keywords.
         elsewhere: Keywords of other libraries, with their names in agentflow.
 
@@ -525,8 +525,8 @@ def unknown_keyword(
         Traceback (most recent call last):
         agentflow.errors.UsageError: agent.call(...) takes no sesion=; did you mean session=?
     """
-    name, known = next(iter(given)), tuple(known)
+    name, known = next(iter(names)), tuple(known)
     right = (elsewhere or {}).get(name)
     close = (right,) if right is not None else close_to(name, known, 2)
-    meant = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+    meant = f"did you mean {' or '.join(f'{name}=' for name in close)}?" if close else f"it takes {', '.join(known)}."
     return UsageError(f"{what} takes no {name}=; {meant}")

@@ -73,11 +73,15 @@ def objects_of(
             hidden = public_names(full) - public_names(public)
             return [name for name in object.__dir__(self) if name not in hidden]
 
-        made = cast("Any", full)
-        made.__name__, made.__qualname__, made.__doc__ = public.__name__, public.__qualname__, public.__doc__
-        made.__dir__ = shown
+        internal = cast("Any", full)
+        internal.__name__, internal.__qualname__, internal.__doc__ = (
+            public.__name__,
+            public.__qualname__,
+            public.__doc__,
+        )
+        internal.__dir__ = shown
         if "__init__" in vars(full):  # errors about arguments should name the public class
-            made.__init__.__qualname__ = f"{public.__qualname__}.__init__"
+            internal.__init__.__qualname__ = f"{public.__qualname__}.__init__"
         vars(new)["__wrapped__"] = public.__init__  # for `inspect.signature`
         public.__new__ = new
         return full

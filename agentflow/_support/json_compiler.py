@@ -109,11 +109,11 @@ class SchemaCheck:
         """Return the problems with one of several subschemas; if there are none, mark the evaluated parts."""
         self.spend(3)
         outer, self.found = self.found, []
-        mine: Marks = None if marks is None else set()
-        node.check(value, at, self, mine)
+        marked: Marks = None if marks is None else set()
+        node.check(value, at, self, marked)
         found, self.found = self.found, outer
-        if marks is not None and mine and not found:
-            marks |= mine
+        if marks is not None and marked and not found:
+            marks |= marked
         return found
 
 
@@ -139,13 +139,13 @@ class Node:
             raise TooCostlyError(
                 f"the value is nested too deeply: the schema opens more than {MAX_LEVELS} levels for it"
             )
-        mine: Marks = set() if last else marks
+        marked: Marks = set() if last else marks
         for check in checks:
-            check(value, at, run, mine)
+            check(value, at, run, marked)
         for check in last:
-            check(value, at, run, mine)
-        if last and marks is not None and mine:
-            marks |= mine
+            check(value, at, run, marked)
+        if last and marks is not None and marked:
+            marks |= marked
         run.depth -= 1
 
 
@@ -191,14 +191,14 @@ class Compiler:
         while todo:
             raw, base, by_name = todo.pop()
             if isinstance(raw, list):
-                todo += [(one, base, False) for one in cast("list[Any]", raw)]
+                todo += [(subschema, base, False) for subschema in cast("list[Any]", raw)]
             elif isinstance(raw, dict):
-                made = cast("dict[str, Any]", raw)
-                base = base if by_name else self._named(made, base)
-                self._bases[id(made)] = base
+                mapping = cast("dict[str, Any]", raw)
+                base = base if by_name else self._named(mapping, base)
+                self._bases[id(mapping)] = base
                 todo += [
                     (value, base, not by_name and key in _BY_NAME)
-                    for key, value in made.items()
+                    for key, value in mapping.items()
                     if by_name or key not in _DATA
                 ]
 
@@ -274,15 +274,15 @@ class Compiler:
         self.spend(1)
         if not isinstance(raw, dict | bool):
             raise no_schema(where, "a schema must be an object, true or false", raw)
-        made = cast("dict[str, Any] | bool", raw)
-        known = self._nodes.get(id(made)) if isinstance(made, dict) else None
+        schema = cast("dict[str, Any] | bool", raw)
+        known = self._nodes.get(id(schema)) if isinstance(schema, dict) else None
         if known is None:
             known = Node(where)
-            if made is False:
+            if schema is False:
                 known.fill([_never], [])
-            elif made is not True:
-                self._nodes[id(made)] = known
-                self._todo.append((known, made))
+            elif schema is not True:
+                self._nodes[id(schema)] = known
+                self._todo.append((known, schema))
         return known
 
     def reference(self, ref: Any, holder: dict[str, Any], where: At) -> Node:
@@ -350,7 +350,7 @@ class Subschema:
     def schemas(self, key: str, rule: Any) -> list[Node]:
         if not isinstance(rule, list) or not rule:
             raise no_schema(self.where(key), "it must be a list of schemas", rule)
-        return [self.same(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
+        return [self.same(subschema, key, index) for index, subschema in enumerate(cast("list[Any]", rule))]
 
     def mapping(self, key: str, rule: Any) -> dict[str, Any]:
         if not isinstance(rule, dict):
@@ -358,7 +358,7 @@ class Subschema:
         return cast("dict[str, Any]", rule)
 
     def names(self, key: str, rule: Any) -> list[str]:
-        if not isinstance(rule, list) or not all(isinstance(one, str) for one in cast("list[Any]", rule)):
+        if not isinstance(rule, list) or not all(isinstance(name, str) for name in cast("list[Any]", rule)):
             raise no_schema(self.where(key), "it must be a list of names", rule)
         names = cast("list[str]", rule)
         self.compiler.spend(len(names))
@@ -387,7 +387,7 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
             if below is None:
                 path.pop()
                 on_path.discard(node)
-                heights[node] = 1 + max((heights[one] for one in node.in_place), default=0)
+                heights[node] = 1 + max((heights[child] for child in node.in_place), default=0)
                 if heights[node] > _MAX_IN_PLACE:
                     raise JsonSchemaError(
                         f"more than {_MAX_IN_PLACE} subschemas follow each other for one value (at "
@@ -441,8 +441,8 @@ def canonical(value: Any, spend: Callable[[int], None]) -> str:
         return f"{value:x}"
     if isinstance(value, dict):
         entries = sorted(cast("dict[str, Any]", value).items())
-        return f"{{{','.join([f'{json.dumps(key)}:{canonical(one, spend)}' for key, one in entries])}}}"
-    return f"[{','.join([canonical(one, spend) for one in value])}]"
+        return f"{{{','.join([f'{json.dumps(key)}:{canonical(member, spend)}' for key, member in entries])}}}"
+    return f"[{','.join([canonical(item, spend) for item in value])}]"
 
 
 def steps_of(at: At) -> list[str | int]:

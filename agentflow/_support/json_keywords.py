@@ -35,7 +35,7 @@ def _ref(schema: Subschema, key: str, rule: Any) -> Check:
 def _type(schema: Subschema, key: str, rule: Any) -> Check:
     names: Any = [rule] if isinstance(rule, str) else rule
     if not isinstance(names, list) or not all(
-        isinstance(one, str) and one in TYPES for one in cast("list[Any]", names)
+        isinstance(name, str) and name in TYPES for name in cast("list[Any]", names)
     ):
         raise no_schema(schema.where(key), f"it must be one or several of {', '.join(TYPES)}", rule)
     known = [TYPES[name] for name in dict.fromkeys(cast("list[str]", names))]
@@ -44,7 +44,7 @@ def _type(schema: Subschema, key: str, rule: Any) -> Check:
     else:
 
         def fits(value: Any, /) -> bool:
-            return any(one(value) for one in known)
+            return any(check(value) for check in known)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not fits(value):
@@ -57,7 +57,7 @@ def _enum(schema: Subschema, key: str, rule: Any) -> Check:
     if key == "enum" and not isinstance(rule, list):
         raise no_schema(schema.where(key), "it must be a list of values", rule)
     values = cast("list[Any]", rule if key == "enum" else [rule])
-    known = frozenset([canonical(one, schema.compiler.spend) for one in values])
+    known = frozenset([canonical(member, schema.compiler.spend) for member in values])
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if canonical(value, run.spend) not in known:
@@ -226,7 +226,7 @@ def _entries(node: Node, after: int) -> Check:
 def _prefix_items(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(rule, list):
         raise no_schema(schema.where(key), "it must be a list of schemas", rule)
-    nodes = [schema.inner(one, key, index) for index, one in enumerate(cast("list[Any]", rule))]
+    nodes = [schema.inner(subschema, key, index) for index, subschema in enumerate(cast("list[Any]", rule))]
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
@@ -248,7 +248,7 @@ def _contains(schema: Subschema, key: str, rule: Any) -> Check:
         if not isinstance(value, list):
             return
         entries = cast("list[Any]", value)
-        fits = [index for index, one in enumerate(entries) if not run.problems_with(node, one, (at, index), None)]
+        fits = [index for index, item in enumerate(entries) if not run.problems_with(node, item, (at, index), None)]
         if marks is not None:
             marks.update(fits)
         if len(fits) < least:
@@ -266,7 +266,7 @@ def _unique_items(schema: Subschema, key: str, rule: Any) -> Check | None:
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):
             entries = cast("list[Any]", value)
-            if len({canonical(one, run.spend) for one in entries}) < len(entries):
+            if len({canonical(item, run.spend) for item in entries}) < len(entries):
                 run.add(at, key, rule, entries)
 
     return check if rule else None
@@ -291,7 +291,7 @@ def _unevaluated_items(schema: Subschema, key: str, rule: Any) -> Check:
 
 
 def _properties(schema: Subschema, key: str, rule: Any) -> Check:
-    nodes = {name: schema.inner(one, key, name) for name, one in schema.mapping(key, rule).items()}
+    nodes = {name: schema.inner(subschema, key, name) for name, subschema in schema.mapping(key, rule).items()}
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
@@ -310,8 +310,10 @@ def _properties(schema: Subschema, key: str, rule: Any) -> Check:
 def _patterns_of(schema: Subschema) -> dict[SchemaPattern, Node]:
     rule = schema.mapping("patternProperties", schema.raw.get("patternProperties", {}))
     return {
-        schema.compiler.pattern(text, schema.where("patternProperties")): schema.inner(one, "patternProperties", text)
-        for text, one in rule.items()
+        schema.compiler.pattern(text, schema.where("patternProperties")): schema.inner(
+            subschema, "patternProperties", text
+        )
+        for text, subschema in rule.items()
     }
 
 
@@ -320,10 +322,10 @@ def _pattern_properties(schema: Subschema, key: str, rule: Any) -> Check:
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
-            for name, one in cast("dict[str, Any]", value).items():
+            for name, item in cast("dict[str, Any]", value).items():
                 for pattern, node in nodes.items():
                     if _matches(pattern, name, run):
-                        node.check(one, (at, name), run, None)
+                        node.check(item, (at, name), run, None)
                         if marks is not None:
                             marks.add(name)
 
@@ -408,11 +410,11 @@ def _dependencies(schema: Subschema, key: str, rule: Any) -> Check | None:
         return None
     names: dict[str, list[str]] = {}
     nodes: dict[str, Node] = {}
-    for name, one in schema.mapping(key, rule).items():
-        if key == "dependentRequired" or (isinstance(one, list) and key == "dependencies"):
-            names[name] = schema.names(key, cast("Any", one))
+    for name, dependency in schema.mapping(key, rule).items():
+        if key == "dependentRequired" or (isinstance(dependency, list) and key == "dependencies"):
+            names[name] = schema.names(key, cast("Any", dependency))
         else:
-            nodes[name] = schema.same(one, key, name)
+            nodes[name] = schema.same(dependency, key, name)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):

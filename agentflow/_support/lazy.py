@@ -59,7 +59,7 @@ def _hint(name: str) -> str:
             return f"; {str(error).partition('; ')[2]}"
     known = sys.modules["agentflow"].__all__
     close = close_to(name, known, 2, 0.7)
-    return f"; did you mean {' or '.join(repr(one) for one in close)}?" if close else "; see `agentflow.__all__`."
+    return f"; did you mean {' or '.join(repr(guess) for guess in close)}?" if close else "; see `agentflow.__all__`."
 
 
 def lazily(

@@ -229,16 +229,16 @@ class _Translation:
             if not char:
                 raise self._refused("has a class that is not closed")
             if char == "\\":
-                one, cost = self._escape(_IN_CLASSES) if text[self._at + 1 : self._at + 2] != "-" else ("\\-", 1)
-                self._at += 2 if one == "\\-" else 0
+                member, cost = self._escape(_IN_CLASSES) if text[self._at + 1 : self._at + 2] != "-" else ("\\-", 1)
+                self._at += 2 if member == "\\-" else 0
                 weight = max(weight, cost or 1)
             else:
                 # Escape the operators of classes that only Rust has (nesting, &&, ~~, --), but not the - of a range.
                 escaped = char in "[&~" or (char == "-" and (not out or out[-1] == "-"))
-                one = f"\\{char}" if escaped else char
+                member = f"\\{char}" if escaped else char
                 weight = max(weight, 1 if char.isascii() else _WIDE)
                 self._at += 1
-            out.append(one)
+            out.append(member)
         if not out:
             self._atom(r"(?s:.)" if negated else r"[^\x00-\x{10ffff}]", _WIDE, 1)
         else:

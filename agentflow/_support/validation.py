@@ -99,7 +99,7 @@ def fits(kind: Any) -> Checked:
     """Return a check that a dict is valid data for a dataclass, without unknown keys; the dict is not converted."""
 
     def check(data: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(data.keys() - {one.name for one in fields(kind)})
+        unknown = sorted(data.keys() - {field.name for field in fields(kind)})
         if unknown:
             raise ValueError(f"there is no {unknown[0]!r:.80}")
         try:

@@ -73,8 +73,8 @@ def _frozen(cls: type[T], kw_only: bool) -> type[T]:
         body["__repr__"] = _repr
     if "__eq__" not in cls.__dict__:
         body["__eq__"], body["__hash__"] = _eq, _hash
-    later.cls = made = slotted(cls, found, body)
-    return made
+    later.cls = full = slotted(cls, found, body)
+    return full
 
 
 def fields_of(cls: type[Any], kw_only: bool) -> dict[str, Field[Any]]:
@@ -88,11 +88,11 @@ def fields_of(cls: type[Any], kw_only: bool) -> dict[str, Field[Any]]:
         if "ClassVar" in str(hint):
             continue
         default = own.get(name, MISSING)
-        one = cast("Any", default if isinstance(default, Field) else field(default=default))
-        one.name, one.type, one._field_type = name, hint, _FIELD
-        if one.kw_only is MISSING:
-            one.kw_only = kw_only
-        found[name] = one
+        new_field = cast("Any", default if isinstance(default, Field) else field(default=default))
+        new_field.name, new_field.type, new_field._field_type = name, hint, _FIELD
+        if new_field.kw_only is MISSING:
+            new_field.kw_only = kw_only
+        found[name] = new_field
     return found
 
 
@@ -115,9 +115,9 @@ def slotted(cls: type[T], found: Mapping[str, Field[Any]], body: Mapping[str, ob
         "__match_args__": tuple(f.name for f in found.values() if not f.kw_only),
         **body,
     }
-    made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
-    made.__qualname__ = cls.__qualname__
-    return cast("type[T]", made)
+    rebuilt: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
+    rebuilt.__qualname__ = cls.__qualname__
+    return cast("type[T]", rebuilt)
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -188,8 +188,8 @@ class _InitLater:
     cls: Any
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
-        made = self.cls.__init__ = _compiled_init(self.cls)
-        return made if instance is None else MethodType(made, instance)
+        init = self.cls.__init__ = _compiled_init(self.cls)
+        return init if instance is None else MethodType(init, instance)
 
 
 def _compiled_init(cls: Any) -> Callable[..., None]:
@@ -219,10 +219,10 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
     ]
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    made = cast("Any", _compiled("__init__", parameters, lines, names))
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    made.__annotations__ = {f.name: f.type for f in fields(cls)} | {"return": None}
-    return made
+    init = cast("Any", _compiled("__init__", parameters, lines, names))
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {f.name: f.type for f in fields(cls)} | {"return": None}
+    return init
 
 
 class _FactoryDefault:
@@ -254,7 +254,7 @@ else:
         def __new__(cls, name, _bases, body):
             hints = body.pop("__annotations__", {})
             defaults = {field: body.pop(field) for field in hints if field in body}
-            made = type(
+            named = type(
                 name,
                 (_Record,),
                 {
@@ -268,8 +268,8 @@ else:
                     "__new__": (later := _NewLater()),
                 },
             )
-            later.cls = made
-            return made
+            later.cls = named
+            return named
 
     class _Record(tuple):
         """The methods of named tuples."""
@@ -278,16 +278,16 @@ else:
 
         @classmethod
         def _make(cls, iterable):
-            made = tuple.__new__(cls, iterable)
-            if len(made) != len(cls._fields):
-                raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
-            return made
+            record = tuple.__new__(cls, iterable)
+            if len(record) != len(cls._fields):
+                raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(record)}")
+            return record
 
         def _replace(self, /, **changes: object):
-            made = self._make(map(changes.pop, self._fields, self))
+            record = self._make(map(changes.pop, self._fields, self))
             if changes:
                 raise TypeError(f"Got unexpected field names: {list(changes)!r}")
-            return made
+            return record
 
         __replace__ = _replace
 
@@ -309,15 +309,17 @@ else:
         def __get__(self, instance, owner):
             names = self.cls._fields
             lines = [f"return _new(_cls, ({''.join(f'{name}, ' for name in names)}))"]
-            made = _compiled("__new__", ", ".join(("_cls", *names)), lines, {"_new": tuple.__new__})
-            made.__defaults__ = tuple(self.cls._field_defaults.values())
-            made.__annotations__ = self.cls.__annotations__
-            made.__qualname__ = f"{self.cls.__qualname__}.__new__"
-            self.cls.__new__ = staticmethod(made)
-            return made
+            new = _compiled("__new__", ", ".join(("_cls", *names)), lines, {"_new": tuple.__new__})
+            new.__defaults__ = tuple(self.cls._field_defaults.values())
+            new.__annotations__ = self.cls.__annotations__
+            new.__qualname__ = f"{self.cls.__qualname__}.__new__"
+            self.cls.__new__ = staticmethod(new)
+            return new
 
     _GETTERS = [
-        vars(one)[name] for one in [namedtuple("_Getters", "a b c d e f g h i j k l m n o p")] for name in one._fields
+        vars(example)[name]
+        for example in [namedtuple("_Getters", "a b c d e f g h i j k l m n o p")]
+        for name in example._fields
     ]
     """Attributes that return an element of a tuple, by its position."""
     NamedTuple = type.__new__(_Named, "NamedTuple", (), {})
@@ -386,9 +388,9 @@ def maker(
             names[source] = f.default
         lines.append(f"self.{f.name} = {source}")
     lines += ["self.__class__ = _real", "return self"]
-    made = _compiled(f"make_{cls.__name__}", ", ".join(parameters), lines, names)
-    made.__doc__ = f"Build a `{cls.__name__}` from {', '.join(positional)}, by position."
-    return made
+    build = _compiled(f"make_{cls.__name__}", ", ".join(parameters), lines, names)
+    build.__doc__ = f"Build a `{cls.__name__}` from {', '.join(positional)}, by position."
+    return build
 
 
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -411,9 +413,9 @@ def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         plain = cast("Any", function)
         positional = plain.__code__.co_varnames[: plain.__code__.co_argcount]
-        made = cast("Any", maker(cls, positional))
-        made.__defaults__ = plain.__defaults__
-        return functools.update_wrapper(made, function)
+        build = cast("Any", maker(cls, positional))
+        build.__defaults__ = plain.__defaults__
+        return functools.update_wrapper(build, function)
 
     return decorate
 

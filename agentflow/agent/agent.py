@@ -142,9 +142,9 @@ class Agent(PeerAgent[T_co]):
     ) -> None:
         _check_arguments(name, model, max_iterations, on_unknown_outcome, cleanup_timeout)
         _check_kinds(name, system, schedule)
-        given = hooks_of(hooks)
+        own_hooks = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
-        from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
+        from_hooks = [tool for hook in own_hooks if type(hook).tools is not Hook.tools for tool in hook.tools()]
         # If `tools` is a single tool or None, `tools_of` raises the right error.
         live: list[LiveToolset] = []
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
@@ -167,7 +167,7 @@ class Agent(PeerAgent[T_co]):
             cleanup_timeout,
         )
         kept = None if store is None else resolve_store(store)
-        super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
+        super().__init__(config, (*standing, *own_hooks), kept, agents, queue_limit, tuple(live))
         wanted = None if output is NO_OUTPUT else outputs.output_of(output)
         if wanted is not None:
             vars(self)["_output"] = typed_call.TypedOutput(output, wanted)
@@ -261,7 +261,7 @@ class Agent(PeerAgent[T_co]):
     def _copy(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Return a copy of the agent with these hooks, and with some of its arguments changed."""
         config = self._config
-        given: AgentChanges = {
+        arguments: AgentChanges = {
             "name": config.view.name,
             "model": config.model,
             "system": config.system,
@@ -282,11 +282,11 @@ class Agent(PeerAgent[T_co]):
             "output": NO_OUTPUT if self._output is None else self._output.output,
             "default_hooks": (),
         }
-        given.update(changes)
+        arguments.update(changes)
         make: Callable[..., Agent[Any]] = Agent
-        made = make(**given, hooks=())
-        vars(made)["_given_hooks"] = tuple(hooks)
-        return made
+        copy = make(**arguments, hooks=())
+        vars(copy)["_given_hooks"] = tuple(hooks)
+        return copy
 
     def branch(self, name: str) -> Agent[T_co]:
         """Return a copy of the agent, with copies of its waiting turns and of its implicit conversation.
@@ -300,13 +300,13 @@ class Agent(PeerAgent[T_co]):
         Raises:
             UsageError: A call is running on the implicit session.
         """
-        made = self._copy(self._hook_set().own, name=name)
+        copy = self._copy(self._hook_set().own, name=name)
         own = self._sessions.implicit
         if own is not None and self._store is None:
-            made._sessions.implicit = full_session(own.copy(name))
+            copy._sessions.implicit = full_session(own.copy(name))
         if self._queue is not None:
-            self._queue._copy_to(made.queue)  # pyright: ignore[reportPrivateUsage] - users have `to_dict` and `restore`
-        return made
+            self._queue._copy_to(copy.queue)  # pyright: ignore[reportPrivateUsage] - users have `to_dict` and `restore`
+        return copy
 
     def to_dict(self) -> dict[str, Any]:
         """Return the agent's definition and queue as JSON-compatible data, in which code is represented by its name.
@@ -355,9 +355,9 @@ class Agent(PeerAgent[T_co]):
         return to_json(self.to_dict()).decode()
 
     @staticmethod
-    def from_json(text: str | bytes, **given: Unpack[AgentCode]) -> Agent[Any]:
+    def from_json(text: str | bytes, **code: Unpack[AgentCode]) -> Agent[Any]:
         """Rebuild an agent from JSON text; see `from_dict`."""
-        return Agent.from_dict(read_json(text, "agent"), **given)
+        return Agent.from_dict(read_json(text, "agent"), **code)
 
     def __repr__(self) -> str:
         own = self._config
@@ -368,8 +368,8 @@ def _check_arguments(
     name: object, model: object, max_iterations: object, on_unknown_outcome: object, cleanup_timeout: object
 ) -> None:
     if not name or not isinstance(name, str):
-        given = f", not {name!r:.60} as the name" if name else ""
-        raise UsageError(f"An agent needs a name and a model: Agent('assistant', 'openai/gpt-5'){given}.")
+        actual = f", not {name!r:.60} as the name" if name else ""
+        raise UsageError(f"An agent needs a name and a model: Agent('assistant', 'openai/gpt-5'){actual}.")
     if model is None:
         raise UsageError(
             f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM "

@@ -162,8 +162,8 @@ def agent_from_dict(
             "Agent.from_dict(data, output=...)."
         )
     kept = saved["system"]
-    given = tuple(hooks)
-    find = Finder(tools, (*given, *default_hooks()))
+    own_hooks = tuple(hooks)
+    find = Finder(tools, (*own_hooks, *default_hooks()))
     options = dict(saved["options"])
     if "stop" in options:
         options["stop"] = tuple(options["stop"])
@@ -184,5 +184,5 @@ def agent_from_dict(
         queue_limit=saved["queue_limit"],
         **rest,
     )
-    agent.queue.restore(saved["queue"], given)
+    agent.queue.restore(saved["queue"], own_hooks)
     return agent

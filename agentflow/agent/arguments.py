@@ -60,11 +60,11 @@ def check_limit(agent: str, limit: int | None) -> None:
         )
 
 
-def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(names: Iterable[str], known: Sequence[str]) -> None:
     """Raise for an argument that `Agent` does not take.
 
     Args:
-        given: The names of the arguments that the user passed.
+        names: The names of the arguments that the user passed.
         known: The valid names.
 
     Raises:
@@ -75,7 +75,7 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
         Traceback (most recent call last):
         agentflow.errors.UsageError: Agent takes no instructions=; here that is system=.
     """
-    for name in given:
+    for name in names:
         if name in known:
             continue
         ours = _NAMES.get(name)
@@ -83,7 +83,9 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
             example = "options=ModelOptions(temperature=..., max_tokens=...)" if ours == "options" else f"{ours}="
             raise UsageError(f"Agent takes no {name}=; here that is {example}.")
         close = close_to(name, known, 2)
-        hint = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+        hint = (
+            f"did you mean {' or '.join(f'{name}=' for name in close)}?" if close else f"it takes {', '.join(known)}."
+        )
         raise UsageError(f"Agent takes no {name}=; {hint}")
 
 
@@ -240,19 +242,19 @@ class CallArguments:
 
 
 def _of_a_call(hooks: HookSource) -> tuple[Hook, ...]:
-    given = hooks_of(hooks)
-    refuse_tools(given, "a call's agent")
-    return given
+    checked = hooks_of(hooks)
+    refuse_tools(checked, "a call's agent")
+    return checked
 
 
-def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
+def input_of(value: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     """Return the user's input as messages.
 
     Raises:
         UsageError: The input is empty, or a call cannot begin with it.
     """
-    messages = as_messages(given, new_id)
-    if not messages or (isinstance(given, str) and not given.strip()):
+    messages = as_messages(value, new_id)
+    if not messages or (isinstance(value, str) and not value.strip()):
         raise UsageError("The input is empty. Pass a message, or resume(...) a suspended session.")
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
@@ -303,11 +305,11 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     return found
 
 
-def outer_request(given: CallArguments, session: FullSession) -> tuple[object, CallRequest]:
+def outer_request(arguments: CallArguments, session: FullSession) -> tuple[object, CallRequest]:
     """Return the agent of the outer call in which a sub-agent's session is suspended, and the request to resume that call.
 
     Args:
-        given: The arguments with which the sub-agent is resumed.
+        arguments: The arguments with which the sub-agent is resumed.
         session: The sub-agent's session.
 
     Raises:
@@ -316,13 +318,13 @@ def outer_request(given: CallArguments, session: FullSession) -> tuple[object, C
     assert session.outer is not None
     owner, outer, use_id = session.outer.owner(), session.outer.session(), session.outer.use_id
     assert outer is not None
-    options = given.options
-    if options.get("options") is not None or given.hooks or given.output is not None:
+    options = arguments.options
+    if options.get("options") is not None or arguments.hooks or arguments.output is not None:
         raise UsageError(
             f"Session {session.id!r} belongs to session {outer.id!r}, which is resumed too, but without options=, "
             f"hooks= and output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
-    decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, given.decisions or {}).items()}
+    decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, arguments.decisions or {}).items()}
     return owner, CallRequest(None, decisions, None, {**options, "session": outer})
 
 
@@ -338,13 +340,13 @@ def last_reply(session: FullSession) -> Reply[Any]:
 
 
 def check_decisions(
-    session: FullSession, given: Decisions, tools: Mapping[str, Tool[..., Any]]
+    session: FullSession, unchecked: Decisions, tools: Mapping[str, Tool[..., Any]]
 ) -> Mapping[str, Resolution]:
     """Check, before anything is done, that decisions fit the session's open call.
 
     Args:
         session: The session with an open call.
-        given: The decisions.
+        unchecked: The decisions.
         tools: The agent's tools, which validate edited arguments.
 
     Returns:
@@ -357,7 +359,7 @@ def check_decisions(
         raise UsageError(
             f"Session {session.id!r} is not suspended, so there is nothing to resume. Use agent.call(...) instead."
         )
-    decisions = _by_key(session, given)
+    decisions = _by_key(session, unchecked)
     pending = {p.id: p for p in session.pending}
     unknown = [key for key in decisions if key not in pending]
     if unknown:

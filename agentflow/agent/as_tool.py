@@ -112,8 +112,8 @@ class FullToolAgent(ToolAgent[T_co]):
         if self._asking is None:
 
             async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
-                given = message if isinstance(message, str) else [codec.msg_from_dict(data) for data in message]
-                return await self.call(given, session=Session.fresh() if session is None else session)
+                content = message if isinstance(message, str) else [codec.msg_from_dict(data) for data in message]
+                return await self.call(content, session=Session.fresh() if session is None else session)
 
             self._asking = Tool(
                 code_names.found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None

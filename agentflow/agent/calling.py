@@ -325,19 +325,19 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
 
     def _open(self, request: CallRequest) -> Coroutine[Any, Any, Reply[Any]]:
         """Open a call without a reader. Return a coroutine, which must be awaited at once."""
-        given = CallArguments(request, self._config.new_id)
-        session = self._session_for(given)
-        if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
-            return self._resume_outer(given, session)
+        arguments = CallArguments(request, self._config.new_id)
+        session = self._session_for(arguments)
+        if arguments.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
+            return self._resume_outer(arguments, session)
         if self._toolsets is not None or not session.try_acquire():
-            return self._open_later(given, session)
-        run = self._run(given, session, None)
+            return self._open_later(arguments, session)
+        run = self._run(arguments, session, None)
         run.start()
         return run.scope.result()
 
-    async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
+    async def _resume_outer(self, arguments: CallArguments, session: FullSession) -> Reply[Any]:
         """Resume the outer call that waits for this session, which resumes the session too. Return the session's reply."""
-        owner, request = outer_request(given, session)
+        owner, request = outer_request(arguments, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))
 
@@ -348,38 +348,38 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             await replying.with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
         )
 
-    async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
-        return await (await self._start(given, session, None)).scope.result()
+    async def _open_later(self, arguments: CallArguments, session: FullSession) -> Reply[Any]:
+        return await (await self._start(arguments, session, None)).scope.result()
 
     async def _open_stream(self, request: CallRequest, buffer: EventBuffer) -> Call:
         """Open a streamed call: start it, with its events going to the buffer."""
-        given = CallArguments(request, self._config.new_id)
-        session = self._session_for(given)
-        if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
-            owner, request = outer_request(given, session)
+        arguments = CallArguments(request, self._config.new_id)
+        session = self._session_for(arguments)
+        if arguments.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
+            owner, request = outer_request(arguments, session)
             assert isinstance(owner, CallingAgent)
             run = await cast("CallingAgent[Any]", owner)._open_stream(request, buffer)
             run.settings.typed = partial(self._own_reply, session)
             return run
-        return await self._start(given, session, buffer)
+        return await self._start(arguments, session, buffer)
 
-    async def _start(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
+    async def _start(self, arguments: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
         """Open the agent's toolsets, wait for the session unless that would deadlock, and start the run."""
         if self._toolsets is not None or not session.try_acquire():
             if self._toolsets is not None and not self._config.running.closed:
                 await self._toolsets.open()
             refuse_waiting_for_itself(session, self.name)
             await session.acquire(self.name)
-        run = self._run(given, session, buffer)
+        run = self._run(arguments, session, buffer)
         run.start()
         return run
 
-    def _session_for(self, given: CallArguments) -> FullSession:
-        asked = given.options.get("session")
+    def _session_for(self, arguments: CallArguments) -> FullSession:
+        asked = arguments.options.get("session")
         session = self._sessions.implicit if asked is None else asked
         if isinstance(session, FullSession):
             return session
-        return self._sessions.of(session, to_continue=given.decisions is not None)
+        return self._sessions.of(session, to_continue=arguments.decisions is not None)
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Implement `ToolsetAgent`; running calls with a typed output keep their final tool."""
@@ -388,25 +388,25 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
             asked.move(old, self._config)
 
-    def _typed_output(self, given: OutputLike[Any] | None) -> typed_call.TypedOutput:
+    def _typed_output(self, form: OutputLike[Any] | None) -> typed_call.TypedOutput:
         """Return the binding of a call's output, cached for the next call with the same output."""
-        if given is None and self._output is not None:
+        if form is None and self._output is not None:
             return self._output
         kept = self._others
         if kept is None or len(kept) > _MAX_CACHED_OUTPUTS:
             kept = self._others = {}
-        found = kept.get(id(given))
-        if found is None or found.given is not given:
-            output = outputs.output_of(given)
+        found = kept.get(id(form))
+        if found is None or found.given is not form:
+            output = outputs.output_of(form)
             assert output is not None
-            found = kept[id(given)] = typed_call.TypedOutput(given, output)
+            found = kept[id(form)] = typed_call.TypedOutput(form, output)
         return found
 
-    def _run(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
+    def _run(self, arguments: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
         """Build the run of a call on an acquired session; if that fails, release the session."""
-        config, options = self._config, given.options
+        config, options = self._config, arguments.options
         try:
-            asked = None if self._output is None and given.output is None else self._typed_output(given.output)
+            asked = None if self._output is None and arguments.output is None else self._typed_output(arguments.output)
             place = current_turn.get()
             caller = None if place is None or place.run.over else place
             if config.running.closed and caller is None:  # a nested call is stopped together with its caller
@@ -416,8 +416,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 self._prepare()
             if asked is not None:
                 config = asked.over(config)
-            if given.decisions is not None:
-                decisions, run_id = check_decisions(session, given.decisions, config.tools), machine.run_id
+            if arguments.decisions is not None:
+                decisions, run_id = check_decisions(session, arguments.decisions, config.tools), machine.run_id
             elif machine.state is State.USER_INPUT:
                 decisions, run_id = None, config.new_id("run_")
             else:
@@ -428,8 +428,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 hooks = self._hook_set()
             if asked is not None:
                 hooks = asked.with_hooks(hooks)
-            if given.hooks:
-                hooks = hooks.with_hooks(given.hooks)
+            if arguments.hooks:
+                hooks = hooks.with_hooks(arguments.hooks)
             if caller is not None:
                 above = caller.run
                 hooks, source, deps = self._below(above, hooks, deps)
@@ -441,7 +441,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             merged = config.options if changed is None else config.options.merge(changed)
             # Positional arguments, since keyword arguments of a class build a dict, which costs 0.6 µs.
             settings = RunSettings(
-                merged, deps, options.get("timeout"), source, above, buffer, children, given.messages
+                merged, deps, options.get("timeout"), source, above, buffer, children, arguments.messages
             )
             run = Call(config, hooks, session, run_id, settings)
             if caller is not None:
@@ -469,8 +469,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     def _prepare(self) -> None:
         """Read the tools' signatures and build their validators and schemas, once, at the first call."""
         deps: dict[tuple[str, type], None] = {}
-        for made in self._config.tools.values():
-            deps.update(dict.fromkeys(made.dep_types.items()))  # reading the attribute reads the tool's signature
+        for tool in self._config.tools.values():
+            deps.update(dict.fromkeys(tool.dep_types.items()))  # reading the attribute reads the tool's signature
         if deps:
             object.__setattr__(self._config, "dep_types", tuple(deps))
         self._prepared = True

@@ -77,8 +77,8 @@ class _Stopping:
     """One shutdown of several agents."""
 
     def __init__(self, agents: ToolsetAgent | Iterable[ToolsetAgent]) -> None:
-        given: Iterable[ToolsetAgent] = agents if isinstance(agents, Iterable) else (agents,)
-        self._agents = tuple({id(agent): agent for agent in given}.values())
+        members: Iterable[ToolsetAgent] = agents if isinstance(agents, Iterable) else (agents,)
+        self._agents = tuple({id(agent): agent for agent in members}.values())
         self._running: tuple[Running, ...] = tuple([full_agent(agent).config.running for agent in self._agents])
         if not self._running:
             raise UsageError("shutdown() was called without agents. Pass the agents to stop: shutdown([agent, other]).")
@@ -222,19 +222,19 @@ class GracefulShutdown:
     async def __aenter__(self) -> Self:
         self._loop = loop = asyncio.get_running_loop()
         self._body = asyncio.current_task()
-        for one in self._signals:
+        for sig in self._signals:
             if self._in_server and threading.current_thread() is not threading.main_thread():
                 break  # in a test client, for example: without signals, the end of the block stops the agents
-            self._before[one] = signal.getsignal(one)
+            self._before[sig] = signal.getsignal(sig)
             try:
                 if self._in_server:  # our handler also calls the server's own handler
-                    signal.signal(one, self._on_signal)
+                    signal.signal(sig, self._on_signal)
                 else:
-                    loop.add_signal_handler(one, self.begin)
+                    loop.add_signal_handler(sig, self.begin)
             except (NotImplementedError, RuntimeError, ValueError) as error:
                 self._restore()
                 raise UsageError(
-                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): signals can "
+                    f"GracefulShutdown cannot listen for {sig.name} here ({error or type(error).__name__}): signals can "
                     "only be handled in the main thread of a Unix process. Pass signals=(), and call begin() to start "
                     "the shutdown."
                 ) from error
@@ -255,17 +255,17 @@ class GracefulShutdown:
     def _restore(self) -> None:
         assert self._loop is not None
         before, self._before = self._before, {}
-        for one, handler in before.items():
+        for sig, handler in before.items():
             if self._in_server:
-                if signal.getsignal(one) != self._on_signal:
+                if signal.getsignal(sig) != self._on_signal:
                     continue  # another handler was installed later, and may call ours
             else:
                 try:
-                    self._loop.remove_signal_handler(one)
+                    self._loop.remove_signal_handler(sig)
                 except NotImplementedError:
                     continue
             if handler is not None:
-                signal.signal(one, handler)
+                signal.signal(sig, handler)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

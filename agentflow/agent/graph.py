@@ -137,9 +137,9 @@ class _Drawing:
             self.edges[Edge(own, set_key)] = None
             for tool in toolset.tools if first else ():
                 self.edges[Edge(set_key, self.key(tool, tool.name, "tool")[0])] = None
-        for one, other in (pair for hook in agent.hooks if isinstance(hook, HandsOver) for pair in hook.passes):
-            if one in below and other in below:
-                self.edges[Edge(below[one], below[other], hands_over=True)] = None
+        for source, target in (pair for hook in agent.hooks if isinstance(hook, HandsOver) for pair in hook.passes):
+            if source in below and target in below:
+                self.edges[Edge(below[source], below[target], hands_over=True)] = None
         return own
 
 

@@ -276,9 +276,9 @@ class Runner:
         self.current = entry
         self._shown = turn
         try:
-            given = turn.deps if turn.deps is not None else deps
+            turn_deps = turn.deps if turn.deps is not None else deps
             name = "" if turn.tool is owner.asking else owner.name  # a question's call adds the agent's name itself
-            run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place)
+            run = make_run(turn, owner.config, full_hooks(owner.hooks), turn_deps, name, entry.place)
             if turn.tool is not owner.asking:  # its sender does not wait for it
                 run.scope.waits = None
             run.route = self._follow

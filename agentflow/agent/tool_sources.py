@@ -63,9 +63,9 @@ def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[
         if source not in live:
             live.append(source)
         return ()
-    made = None if isinstance(source, type) else getattr(source, "as_tool", None)
-    if callable(made):
-        return (full_tool(cast("Tool[..., Any]", made())),)
+    as_tool = None if isinstance(source, type) else getattr(source, "as_tool", None)
+    if callable(as_tool):
+        return (full_tool(cast("Tool[..., Any]", as_tool())),)
     if isinstance(source, str):
         return (full_tool(default_tools[source]),)
     if isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):

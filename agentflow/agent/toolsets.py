@@ -82,14 +82,14 @@ class Toolsets:
             return
         self._seen = seen
         tools = dict(self.own)
-        for toolset, given in zip(self.live, seen, strict=True):
-            for made in map(full_tool, given):
-                if tools.setdefault(made.name, made) is not made and (toolset.name, made.name) not in self._left_out:
-                    self._left_out.add((toolset.name, made.name))
+        for toolset, source in zip(self.live, seen, strict=True):
+            for tool in map(full_tool, source):
+                if tools.setdefault(tool.name, tool) is not tool and (toolset.name, tool.name) not in self._left_out:
+                    self._left_out.add((toolset.name, tool.name))
                     logger.warning(
                         "the tool {} of toolset {} is left out: the agent has another tool of that name; give the toolset a "
                         "prefix",
-                        one_line(made.name),
+                        one_line(tool.name),
                         one_line(toolset.name),
                     )
         self._taken(tools)
@@ -189,7 +189,7 @@ class ToolsetAgent(TakesHooks):
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Replace the tools of the agent and its running calls."""
         old = self._config
-        specs = tuple([made.spec for made in tools.values()])
+        specs = tuple([tool.spec for tool in tools.values()])
         new = replace(old, tools=tools, specs=specs)
         assert isinstance(new.view, LiveView)
         new.view.tools = specs

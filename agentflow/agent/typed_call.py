@@ -27,8 +27,8 @@ class TypedOutput:
 
     __slots__ = ("_config", "_extended", "_hooks", "_set", "given", "output")
 
-    def __init__(self, given: object, output: Output[Any]) -> None:
-        self.given = given
+    def __init__(self, source: object, output: Output[Any]) -> None:
+        self.given = source
         self.output = output
         self._config: LoopConfig | None = None
         self._extended: LoopConfig | None = None

@@ -206,7 +206,7 @@ class DurableClient:
         """Submit a call that decides the last one of its run, with the run's agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
-        waiting = next((one for one in reversed(segments) if pending_of(one) is not None), None)
+        waiting = next((segment for segment in reversed(segments) if pending_of(segment) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
         suspended = request_of(waiting)
@@ -347,7 +347,7 @@ class DurableClient:
         ended = {
             run_id: segments
             for run_id, segments in of.items()
-            if all(one.status in _ENDED and number_of(one.updated_at) / 1000 <= before for one in segments)
+            if all(segment.status in _ENDED and number_of(segment.updated_at) / 1000 <= before for segment in segments)
         }
         for batch in _batches([last_call(segments).workflow_id for segments in ended.values()]):
             for status in await self._statuses(workflow_ids=batch, load_input=False):
@@ -357,13 +357,13 @@ class DurableClient:
             ids = [status.workflow_id for run_id in run_ids for status in ended[run_id]]
             await self._in_thread(client.delete_workflows, ids)
             await asyncio.to_thread(tables.delete_runs, run_ids)
-        used = {session_of(one) for run_id, segments in of.items() if run_id not in ended for one in segments}
-        for sessions in _batches({session_of(one) for segments in ended.values() for one in segments} - used):
+        used = {session_of(segment) for run_id, segments in of.items() if run_id not in ended for segment in segments}
+        for sessions in _batches({session_of(segment) for segments in ended.values() for segment in segments} - used):
             await asyncio.to_thread(tables.delete_positions, sessions)
         waiting = {
-            session_of(one)
+            session_of(segment)
             for run_id, segments in of.items()
-            for one in segments
+            for segment in segments
             if run_id not in ended and last_call(segments).status != "SUCCESS"
         }
         pruned = [] if store is None else await store.prune(older_than=older_than, keep=waiting)

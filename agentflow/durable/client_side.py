@@ -79,8 +79,8 @@ class ClientSide(Hook):
         """
         options = adapter_of(ModelOptions).dump_python(self.options, mode="json", exclude_defaults=True)
         tools = [
-            {"name": one.name, "description": one.description, "parameters": dict(one.parameters)}
-            for one in self._tools.values()
+            {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
+            for spec in self._tools.values()
         ]
         return {"system": self._system, "tools": tools, "options": options}
 
@@ -92,7 +92,7 @@ class ClientSide(Hook):
             ValueError: The options are not valid.
         """
         options = adapter_of(ModelOptions).validate_python(data["options"])
-        return ClientSide(data["system"], [ToolSpec(**one) for one in data["tools"]], options)
+        return ClientSide(data["system"], [ToolSpec(**spec) for spec in data["tools"]], options)
 
 
 def _with_system(messages: Sequence[Msg], system: str) -> list[Msg]:

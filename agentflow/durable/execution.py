@@ -176,7 +176,7 @@ class Host:
 
     def steer(self, messages: Iterable[StoredMessage]) -> None:
         """Pass messages to the active runs of their sessions, each once."""
-        running = {one.session.id: one for one in self._running.values()}
+        running = {attempt.session.id: attempt for attempt in self._running.values()}
         for stored in messages:
             run = running.get(stored.session_id)
             if run is not None and stored.message_id not in run.known:
@@ -374,7 +374,7 @@ class _RunAttempt:
         request = self._request
         if call_facts is not None or request.decisions is not None:  # close the open call, so that the history is legal
             waits = pending_of(facts) if call_facts is None or end is not None else ()
-            denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
+            denied = {wait.id: verdict_to_dict(Deny("cancelled")) for wait in waits}
             try:
                 return await self._resume(denied, IMMEDIATE, first=call_facts is None)
             except CallTimeoutError:

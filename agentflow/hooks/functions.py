@@ -181,9 +181,9 @@ def _attributes(options: HookOptions) -> HookAttributes:
         did_you = f" Did you mean {close[0]!r}?" if close else ""
         raise UsageError(f"A hook has no option {unknown[0]!r}.{did_you} Options: {', '.join(sorted(known))}.")
     attributes: dict[str, Any] = {**options}
-    for given, attribute, kind in (("tags", "tags", frozenset), ("tools", "only_tools", tuple)):
-        if given in attributes:
-            value = attributes.pop(given)
+    for option, attribute, kind in (("tags", "tags", frozenset), ("tools", "only_tools", tuple)):
+        if option in attributes:
+            value = attributes.pop(option)
             values = (value,) if isinstance(value, str) else value
             attributes[attribute] = kind(cast("Iterable[Any]", values)) if isinstance(values, Iterable) else value
     return cast("HookAttributes", attributes)
@@ -192,13 +192,13 @@ def _attributes(options: HookOptions) -> HookAttributes:
 def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attributes: HookAttributes) -> FunctionHook[Any]:
     """Make a second hook from the function of an existing one; both are registered together."""
     known = (*hook.also, hook)
-    twice = [kind.__name__ for kind in events for one in known if one.events is not None and kind in one.events]
+    twice = [kind.__name__ for kind in events for other in known if other.events is not None and kind in other.events]
     if twice or not events:
         why = f"listens to {twice[0]} already" if twice else "is a hook already"
         raise UsageError(
             f"Hook function {hook.name!r} {why}. A decorator above another one should add other events: @before_llm above "
             "@after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."
         )
-    made: FunctionHook[Any] = FunctionHook(hook.handler, events, **attributes)
-    made.also = known
-    return made
+    copy: FunctionHook[Any] = FunctionHook(hook.handler, events, **attributes)
+    copy.also = known
+    return copy

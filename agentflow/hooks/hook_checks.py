@@ -297,8 +297,8 @@ def _wrong(hook: Hook, option: str) -> UsageError:
     _, what, example = _CHECKS[option]
     write = f", such as {example}" if example else ""
     kind = "a method" if inspect.ismethod(value) else "a function" if inspect.isroutine(value) else ""
-    given = f"{option} is {kind}" if kind else f"{option}={value!r:.60}"
-    text = f"Hook {_name(hook)!r}: {given}, but it must be {what}{write}."
+    actual = f"{option} is {kind}" if kind else f"{option}={value!r:.60}"
+    text = f"Hook {_name(hook)!r}: {actual}, but it must be {what}{write}."
     if callable(value) or not isinstance(value, str | int | float | tuple | list | set | frozenset | None):
         text += f" Every hook has this option; rename your attribute {option!r}."
     return UsageError(text)

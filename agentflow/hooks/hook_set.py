@@ -139,12 +139,12 @@ class FullHookSet(HookSet):
         """
         if not narrower and len(process) == len(self.process):
             return self
-        made = self._narrower
-        if made is None:
-            made = self._narrower = {}
-        found = made.get((narrower, process))
+        cache = self._narrower
+        if cache is None:
+            cache = self._narrower = {}
+        found = cache.get((narrower, process))
         if found is None:
-            found = made[narrower, process] = FullHookSet((*narrower, *self.own), process)
+            found = cache[narrower, process] = FullHookSet((*narrower, *self.own), process)
         return found
 
     def chain(self, kind: type[Event]) -> Chain | None:

@@ -217,11 +217,11 @@ def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
         except Exception as error:
             failure = error
         copy, verdict, failure = outcome_of(hook, kind, copy, answer, failure)
-        said = verdict if failure is None else failure
+        outcome = verdict if failure is None else failure
         changes = {
             name: getattr(copy, name) for name in event.writable if getattr(copy, name) is not getattr(event, name)
         }
-        if changes or said is not None:
-            event.context.shadows.append(Shadow(hook.name, type(event).__name__, event.seq, changes, said))
+        if changes or outcome is not None:
+            event.context.shadows.append(Shadow(hook.name, type(event).__name__, event.seq, changes, outcome))
 
     return shadowed

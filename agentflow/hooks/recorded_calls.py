@@ -51,8 +51,8 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         def report(result: Any, error: BaseException | None) -> None:
             if observes:
                 if injections.added:
-                    made = HookCall(hook, event, injected=tuple(injections.added))
-                    notify_all(listeners, lambda listener: listener.on_call(made))
+                    call = HookCall(hook, event, injected=tuple(injections.added))
+                    notify_all(listeners, lambda listener: listener.on_call(call))
                 return
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
             watch.report(result, error, began, shadows)
@@ -121,9 +121,13 @@ class _Marking:
 
     def __init__(self, hook: Hook, listeners: Listeners) -> None:
         self._hook = hook
-        self._begins = tuple([one for one in listeners if type(one).on_begin is not ChangeListener.on_begin])
-        self._ends = tuple([one for one in listeners if type(one).on_end is not ChangeListener.on_end])
-        self._injects = tuple([one for one in listeners if type(one).on_injection is not ChangeListener.on_injection])
+        self._begins = tuple(
+            [listener for listener in listeners if type(listener).on_begin is not ChangeListener.on_begin]
+        )
+        self._ends = tuple([listener for listener in listeners if type(listener).on_end is not ChangeListener.on_end])
+        self._injects = tuple(
+            [listener for listener in listeners if type(listener).on_injection is not ChangeListener.on_injection]
+        )
 
     def injections(self, event: Event) -> Injections:
         """Return the record for messages that a call of the hook injects."""
@@ -197,8 +201,8 @@ class _Watch:
         injected = tuple(self.injections.added)
         if not (changes or injected or verdict is not None or error is not None) and skip_unchanged(self.listeners):
             return
-        made = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
-        notify_all(self.listeners, lambda listener: listener.on_call(made))
+        call = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
+        notify_all(self.listeners, lambda listener: listener.on_call(call))
 
     def _report_shadow(self, duration: float, shadows: int) -> None:
         changes: tuple[FieldChange, ...] = ()
@@ -212,8 +216,8 @@ class _Watch:
                 error = shadow.verdict
             else:
                 verdict = shadow.verdict
-        made = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
-        notify_all(self.listeners, lambda listener: listener.on_call(made))
+        call = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
+        notify_all(self.listeners, lambda listener: listener.on_call(call))
 
 
 def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:

@@ -191,13 +191,13 @@ class _Layer:
         """Report the messages that the wrapper has injected so far. This is called however the wrapper's work ends."""
         added, self.injections.added = tuple(self.injections.added), []
         if added:
-            made = HookCall(self.hook, self.event, injected=added, via="around")
-            notify_all(self.listeners, lambda listener: listener.on_call(made))
+            call = HookCall(self.hook, self.event, injected=added, via="around")
+            notify_all(self.listeners, lambda listener: listener.on_call(call))
 
     def report(self) -> None:
         """Report both sides if they differ."""
         if self.before.same(self.after) and skip_unchanged(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000
-        made = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
-        notify_all(self.listeners, lambda listener: listener.on_layer(made))
+        layer = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
+        notify_all(self.listeners, lambda listener: listener.on_layer(layer))

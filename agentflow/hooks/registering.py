@@ -42,8 +42,8 @@ def meant_by(name: str) -> str:
         '. Hooks are registered with hook(...) and on(...) and removed with remove(...); here: remove(hook)'
     """
     right = _ELSEWHERE.get(name)
-    said = ". Hooks are registered with hook(...) and on(...) and removed with remove(...); here: "
-    return "" if right is None else f"{said}{right}"
+    advice = ". Hooks are registered with hook(...) and on(...) and removed with remove(...); here: "
+    return "" if right is None else f"{advice}{right}"
 
 
 class TakesHooks:
@@ -94,9 +94,9 @@ class TakesHooks:
             >>> with agent.hook(after_llm(print)):
             ...     await agent.call("Hi")
         """
-        given = hooks_of(hook)
-        self._add(given)
-        return Registered(given, self)
+        hooks = hooks_of(hook)
+        self._add(hooks)
+        return Registered(hooks, self)
 
     @overload
     def on(self, event: type[E], function: Callable[[E], Any], /, **options: Unpack[HookOptions]) -> Registered: ...
@@ -144,9 +144,9 @@ class TakesHooks:
         if isinstance(function, Registered):  # a decorator above another one
             below, function = function.hooks, function.function
         check_handler(function)
-        made = cast("Hook", cast("Any", on)(*targets, **options)(function))
-        self._add((made,))
-        return Registered((*below, made), self, function)
+        added = cast("Hook", cast("Any", on)(*targets, **options)(function))
+        self._add((added,))
+        return Registered((*below, added), self, function)
 
     def remove(self, registered: Registered | HookSource | Callable[[Any], Any]) -> bool:
         """Remove hooks, given an argument or a return value of `hook` or `on`. Work that has begun keeps them.
@@ -180,8 +180,8 @@ class TakesHooks:
         elif callable(registered):
             yield from self._made_of(registered)
         elif isinstance(registered, Iterable) and not isinstance(registered, str | bytes):
-            for one in cast("Iterable[Any]", registered):
-                yield from self._meant(one)
+            for item in cast("Iterable[Any]", registered):
+                yield from self._meant(item)
         elif registered is not None:
             raise UsageError(
                 f"remove(...) takes a hook, a function, or a return value of hook(...) or on(...), not {registered!r:.60}."
@@ -190,9 +190,9 @@ class TakesHooks:
     def _made_of(self, function: object, kinds: tuple[type[Event], ...] | None = None) -> Iterator[Hook]:
         for hook in self._registered():
             if isinstance(hook, FunctionHook):
-                made = cast("FunctionHook[Any]", hook)
-                if made.handler == function and (kinds is None or made.events == kinds):
-                    yield made
+                candidate = cast("FunctionHook[Any]", hook)
+                if candidate.handler == function and (kinds is None or candidate.events == kinds):
+                    yield candidate
 
 
 def refuse_tools(hooks: Iterable[Hook], whose: str) -> None:

@@ -88,7 +88,7 @@ class HookScope(TakesHooks):
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
         with self._guard:
             before = self.hooks
-            self.hooks = tuple(known for known in before if not any(known is one for one in hooks))
+            self.hooks = tuple(known for known in before if not any(known is hook for hook in hooks))
             return len(self.hooks) < len(before)
 
     def copy(self) -> HookScope:

@@ -251,51 +251,53 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
     for layer in reversed(layers):
         around, hook = layer
         try:
-            made = around(event, source)
+            wrapped = around(event, source)
         except Exception as error:
             kind = type(event).__name__
             error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
             raise
-        if made is source:
+        if wrapped is source:
             continue
-        if made.__class__ in _SOURCES:
-            source = made
+        if wrapped.__class__ in _SOURCES:
+            source = wrapped
         elif layer is outermost:
-            return _checked(made, hook, event)
+            return _checked(wrapped, hook, event)
         elif source.__class__ is ModelSource:
-            stream: Any = made  # pyright would know its items no longer
-            if not isinstance(made, Flux):
-                stream = Flux[Any].from_observable(_checked(made, hook, event))
-            private = source.private or isinstance(made, PrivateFlux)
+            stream: Any = wrapped  # pyright would know its items no longer
+            if not isinstance(wrapped, Flux):
+                stream = Flux[Any].from_observable(_checked(wrapped, hook, event))
+            private = source.private or isinstance(wrapped, PrivateFlux)
             source = ModelSource(stream, source.request, source.using, ((layer,), event), private, opens=source.opens)
         elif source.__class__ is ToolSource:
-            work: Any = made
-            if not isinstance(made, Mono):
-                work = Mono[Any].from_observable(_checked(made, hook, event))
+            work: Any = wrapped
+            if not isinstance(wrapped, Mono):
+                work = Mono[Any].from_observable(_checked(wrapped, hook, event))
             source = ToolSource(work, source.chunks, source.instead, ((layer,), event), source.emits)
         else:
-            source = _checked(made, hook, event)
+            source = _checked(wrapped, hook, event)
     return source
 
 
-def _checked(made: Any, hook: Wrapping, event: Event) -> Any:
+def _checked(wrapped: Any, hook: Wrapping, event: Event) -> Any:
     """Return the result of `around` if it is an observable."""
-    if hasattr(made, "subscribe"):
-        return made
+    if hasattr(wrapped, "subscribe"):
+        return wrapped
     raise HookContractError(
         f"{hook.name}.around",
         type(event).__name__,
-        "None (is a `return` missing? to change nothing, `return source`)" if made is None else type(made).__name__,
+        "None (is a `return` missing? to change nothing, `return source`)"
+        if wrapped is None
+        else type(wrapped).__name__,
         "the source, or any Mono, Flux or Observable",
     )
 
 
-def observed_as(made: Any, watched: Observable[Any]) -> Observable[Any]:
+def observed_as(wrapped: Any, watched: Observable[Any]) -> Observable[Any]:
     """Return an observed stream in the form of the hook's result: a source if the result is a source, and private if
     the result is private."""
-    if isinstance(made, ModelSource | ToolSource):
-        return made.over(watched)
-    if isinstance(made, PrivateFlux):
+    if isinstance(wrapped, ModelSource | ToolSource):
+        return wrapped.over(watched)
+    if isinstance(wrapped, PrivateFlux):
         return PrivateFlux(_flux_of(watched).open)
     return watched
 

@@ -72,7 +72,7 @@ class Call(RunBase):
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
         """Make this call continue a suspended run with the given decisions, or a run that a crash interrupted with its
         earlier decisions."""
-        machine, given = self.machine, decisions
+        machine, unsplit = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
         answered = suspended or machine.answers is not None
         if not suspended and machine.answers is not None:
@@ -83,7 +83,7 @@ class Call(RunBase):
                 theirs = inside.setdefault(waits.within, {})
                 if waits.id in decisions:
                     theirs[waits.id.removeprefix(f"{waits.within}/")] = decisions[waits.id]
-        self.resumption = Resumption(given, decisions, inside, answered and bool(machine.transcript.open_round))
+        self.resumption = Resumption(unsplit, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
         open_run = self.session.open_run

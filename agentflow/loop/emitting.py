@@ -378,7 +378,7 @@ class Events:
             return ""
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
-    def post_events_in_chain(self, mine: str | None) -> list[PostActing | PostReasoning]:
+    def post_events_in_chain(self, use_id: str | None) -> list[PostActing | PostReasoning]:
         """Return the Post events for which hooks are running; the event of the caller's own tool call last."""
         found = [event for event in self.in_chain if isinstance(event, PostActing | PostReasoning)]
-        return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == mine)
+        return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == use_id)

@@ -235,11 +235,11 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
 async def answer_all(run: RunBase) -> bool:
     """Store pending injections, and answer the calls of an open round. Return whether the call is open."""
     machine = run.machine
-    mine = machine.run_id == run.run_id
-    if not mine:
+    own_run = machine.run_id == run.run_id
+    if not own_run:
         run.journal.unplaced = ()
     await run.journal.flush()
-    if machine.state is State.USER_INPUT or not mine or _waits(run):
+    if machine.state is State.USER_INPUT or not own_run or _waits(run):
         return False
     if machine.transcript.open_round:
         await written(run.journal.append(_closing_round(run), origin="interrupted"))
@@ -260,7 +260,7 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
     if inside and not _waits(run):
         await run.journal.flush()
         if machine.state is not State.SUSPENDED:
-            pending = tuple([waits for one in inside.values() for waits in one])
+            pending = tuple([waits for group in inside.values() for waits in group])
             await written(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
         await written(run.journal.append(CallClosed(run.run_id, run.call_id, "suspended", machine.final)))
         return

@@ -219,8 +219,8 @@ class StoredJournal(Journal):
 
     def _take_requested(self) -> tuple[Fact, ...]:
         """Remove and return requested facts that belong to the running code."""
-        mine = self._place()
-        taken = [fact for fact in self.requested if mine is None or getattr(fact, "at", None) in (None, mine)]
+        place = self._place()
+        taken = [fact for fact in self.requested if place is None or getattr(fact, "at", None) in (None, place)]
         self.requested = tuple([fact for fact in self.requested if fact not in taken])
         return tuple(taken)
 
@@ -230,8 +230,8 @@ class StoredJournal(Journal):
         """Apply facts that were written."""
         self.facts.extend(facts)
         if any(added) or origin:
-            for one, messages in zip(facts, added, strict=True):
-                self._note_stored(one, messages, origin if one is fact else None)
+            for stored_fact, messages in zip(facts, added, strict=True):
+                self._note_stored(stored_fact, messages, origin if stored_fact is fact else None)
 
     async def _written(
         self,

@@ -310,7 +310,7 @@ class Machine(Folded):
 
 
 def _misplaced(kind: type[Fact], state: State) -> UsageError:
-    legal = ", ".join(sorted(one.name for one in legal_in(kind)))
+    legal = ", ".join(sorted(legal_state.name for legal_state in legal_in(kind)))
     return UsageError(
         f"A fact {kind.__name__} is not legal in state {state.name}, only in {legal}. Check whether "
         "facts of two runs are mixed."

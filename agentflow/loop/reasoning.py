@@ -338,10 +338,10 @@ async def _settle_incomplete(
             await close_quietly(stream)
 
 
-def _no_chunk(run: RunBase, given: object) -> ModelError:
-    fix = "yield ModelChunk(text)" if isinstance(given, str) else "yield ModelChunk(...)"
+def _no_chunk(run: RunBase, actual: object) -> ModelError:
+    fix = "yield ModelChunk(text)" if isinstance(actual, str) else "yield ModelChunk(...)"
     return ModelError(
-        f"Model {run.config.view.model_name!r} yielded {given!r:.60} (a {type(given).__name__}), but must yield "
+        f"Model {run.config.view.model_name!r} yielded {actual!r:.60} (a {type(actual).__name__}), but must yield "
         f"ModelChunks: {fix}.",
         retryable=False,
     )
@@ -363,8 +363,8 @@ async def _through_arounds(
     attempts = Attempts(stage, partial(hooks.observed_model, event) if hooks.model_listeners else None)
     bare = model_source(attempts, model, request)
     try:
-        made: Any = wrap(run, PreReasoning, event, bare)
-        flux: Flux[ModelChunk] = made if isinstance(made, Flux) else Flux.from_observable(made)  # pyright: ignore[reportUnknownVariableType] - the hook's items
+        wrapped: Any = wrap(run, PreReasoning, event, bare)
+        flux: Flux[ModelChunk] = wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped)  # pyright: ignore[reportUnknownVariableType] - the hook's items
         steps = steps_over(flux, bare) if attempts.observed is None else None
         if steps is not None:
             asked = resolve_model(model) if isinstance(model, str) else model

@@ -63,7 +63,7 @@ class _Round:
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
             **self.suspended,
         }
-        if not any(waits.within is not None for one in self.suspended.values() for waits in one):
+        if not any(waits.within is not None for group in self.suspended.values() for waits in group):
             self.suspended = {}
             self.answer_rest(text, "interrupted")
 
@@ -433,7 +433,7 @@ def _close(
 ) -> Awaitable[None] | None:
     """Make a round's results, or its pending calls, a fact. Pass an origin if no event contains the results."""
     if round_.suspended and round_.stop is None:
-        pending = tuple([waits for one in round_.suspended.values() for waits in one])
+        pending = tuple([waits for group in round_.suspended.values() for waits in group])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     if round_.stop is not None:
         run.outcome = "stopped"

@@ -146,12 +146,12 @@ class Resumption:
 
     def __init__(
         self,
-        given: Mapping[str, Resolution],
+        unsplit: Mapping[str, Resolution],
         decisions: Mapping[str, Resolution],
         in_subagents: Mapping[str, Mapping[str, Resolution]],
         in_round: bool,
     ) -> None:
-        self.given = given
+        self.given = unsplit
         self.decisions = decisions
         self.in_subagents = in_subagents
         self.in_round = in_round
@@ -364,8 +364,8 @@ class RunBase:
         meanwhile.
         """
         turn = current_turn.get()
-        mine = turn.use.id if turn is not None and turn.run is self else None
-        return (*self.journal.facts, *map(self._fact_of, self.events.post_events_in_chain(mine)))
+        use_id = turn.use.id if turn is not None and turn.run is self else None
+        return (*self.journal.facts, *map(self._fact_of, self.events.post_events_in_chain(use_id)))
 
     def _fact_of(self, event: PostActing | PostReasoning) -> Fact:
         """Return the fact for a Post event if its hooks do not change it."""

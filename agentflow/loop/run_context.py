@@ -301,8 +301,8 @@ def changed_request(
 
 def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:
     """Apply one hook's `around_side`. The result is still a source: another request passes through the hook again."""
-    made = hook.around_side(context, work.request, side, work)
-    if made is work:
+    wrapped = hook.around_side(context, work.request, side, work)
+    if wrapped is work:
         return work
 
     def using(
@@ -310,4 +310,4 @@ def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSourc
     ) -> ModelSource:
         return _wrapped(hook, context, side, work.using(model=model, input_messages=input_messages, options=options))
 
-    return ModelSource(made, work.request, using, opens=None)
+    return ModelSource(wrapped, work.request, using, opens=None)

@@ -94,7 +94,7 @@ class OuterCall(NamedTuple):
             return None
         machine = session.machine
         waits = machine.pending if machine.state is State.SUSPENDED else ()
-        return session if any(one.within == self.use_id for one in waits) else None
+        return session if any(wait.within == self.use_id for wait in waits) else None
 
 
 class Session(FairLine):
@@ -255,8 +255,8 @@ class Session(FairLine):
                     f"Session {self.id!r} contains an interrupted call (state {machine.state.name}). Continue it with "
                     "agent.resume(session) before saving."
                 )
-            made = len(Machine.from_facts(open_run.facts).transcript)
-            messages, facts, seq = messages[: len(messages) - made], open_run.facts, open_run.seq
+            length = len(Machine.from_facts(open_run.facts).transcript)
+            messages, facts, seq = messages[: len(messages) - length], open_run.facts, open_run.seq
             run_state = EMPTY if open_run.state is None else _saved_state(self.id, open_run.state)
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
@@ -299,7 +299,7 @@ class Session(FairLine):
         run_state.restore(saved.run_state)
         session.keep_open_run(saved.facts, saved.seq, run_state)
         if inner:
-            session.inner = {use_id: full_session(Session.from_dict(one)) for use_id, one in inner.items()}
+            session.inner = {use_id: full_session(Session.from_dict(saved)) for use_id, saved in inner.items()}
         return session
 
     @staticmethod

@@ -164,7 +164,7 @@ class Stage:
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
         if len(self.opened) > _MANY:  # after many attempts, remove the finished streams from the list
-            self.opened = [one for one in self.opened if one.ag_frame is not None]
+            self.opened = [opened for opened in self.opened if opened.ag_frame is not None]
         place = len(self.opened)  # the streams that `make` opens come after this stream
         stream: Any = make()
         if stream.__class__ is not AsyncGeneratorType:
@@ -295,9 +295,9 @@ class ChunkSource(Flux[T]):
         """Start a run; see `Flux.open`."""
         return self.opens(self.inner.open)  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - set by __init__
 
-    def over(self, made: Any) -> ChunkSource[Any]:
+    def over(self, inner: Any) -> ChunkSource[Any]:
         """Return the same source with other chunks."""
-        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - set by __init__
+        return ChunkSource(Flux[Any].wrap(inner), self.opens)  # pyright: ignore[reportArgumentType] - set by __init__
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
@@ -471,8 +471,8 @@ def _changed(
 
     def both(chunks: Flux[Any]) -> Any:
         assert transform is not None
-        made = transform(chunks)
-        return further(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
+        changed = transform(chunks)
+        return further(chunks.over(changed) if isinstance(chunks, ChunkSource) else changed)
 
     return tool_source(do, work, emits, further if transform is None else both, instead)
 

@@ -327,7 +327,7 @@ class ToolChunks:
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
         """Run a tool that emits chunks, and return its result."""
         try:
-            made = await self._stream(work, place) if streaming else await drive(work, place, self._limit)
+            result = await self._stream(work, place) if streaming else await drive(work, place, self._limit)
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
                 if (failure := await asyncio.shield(self._pump)) is not None:
@@ -336,7 +336,7 @@ class ToolChunks:
             if self._pump is not None:
                 await _dropped(self._pump)
             raise
-        return made
+        return result
 
     async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
         """Pass on the values of a streaming tool. Return their joined text or a list of them as the result.

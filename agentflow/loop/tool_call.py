@@ -368,10 +368,10 @@ class ToolCall:
             tool = self.tool
             do = partial(stage.observe, partial(hooks.observed_tool, event)) if hooks.tool_listeners else stage.do
             bare = tool_source(do, self.work, tool is None or tool.wants_context)
-            made: Any = wrap(run, PreActing, event, bare, hooks)
-            steps = mono_steps_over(made, bare) if isinstance(made, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
+            wrapped: Any = wrap(run, PreActing, event, bare, hooks)
+            steps = mono_steps_over(wrapped, bare) if isinstance(wrapped, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
-                value = await stage.outcome(made)
+                value = await stage.outcome(wrapped)
             else:
                 value = self._rendered(await work_of(self, tool, None))
                 if steps:

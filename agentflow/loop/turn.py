@@ -192,9 +192,9 @@ class Turn(BoundTool, Generic[T_co]):
 
     def copy(self) -> Turn[T_co]:
         """Return a turn with the same tool, arguments, options and hooks that has not run."""
-        made = cast("Turn[T_co]", object.__new__(type(self)))
-        made.__dict__.update(self.__dict__)
-        made.__dict__.update(
+        copy = cast("Turn[T_co]", object.__new__(type(self)))
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(
             id=new_id("turn_"),
             metadata=dict(self.metadata),
             _scope=self._scope.copy(),
@@ -205,7 +205,7 @@ class Turn(BoundTool, Generic[T_co]):
             stop_reason=None,
             _output=None,
         )
-        return made
+        return copy
 
     def to_dict(self) -> dict[str, Any]:
         """Return the turn as JSON-compatible data, with its tool and hooks as names and without its `deps`.
@@ -312,7 +312,7 @@ def full_turn(turn: Turn[V]) -> FullTurn[V]:
 def turn_from_dict(data: Mapping[str, Any], find: Finder) -> FullTurn[Any]:
     """See `Turn.from_dict`."""
     saved = check_form(_TurnData, data, "The saved turn", not_saved("turn"))
-    made: Turn[Any] = Turn(
+    restored: Turn[Any] = Turn(
         find.tool(saved["tool"]),
         saved["arguments"],
         id=saved["id"],
@@ -322,7 +322,7 @@ def turn_from_dict(data: Mapping[str, Any], find: Finder) -> FullTurn[Any]:
         approval=_resolution_in(saved["approval"]),
         hooks=find.hooks(saved["hooks"]),
     )
-    turn = full_turn(made)
+    turn = full_turn(restored)
     turn.restore(
         saved["sender"],
         saved["sender_run"],

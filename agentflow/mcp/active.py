@@ -118,12 +118,12 @@ class ActiveCall:
     def _remember(self, decisions: Mapping[str, Resolution]) -> None:
         """Add new answers to the earlier ones."""
         stored = self.context.run.session_state[ElicitationAnswers].answers
-        mine = stored.get(self.context.tool_use.id, {})
+        own = stored.get(self.context.tool_use.id, {})
         for key, decision in decisions.items():
-            mine[key] = _answer(decision)
+            own[key] = _answer(decision)
         if decisions:
-            stored[self.context.tool_use.id] = mine
-        self._answers = mine
+            stored[self.context.tool_use.id] = own
+        self._answers = own
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Answer a server's question for a person."""
@@ -252,8 +252,8 @@ def _completed(answer: dict[str, Any], params: types.ElicitRequestParams) -> dic
         return answer
     fields: object = params.requested_schema.get("properties")
     declared = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
-    described = {name: cast("dict[str, Any]", one) for name, one in declared.items() if isinstance(one, dict)}
-    defaults = {name: one["default"] for name, one in described.items() if "default" in one}
+    described = {name: cast("dict[str, Any]", schema) for name, schema in declared.items() if isinstance(schema, dict)}
+    defaults = {name: schema["default"] for name, schema in described.items() if "default" in schema}
     return {**answer, "content": {**defaults, **answer["content"]}}
 
 

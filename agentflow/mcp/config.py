@@ -54,43 +54,43 @@ def read_config(path: str | PathLike[str]) -> list[ServerEntry]:
         raise UsageError(f'{os.fspath(path)!r} has no "mcpServers": {{"name": {{"command": "...", "args": []}}}}.')
     found = cast("Mapping[str, object]", servers)
     return [
-        _entry(f"{os.fspath(path)!r}, server {name!r}", name, cast("Mapping[str, object]", one))
-        for name, one in found.items()
-        if not (isinstance(one, Mapping) and cast("Mapping[str, object]", one).get("disabled") is True)
+        _entry(f"{os.fspath(path)!r}, server {name!r}", name, cast("Mapping[str, object]", entry))
+        for name, entry in found.items()
+        if not (isinstance(entry, Mapping) and cast("Mapping[str, object]", entry).get("disabled") is True)
     ]
 
 
 def _entry(where: str, name: str, data: object) -> ServerEntry:
     if not isinstance(data, Mapping):
         raise UsageError(f'{where}: expected {{"command": ...}} or {{"url": ...}}, not {type(data).__name__}.')
-    one = cast("Mapping[str, Any]", data)
-    kind = one.get("type", one.get("transport"))
+    entry = cast("Mapping[str, Any]", data)
+    kind = entry.get("type", entry.get("transport"))
     if kind is not None and not (isinstance(kind, str) and kind in _KINDS):
         raise UsageError(f"{where}: unknown type {one_line(str(kind))!r}. Use one of {', '.join(_KINDS)}.")
-    command, url = _text(where, one, "command"), _text(where, one, "url")
+    command, url = _text(where, entry, "command"), _text(where, entry, "url")
     needed = _KINDS.get(kind or "", "command" if command is not None else "url")
-    if (command is None) == (url is None) or one.get(needed) is None:
+    if (command is None) == (url is None) or entry.get(needed) is None:
         raise UsageError(f'{where}: give either a "command" (with "args", "env", "cwd") or a "url" (with "headers").')
-    args = cast("object", one.get("args", []))
+    args = cast("object", entry.get("args", []))
     if not isinstance(args, list):
         raise UsageError(f'{where}: "args" must be a list of strings.')
     return ServerEntry(
         name,
         command,
         tuple([_expanded(where, "args", arg) for arg in cast("list[object]", args)]),
-        _texts(where, one, "env"),
-        _text(where, one, "cwd"),
+        _texts(where, entry, "env"),
+        _text(where, entry, "cwd"),
         url,
-        _texts(where, one, "headers"),
+        _texts(where, entry, "headers"),
     )
 
 
-def _text(where: str, one: Mapping[str, Any], key: str) -> str | None:
-    return None if one.get(key) is None else _expanded(where, key, one[key])
+def _text(where: str, entry: Mapping[str, Any], key: str) -> str | None:
+    return None if entry.get(key) is None else _expanded(where, key, entry[key])
 
 
-def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
-    values: object = one.get(key) or {}
+def _texts(where: str, entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    values: object = entry.get(key) or {}
     if not isinstance(values, Mapping):
         raise UsageError(f'{where}: "{key}" must be a mapping of strings.')
     return {

@@ -233,13 +233,13 @@ class _AgentOffers:
         """Return the result for the client; if the call is suspended, ask the client's user for the decisions first."""
         while reply.outcome == "suspended":
             waits = undecided(reply.pending)
-            if any(one.kind == "external" for one in waits) or not reporter.can_ask():
+            if any(wait.kind == "external" for wait in waits) or not reporter.can_ask():
                 return _failed(
                     f"The agent waits for a person's decision: {'; '.join(map(_question, waits)) or 'the call is parked'}."
                 )
             if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
                 return self._defer(session, waits)
-            decisions = {one.id: await reporter.ask(one) for one in waits}
+            decisions = {wait.id: await reporter.ask(wait) for wait in waits}
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
@@ -251,10 +251,10 @@ class _AgentOffers:
         if len(self._waiting) > _MAX_WAITING:
             self._waiting.popitem(last=False)
         requests: dict[str, types.InputRequest] = {
-            one.id: types.ElicitRequest(
-                params=types.ElicitRequestFormParams(message=_question(one), requested_schema=_form(one))
+            wait.id: types.ElicitRequest(
+                params=types.ElicitRequestFormParams(message=_question(wait), requested_schema=_form(wait))
             )
-            for one in waits
+            for wait in waits
         }
         return types.InputRequiredResult(input_requests=requests, request_state=key)
 
@@ -265,7 +265,7 @@ class _AgentOffers:
         if session is None:
             return _failed("The conversation of this answer no longer exists. Call the tool again.")
         waits = undecided(session.pending)
-        decisions = {one.id: _decision(one, answers.get(one.id)) for one in waits}
+        decisions = {wait.id: _decision(wait, answers.get(wait.id)) for wait in waits}
         try:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
             return await self._outcome(reply, session, reporter)
@@ -301,7 +301,7 @@ class _AgentOffers:
             await reporter.log("info", f"{tool.name}: success")
             if not tool.streaming:
                 return _result(value)
-            return _result("".join(map(str, chunks)) if all(isinstance(one, str) for one in chunks) else chunks)
+            return _result("".join(map(str, chunks)) if all(isinstance(chunk, str) for chunk in chunks) else chunks)
         except TurnDeniedError as error:
             await reporter.log("warning", f"{tool.name}: denied")
             return _failed(f"Denied: {error.reason}")

@@ -82,10 +82,10 @@ class _Argument:
 
     async def suggested(self, typed: str) -> list[str]:
         if self.choices is not None:
-            return [one for one in self.choices if one.casefold().startswith(typed.casefold())]
+            return [value for value in self.choices if value.casefold().startswith(typed.casefold())]
         if self.suggest is None:
             return []
-        return [str(one) for one in await _result(self.suggest.values, typed)]
+        return [str(value) for value in await _result(self.suggest.values, typed)]
 
 
 @frozen
@@ -98,7 +98,7 @@ class _OfferedFunction:
     arguments: tuple[_Argument, ...]
 
     async def __call__(self, values: Mapping[str, str]) -> Any:
-        known = {one.name: one for one in self.arguments}
+        known = {arg.name: arg for arg in self.arguments}
         unknown, missing = (
             sorted(set(values) - set(known)),
             [a.name for a in self.arguments if a.required and a.name not in values],
@@ -130,24 +130,24 @@ class Prompts:
     def __init__(self, functions: Iterable[PromptFunction]) -> None:
         self.functions: dict[str, _OfferedFunction] = {}
         for function in functions:
-            made = _function(function, "prompts")
-            if made.name in self.functions:
-                raise UsageError(f"prompts: two are named {made.name!r}.")
-            self.functions[made.name] = made
+            offered = _function(function, "prompts")
+            if offered.name in self.functions:
+                raise UsageError(f"prompts: two are named {offered.name!r}.")
+            self.functions[offered.name] = offered
 
     async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         """List the prompts."""
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
-                    name=one.name,
-                    description=one.description,
+                    name=prompt.name,
+                    description=prompt.description,
                     arguments=[
                         types.PromptArgument(name=arg.name, description=arg.description, required=arg.required)
-                        for arg in one.arguments
+                        for arg in prompt.arguments
                     ],
                 )
-                for one in self.functions.values()
+                for prompt in self.functions.values()
             ]
         )
 
@@ -160,7 +160,7 @@ class Prompts:
         several = cast("Sequence[object]", content if isinstance(content, list | tuple) else [content])
         return types.GetPromptResult(
             description=function.description,
-            messages=[part for one in several for part in _prompt_messages(function.name, one)],
+            messages=[part for msg in several for part in _prompt_messages(function.name, msg)],
         )
 
 
@@ -197,7 +197,7 @@ class Resources:
         if not callable(cast("object", source)):
             raise UsageError(f"{where}: pass a pathlib.Path for a file, or a function, not {type(source).__name__}.")
         function = _function(source, where)
-        if sorted(one.name for one in function.arguments) != sorted(names) or any(
+        if sorted(arg.name for arg in function.arguments) != sorted(names) or any(
             v.explode for v in template.variables
         ):
             raise UsageError(f"{where}: the function's parameters must be those of the URI, {names}.")
@@ -250,9 +250,9 @@ def completion_handler(
     prompts: Prompts, resources: Resources
 ) -> Callable[[Request, types.CompleteRequestParams], Coroutine[Any, Any, types.CompleteResult]] | None:
     """Create the handler for requests for suggestions; None if no argument has any."""
-    of_prompts, of_addresses = prompts.functions, {uri: one for uri, (_, one) in resources.templates.items()}
+    of_prompts, of_addresses = prompts.functions, {uri: template for uri, (_, template) in resources.templates.items()}
     if not any(
-        one.suggests for function in (*of_prompts.values(), *of_addresses.values()) for one in function.arguments
+        arg.suggests for function in (*of_prompts.values(), *of_addresses.values()) for arg in function.arguments
     ):
         return None
 
@@ -261,7 +261,7 @@ def completion_handler(
         function = of_prompts.get(ref.name) if isinstance(ref, types.PromptReference) else of_addresses.get(ref.uri)
         if function is None:
             raise _invalid("There is no such prompt or URI here")
-        found = [one for one in function.arguments if one.name == params.argument.name]
+        found = [arg for arg in function.arguments if arg.name == params.argument.name]
         if not found:
             raise _invalid(f"{function.name} has no such argument")
         try:
@@ -318,14 +318,14 @@ def _function(function: Callable[..., Any], where: str) -> _OfferedFunction:
     except (NameError, TypeError) as error:
         raise UsageError(f"{where}: the annotations of {name} cannot be resolved ({error}).") from error
     arguments: list[_Argument] = []
-    for one in inspect.signature(function).parameters.values():
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            raise UsageError(f"{where}: {name}({one}) has no name of its own; parameters must be named strings.")
-        arguments.append(_argument(one, hints.get(one.name, str), descriptions.get(one.name), f"{where}: {name}"))
+    for param in inspect.signature(function).parameters.values():
+        if param.kind not in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY):
+            raise UsageError(f"{where}: {name}({param}) has no name of its own; parameters must be named strings.")
+        arguments.append(_argument(param, hints.get(param.name, str), descriptions.get(param.name), f"{where}: {name}"))
     return _OfferedFunction(name, function, text or None, tuple(arguments))
 
 
-def _argument(one: inspect.Parameter, kind: Any, description: str | None, where: str) -> _Argument:
+def _argument(param: inspect.Parameter, kind: Any, description: str | None, where: str) -> _Argument:
     suggest: Suggest | None = None
     if get_origin(kind) is Annotated:
         kind, *notes = get_args(kind)
@@ -335,9 +335,9 @@ def _argument(one: inspect.Parameter, kind: Any, description: str | None, where:
         choices is None or not all(isinstance(choice, str) for choice in cast("tuple[object, ...]", choices))
     ):
         raise UsageError(
-            f"{where}: {one.name} must be a str, or a Literal of strings: the protocol has no other arguments."
+            f"{where}: {param.name} must be a str, or a Literal of strings: the protocol has no other arguments."
         )
-    return _Argument(one.name, description, one.default is one.empty, choices, suggest)
+    return _Argument(param.name, description, param.default is param.empty, choices, suggest)
 
 
 async def _result(function: Callable[..., Any], *args: str, **kwargs: str) -> Any:
@@ -375,8 +375,8 @@ def _contents(uri: str, value: Any) -> list[types.TextResourceContents | types.B
         return [types.BlobResourceContents(uri=uri, mime_type=value.media_type, blob=value.data)]
     if isinstance(value, str):
         return [types.TextResourceContents(uri=uri, mime_type="text/plain", text=value)]
-    if isinstance(value, list | tuple) and all(isinstance(one, Msg) for one in cast("Sequence[object]", value)):
-        value = [one.to_dict() for one in cast("Sequence[Msg]", value)]
+    if isinstance(value, list | tuple) and all(isinstance(msg, Msg) for msg in cast("Sequence[object]", value)):
+        value = [msg.to_dict() for msg in cast("Sequence[Msg]", value)]
         return [types.TextResourceContents(uri=uri, mime_type="application/json", text=to_json(value).decode())]
     rendered = render(cast("object", value))
     if isinstance(rendered, str):

@@ -31,13 +31,13 @@ def folders_of(folders: Folders) -> tuple[types.Root, ...]:
         folders = [folders]
     if not isinstance(cast("object", folders), Iterable):
         raise UsageError(f"roots={folders!r}: pass paths or file:// URIs, or a function that returns them.")
-    return tuple([_root(one) for one in folders])
+    return tuple([_root(folder) for folder in folders])
 
 
-def _root(one: str | PathLike[str]) -> types.Root:
-    text: object = fspath(one) if isinstance(cast("object", one), str | PathLike) else one
+def _root(folder: str | PathLike[str]) -> types.Root:
+    text: object = fspath(folder) if isinstance(cast("object", folder), str | PathLike) else folder
     if not isinstance(text, str) or "\0" in text:
-        raise UsageError(f"roots: {one!r} is neither a path nor a file:// URI.")
+        raise UsageError(f"roots: {folder!r} is neither a path nor a file:// URI.")
     try:
         uri = text if "://" in text else Path(text).absolute().as_uri()
         return types.Root(uri=FileUrl(uri), name=uri.rstrip("/").rpartition("/")[2] or None)

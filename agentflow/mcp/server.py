@@ -101,7 +101,7 @@ class MCPServer(LiveToolset):
         """
         variables = dict(env or {})
         texts = cast("tuple[object, ...]", (command, *args, *variables, *variables.values()))
-        if not command or not all(isinstance(one, str) and "\0" not in one for one in texts):
+        if not command or not all(isinstance(text, str) and "\0" not in text for text in texts):
             raise UsageError(
                 "MCPServer.stdio(command, *args, env=...): command, arguments and environment must be strings without NUL, "
                 "and the command must not be empty."
@@ -266,7 +266,7 @@ class MCPServer(LiveToolset):
 
         async def ask(client: Client) -> list[TextBlock | DataBlock]:
             found = await client.read_resource(uri)
-            content = [types.EmbeddedResource(resource=one) for one in found.contents]
+            content = [types.EmbeddedResource(resource=part) for part in found.contents]
             return blocks_of(content, self.settings.max_size)
 
         return await self._request("a resource", ask)
@@ -430,11 +430,13 @@ async def _data_of(client: Client, request: Callable[..., Awaitable[Any]], kind:
     if getattr(client.server_capabilities, kind) is None:
         return []
     fields = {"uri", "name", "description", "mime_type", "arguments"}
-    return [one.model_dump(include=fields, exclude_none=True, mode="json") for one in await all_pages(request, kind)]
+    return [item.model_dump(include=fields, exclude_none=True, mode="json") for item in await all_pages(request, kind)]
 
 
 def _secrets_in(url: str) -> list[str]:
     """Return the secret parts of a URL: the login, and the values of the query."""
     login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     query = url.partition("?")[2].partition("#")[0]
-    return [part for part in (login, *login.split(":"), *[one.partition("=")[2] for one in query.split("&")]) if part]
+    return [
+        part for part in (login, *login.split(":"), *[param.partition("=")[2] for param in query.split("&")]) if part
+    ]

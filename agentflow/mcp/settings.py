@@ -114,8 +114,8 @@ class Settings:
             >>> [settings.takes(name) for name in ("read_file", "read_secrets", "write_file")]
             [True, False, False]
         """
-        return any(fnmatchcase(name, one) for one in self.allow) and not any(
-            fnmatchcase(name, one) for one in self.deny
+        return any(fnmatchcase(name, pattern) for pattern in self.allow) and not any(
+            fnmatchcase(name, pattern) for pattern in self.deny
         )
 
 

@@ -85,46 +85,48 @@ class ToolMaker:
     def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
         """Return the tools; an unusable tool is left out, and logged."""
         settings = self._settings
-        made: dict[str, _Converted] = {}
+        converted_tools: dict[str, _Converted] = {}
         cost = 0
-        for one in listed:
-            if not settings.takes(one.name):
+        for listed_tool in listed:
+            if not settings.takes(listed_tool.name):
                 continue
-            name = legal_name(settings.prefix + one.name)
-            if name in made:
-                _left_out(settings, one.name, f"another tool is named {name} too")
+            name = legal_name(settings.prefix + listed_tool.name)
+            if name in converted_tools:
+                _left_out(settings, listed_tool.name, f"another tool is named {name} too")
                 continue
             if cost > _MAX_COST:
                 _left_out(
                     settings,
-                    one.name,
+                    listed_tool.name,
                     "the server's schemas are too large altogether; this tool and the rest are not read",
                 )
                 break
             known = self._made.get(name)
-            made[name] = known if known is not None and known.listed == one else self._tool(one, name)
-            cost += made[name].cost
-        self._made = made
-        tools = {name: one.tool for name, one in made.items() if one.tool is not None}
+            converted_tools[name] = (
+                known if known is not None and known.listed == listed_tool else self._tool(listed_tool, name)
+            )
+            cost += converted_tools[name].cost
+        self._made = converted_tools
+        tools = {name: converted.tool for name, converted in converted_tools.items() if converted.tool is not None}
         for tool in self._for_resources:
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
-    def _tool(self, one: types.Tool, name: str) -> _Converted:
+    def _tool(self, listed_tool: types.Tool, name: str) -> _Converted:
         try:
-            output = None if one.output_schema is None else JsonSchema(one.output_schema)
-            tool = _tool(one, name, output, self._settings, self._runs)
+            output = None if listed_tool.output_schema is None else JsonSchema(listed_tool.output_schema)
+            tool = _tool(listed_tool, name, output, self._settings, self._runs)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
-            _left_out(self._settings, one.name, str(error) or type(error).__name__)
-            return _Converted(one, None, _cost_of_refused(one))
+            _left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
+            return _Converted(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
-        return _Converted(one, tool, cost + (0 if output is None else output.cost))
+        return _Converted(listed_tool, tool, cost + (0 if output is None else output.cost))
 
 
-def _cost_of_refused(one: types.Tool) -> int:
+def _cost_of_refused(listed_tool: types.Tool) -> int:
     """Estimate the cost of finding that a tool's schemas are unusable."""
     try:
-        return 100 + len(to_json([one.input_schema, one.output_schema])) // 8
+        return 100 + len(to_json([listed_tool.input_schema, listed_tool.output_schema])) // 8
     except ValueError:  # nested too deeply, which is detected quickly
         return 100
 
@@ -136,18 +138,20 @@ def _left_out(settings: Settings, name: str, why: str) -> None:
 
 
 def _tool(
-    one: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: ToolFunctions
+    listed_tool: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: ToolFunctions
 ) -> Tool[..., Any]:
-    notes = one.annotations or types.ToolAnnotations()
-    hints = Hints(one.name, notes.read_only_hint, notes.destructive_hint, notes.idempotent_hint, notes.open_world_hint)
+    notes = listed_tool.annotations or types.ToolAnnotations()
+    hints = Hints(
+        listed_tool.name, notes.read_only_hint, notes.destructive_hint, notes.idempotent_hint, notes.open_world_hint
+    )
     reads = hints.read_only is True
     repeatable = reads or hints.idempotent is True
-    text = one.description or one.title or notes.title or ""
+    text = listed_tool.description or listed_tool.title or notes.title or ""
     return schema_tool(
         name,
         readable(text),
-        one.input_schema,
-        partial(runs.tool, Remote(one.name, repeatable, output)),
+        listed_tool.input_schema,
+        partial(runs.tool, Remote(listed_tool.name, repeatable, output)),
         type="read" if reads else "action",
         timeout=settings.timeout,
         tags=_tags(settings),

@@ -70,7 +70,7 @@ def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
             if block["type"] == "mcp_tool_use" and block["server_name"] not in servers
         }
         if dangling:
-            remaining = [one for one in message["content"] if one.get("tool_use_id", one.get("id")) not in dangling]
+            remaining = [part for part in message["content"] if part.get("tool_use_id", part.get("id")) not in dangling]
             message["content"] = remaining or [{"type": "text", "text": EMPTY_TEXT}]
 
 

@@ -82,7 +82,7 @@ class AnthropicWire(DirectWire):
         self, attempt: AsyncGenerator[ModelChunk, None], request: ModelRequest, conversation: Conversation
     ) -> AsyncGenerator[ModelChunk, None]:
         """Continue a reply while Anthropic pauses it during the work of its tools; add up the usage of all requests."""
-        said: list[ModelChunk] = []
+        chunks: list[ModelChunk] = []
         before, used, pauses = Usage(), Usage(), 0
         while True:
             paused = False
@@ -95,12 +95,12 @@ class AnthropicWire(DirectWire):
                     if chunk.usage is not None:
                         used = replace(before + chunk.usage, model_calls=1)
                         chunk = ModelChunk(usage=used)
-                    said.append(chunk)
+                    chunks.append(chunk)
                     yield chunk
             if not paused:
                 return
             pauses, before = pauses + 1, used
-            attempt = super()._attempt(_Continued(request, fold(said)), conversation)
+            attempt = super()._attempt(_Continued(request, fold(chunks)), conversation)
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
         prepared = self._prepare(request, conversation, _SUPPORTED, continues=isinstance(request, _Continued))

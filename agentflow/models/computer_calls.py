@@ -224,10 +224,10 @@ def _joined_call(
         performed = part["call_id"] not in failed
         allowed = allowed or performed
         shown = _parts(answers[part["call_id"]]["output"])
-        images = [one["image_url"] for one in shown if one["type"] == "input_image"]
+        images = [part["image_url"] for part in shown if part["type"] == "input_image"]
         if images or performed:  # an earlier screenshot does not show the effect of this action
             screenshot = images[-1] if images else None
-        outputs = [text for one in shown if (text := one.get("text", NO_OUTPUT)) != NO_OUTPUT]
+        outputs = [text for part in shown if (text := part.get("text", NO_OUTPUT)) != NO_OUTPUT]
         texts += [f"[result of {COMPUTER}, {fields['action']}] {text}" for text in outputs]
     if screenshot is None or (checks and not allowed):
         return None
@@ -252,8 +252,8 @@ def _parts(content: object) -> list[Item]:
 
 def _input(action: object, checks: Sequence[object]) -> Item:
     """Return the input of the tool call for an action."""
-    made = {**translated(action), "openai": action}
-    return {**made, "pending_safety_checks": checks} if checks else made
+    fields = {**translated(action), "openai": action}
+    return {**fields, "pending_safety_checks": checks} if checks else fields
 
 
 def translated(action: object) -> Item:
@@ -274,21 +274,21 @@ def translated(action: object) -> Item:
         return {"action": f"{_UNSUPPORTED} {kind:.40}" if isinstance(kind, str) else _UNSUPPORTED}
     match known:
         case _Click():
-            made: Item = {"action": _BUTTONS[known.button]}
+            item: Item = {"action": _BUTTONS[known.button]}
         case _DoubleClick():
-            made = {"action": "double_click"}
+            item = {"action": "double_click"}
         case _Move():
-            made = {"action": "mouse_move"}
+            item = {"action": "mouse_move"}
         case _Scroll(scroll_x=right, scroll_y=down):
             if right and down:
                 return {"action": f"{_UNSUPPORTED} scroll in two directions"}
             way = ("left" if right < 0 else "right") if right else ("up" if down < 0 else "down")
-            made = {"action": "scroll", "scroll_direction": way, "scroll_amount": _steps(abs(right or down))}
+            item = {"action": "scroll", "scroll_direction": way, "scroll_amount": _steps(abs(right or down))}
         case _Drag(path=path):
             points = [[point.x, point.y] if isinstance(point, _Point) else [*point] for point in path]
-            made = {"action": "left_click_drag", "start_coordinate": points[0], "coordinate": points[-1]}
+            item = {"action": "left_click_drag", "start_coordinate": points[0], "coordinate": points[-1]}
             if len(points) > 2:
-                made["path"] = points
+                item["path"] = points
         case _Keypress(keys=keys):
             return {"action": "key", "text": _chord(keys)}
         case _Type(text=text):
@@ -298,8 +298,8 @@ def translated(action: object) -> Item:
         case _Screenshot():
             return {"action": "screenshot"}
     if isinstance(known, _Placed):
-        made["coordinate"] = [known.x, known.y]
-    return {**made, "text": _chord(known.keys)} if known.keys else made
+        item["coordinate"] = [known.x, known.y]
+    return {**item, "text": _chord(known.keys)} if known.keys else item
 
 
 def _steps(pixels: int) -> int:

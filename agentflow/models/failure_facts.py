@@ -211,7 +211,7 @@ def _said(link: BaseException, *causes: BaseException) -> str:
     if "{'error'" in text:  # OpenAI's client puts the answer's body into the text, but a field contains it too
         bodies = [field(cause, "body") for cause in (link, *causes)]
         found = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
-        return next((one for one in found if isinstance(one, str)), text)
+        return next((value for value in found if isinstance(value, str)), text)
     return text
 
 

@@ -262,17 +262,17 @@ def _error_in(chunk: object) -> object:
     if not isinstance(chunk, dict) or one_or_more(field(cast("object", chunk), "choices")):
         return None
     fields = cast("dict[str, object]", chunk)
-    said = isinstance(fields.get("message"), str) and not fields.keys().isdisjoint(("code", "type", "status"))
-    if said or fields.get("object") == "error":
+    described = isinstance(fields.get("message"), str) and not fields.keys().isdisjoint(("code", "type", "status"))
+    if described or fields.get("object") == "error":
         return fields
     return {"message": fields["detail"]} if fields.keys() == {"detail"} else None
 
 
 def _failure(error: object) -> ProviderError:
-    said = field(error, "message") or error
+    message = field(error, "message") or error
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
     code = place(fields.get("code"))
-    return ProviderError(str(said), code if code is not None and 400 <= code < 600 else None, {}, fields)
+    return ProviderError(str(message), code if code is not None and 400 <= code < 600 else None, {}, fields)
 
 
 def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> bool:

@@ -86,7 +86,7 @@ def responses_body(
         )
     instructions, items = _items(prepared.messages, model)
     if COMPUTER in typed:
-        items = joined(items, {str(one["tool_call_id"]) for one in prepared.messages if "is_error" in one})
+        items = joined(items, {str(message["tool_call_id"]) for message in prepared.messages if "is_error" in message})
     body: Item = {"model": model, "input": items, "stream": True, "store": False}
     if instructions:
         body["instructions"] = instructions
@@ -210,7 +210,7 @@ def _tool_fields(prepared: Mapping[str, Json], typed: Mapping[str, Mapping[str, 
     if "tools" not in prepared:
         return {}
     functions = [tool["function"] for tool in cast("list[Item]", prepared["tools"])]
-    entries = [typed.get(made["name"], {"type": "function", **made, "strict": False}) for made in functions]
+    entries = [typed.get(function["name"], {"type": "function", **function, "strict": False}) for function in functions]
     fields: Item = {"tools": entries}
     choice = prepared.get("tool_choice")
     if choice is not None:

@@ -152,7 +152,7 @@ class _Fitting:
         if isinstance(schema, bool):
             self.refused = self.refused or not schema
             schema = {}
-        made: dict[str, Any] = {}
+        fitted: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in schema.items():
             action = self._actions.get(key, "")
@@ -162,35 +162,35 @@ class _Fitting:
             elif action == "note" or (action.startswith("only:") and value not in action[5:].split(",")):
                 notes.append(f"{key}: {json.dumps(_plain(value), ensure_ascii=False)}")
             elif key in ("properties", "$defs"):
-                made[key] = {name: self.node(inner) for name, inner in value.items()}
+                fitted[key] = {name: self.node(inner) for name, inner in value.items()}
             elif key in ("items", "if", "then", "else") or (
                 key == "additionalProperties" and isinstance(value, Mapping)
             ):
-                made[key] = self.node(cast("Mapping[str, Any]", value))
+                fitted[key] = self.node(cast("Mapping[str, Any]", value))
             elif key in ("anyOf", "allOf", "oneOf"):
-                made[key] = [self.node(inner) for inner in value]
+                fitted[key] = [self.node(inner) for inner in value]
             elif key != "title":
-                made[key] = _plain(value)
+                fitted[key] = _plain(value)
         every = self._actions.get("required") == "all"
         if schema.get("type") == "object":
-            self._object(made)
-        elif every and not made.keys() & {"type", "anyOf", "enum", "$ref"}:  # strict schemas have a type everywhere
+            self._object(fitted)
+        elif every and not fitted.keys() & {"type", "anyOf", "enum", "$ref"}:  # strict schemas have a type everywhere
             self.strict = False
         if notes:
-            made["description"] = ". ".join([*([schema["description"]] if "description" in schema else ()), *notes])
-        return made
+            fitted["description"] = ". ".join([*([schema["description"]] if "description" in schema else ()), *notes])
+        return fitted
 
-    def _object(self, made: dict[str, Any]) -> None:
-        open_keys = made.get("additionalProperties", False) is not False
+    def _object(self, fitted: dict[str, Any]) -> None:
+        open_keys = fitted.get("additionalProperties", False) is not False
         match self._actions.get("additionalProperties"):
             case "close" if not open_keys:
-                made["additionalProperties"] = False
+                fitted["additionalProperties"] = False
             case "drop":
-                made.pop("additionalProperties", None)
+                fitted.pop("additionalProperties", None)
             case _:
                 self.strict = self.strict and not open_keys
-        if self._actions.get("required") == "all" and made.get("properties"):
-            made["required"] = list(made["properties"])
+        if self._actions.get("required") == "all" and fitted.get("properties"):
+            fitted["required"] = list(fitted["properties"])
 
 
 def _plain(value: Any) -> Any:

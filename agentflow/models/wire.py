@@ -367,7 +367,7 @@ class DirectWire(Adapter):
         variables = self.key_variables
         candidates = (self._api_key, *map(os.environ.get, variables))
         key = next(
-            (key for one in candidates if one and (key := one.strip())), None
+            (key for candidate in candidates if candidate and (key := candidate.strip())), None
         )  # a final line feed of a file is not part of it
         if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])

@@ -218,12 +218,12 @@ class Texts(ABC, Generic[C]):
             rows = [(self._stored(vector), id_) for vector, (id_, _) in zip(vectors, found, strict=True)]
             await self._run(partial(self._put, embedder, len(vectors[0]), rows))
 
-    def _put(self, embedder: Embedder, size: int, made: Sequence[tuple[object, int]], connection: C) -> None:
+    def _put(self, embedder: Embedder, size: int, vectors: Sequence[tuple[object, int]], connection: C) -> None:
         model = "INSERT INTO NAME_model VALUES (1, ?, ?) ON CONFLICT DO NOTHING"
         if self._change(connection, model, (embedder.name, size)):
             self._begin_vectors(connection, size)
         self._check(connection, embedder, size)
-        self._change(connection, self._put_vector, *made)
+        self._change(connection, self._put_vector, *vectors)
 
     def _begin_vectors(self, connection: C, size: int) -> None:
         """Prepare the table for its first vectors."""

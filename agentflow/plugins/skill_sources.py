@@ -145,10 +145,10 @@ class GitSkills:
         final = cache / self.commit / (quote(inner, safe="") or "%") / name
         if not final.is_dir():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as made:
-                _Fetch(self, Path(made), inner).write(Path(made, "files"))
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as temporary:
+                _Fetch(self, Path(temporary), inner).write(Path(temporary, "files"))
                 try:
-                    Path(made, "files").rename(final)
+                    Path(temporary, "files").rename(final)
                 except OSError as error:
                     if not final.is_dir():  # otherwise another process has created the folder first
                         raise UsageError(f"{self}: the cache {cache} cannot be written: {error.strerror}.") from error

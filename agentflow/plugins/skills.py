@@ -87,7 +87,7 @@ class Skills(Hook):
     def __init__(self, *folders: str | Path | PackageSkills | GitSkills, max_bytes: int = 100_000) -> None:
         if max_bytes < 1:
             raise UsageError(f"Skills(max_bytes={max_bytes}) is invalid; use at least 1 byte.")
-        wrong = next((one for one in folders if not is_a(one, str | Path | PackageSkills | GitSkills)), None)
+        wrong = next((folder for folder in folders if not is_a(folder, str | Path | PackageSkills | GitSkills)), None)
         if wrong is not None:
             raise UsageError(
                 f"Skills(...) takes folders, each as an argument, not {wrong!r:.60}. Write Skills('a', 'b')."
@@ -148,10 +148,10 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
     for source in folders:
         root = Path(source.folder() if isinstance(source, PackageSkills | GitSkills) else source).resolve()
         try:
-            inner = [one for one in sorted(root.iterdir()) if one.is_dir() and not one.is_symlink()]
+            inner = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and not folder.is_symlink()]
         except OSError as error:
             raise UsageError(f"Skills: the folder {source} cannot be read: {_why(error)}.") from error
-        found = [root] if (root / MAIN).exists() else [one for one in inner if (one / MAIN).exists()]
+        found = [root] if (root / MAIN).exists() else [folder for folder in inner if (folder / MAIN).exists()]
         if not found:
             raise UsageError(f"Skills: {source} has no skills. A skill is a folder with a file {MAIN}.")
         for folder in found:

@@ -148,7 +148,7 @@ def _names_in(text: str) -> list[str]:
         return []
     listed: Any = cast("Mapping[str, Any]", data).get("tools") if isinstance(data, Mapping) else None
     entries = cast("list[Any]", listed) if isinstance(listed, list) else []
-    return [str(cast("Mapping[str, Any]", one).get("name")) for one in entries if isinstance(one, Mapping)]
+    return [str(cast("Mapping[str, Any]", entry).get("name")) for entry in entries if isinstance(entry, Mapping)]
 
 
 # ---- ranking (BM25)

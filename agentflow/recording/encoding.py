@@ -185,8 +185,8 @@ class Encoder:
 
     def _write_use(self, use: ToolUseBlock) -> str:
         shown = self.cleaned(use)
-        given = {"input": plain(shown.input)} if shown.input_error is None else {"raw": plain(shown.raw)}
-        value: Line = {"id": shown.id, "name": shown.name, **given}
+        arguments = {"input": plain(shown.input)} if shown.input_error is None else {"raw": plain(shown.raw)}
+        value: Line = {"id": shown.id, "name": shown.name, **arguments}
         return self._written("tool_use", self._uses, use.id or "t", value, ("input", "raw"))
 
     def tool_result(self, result: ToolResultBlock) -> str:
@@ -218,7 +218,7 @@ class Encoder:
         if ref is None:
             ref = known.new_ref(base, key)
             if not self.content:
-                value = {name: one for name, one in value.items() if name not in content}
+                value = {name: item for name, item in value.items() if name not in content}
                 value["digest"] = digest
             self.out.append({"kind": kind, "ref": ref, "value": value})
         return ref
@@ -246,12 +246,12 @@ class Encoder:
         every = [*refs[:keep], *added]
         if every != known:
             self._lists[call] = messages, every
-        made: Line = {}
+        data: Line = {}
         if keep:
-            made["keep"] = keep
+            data["keep"] = keep
         if added:
-            made["add"] = added
-        return made, every
+            data["add"] = added
+        return data, every
 
     def forget(self, call: str) -> None:
         """Discard the state of a finished call."""
@@ -297,17 +297,17 @@ class Encoder:
     def _several(self, call: str, value: Any) -> Any:
         if isinstance(value, Mapping):
             items = cast("Mapping[object, object]", value).items()
-            return {text_of(name): self.value(call, one) for name, one in items}
+            return {text_of(name): self.value(call, item) for name, item in items}
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-            return [self.value(call, one) for one in cast("Sequence[Any]", value)]
+            return [self.value(call, item) for item in cast("Sequence[Any]", value)]
         if is_dataclass(value) and not isinstance(value, type):
-            return {one.name: self.value(call, getattr(value, one.name)) for one in fields(value)}
+            return {item.name: self.value(call, getattr(value, item.name)) for item in fields(value)}
         return plain(self.cleaned(value)) if self.content else None
 
     def verdict(self, call: str, verdict: AnyVerdict) -> Line:
         """Encode a verdict: its name, and its value under the name of its field."""
         field, value = verdict.__match_args__[0], verdict_value(verdict)
-        said: Line = {"verdict": type(verdict).__name__}
+        data: Line = {"verdict": type(verdict).__name__}
         if isinstance(value, Msg):
             value = {"message": self.message(value)}
         elif isinstance(value, ToolResultBlock):
@@ -315,13 +315,13 @@ class Encoder:
         elif isinstance(value, list | tuple) and value and _are_messages(cast("Sequence[Any]", value)):
             value = {"messages": [self.message(msg) for msg in cast("Sequence[Msg]", value)]}
         elif not self.content:
-            return said
+            return data
         else:
             value = plain(self.cleaned(value))
             if isinstance(value, dict) and list(cast("Line", value)) in _LIKE_REFS:
                 value = cast("Line", {"data": value})
-        said[field] = value
-        return said
+        data[field] = value
+        return data
 
     def error(self, error: ErrorText) -> Line:
         """Encode an exception."""
@@ -340,51 +340,51 @@ class Encoder:
         """Encode a chunk of a reply, as a plain text if the chunk contains only text."""
         if not self.content:
             return ""
-        said: Line = {}
-        for one in _CHUNK:
-            value = getattr(chunk, one)
+        data: Line = {}
+        for field in _CHUNK:
+            value = getattr(chunk, field)
             if value is None or value is False or value == "" or value == ():
                 continue
-            if one == "usage":
+            if field == "usage":
                 value = set_fields(value)
-            elif one == "tool_uses":
+            elif field == "tool_uses":
                 value = [set_fields(delta, keep=("index",)) for delta in value]
-            said[one] = plain(value)
-        if len(said) == 1 and "text" in said:
-            return said["text"]
-        return said or ""
+            data[field] = plain(value)
+        if len(data) == 1 and "text" in data:
+            return data["text"]
+        return data or ""
 
     def fact(self, fact: Fact) -> Line:
         """Encode a fact's kind and fields."""
         call = str(getattr(fact, "call_id", ""))
-        made: Line = {}
+        data: Line = {}
         for name, value in fact._asdict().items():  # `_asdict` and similar methods of named tuples are public
             if name in fact._field_defaults and value == fact._field_defaults[name]:
                 continue
             if isinstance(value, tuple) and value and _are_messages(cast("tuple[Any, ...]", value)):
-                made[name] = [self.message(msg) for msg in cast("tuple[Msg, ...]", value)]
+                data[name] = [self.message(msg) for msg in cast("tuple[Msg, ...]", value)]
             elif isinstance(value, str):
-                made[name] = value if name != "stop" else self.text(value)
+                data[name] = value if name != "stop" else self.text(value)
             else:
-                made[name] = self.value(call, value)
-        return {"kind": "fact", "fact": fact_kind(fact), "call": call, "fields": made}
+                data[name] = self.value(call, value)
+        return {"kind": "fact", "fact": fact_kind(fact), "call": call, "fields": data}
 
 
 _LIKE_REFS = (["message"], ["messages"], ["tool_result"], ["data"])
-_CHUNK = tuple(one.name for one in fields(ModelChunk))
+_CHUNK = tuple(field.name for field in fields(ModelChunk))
 
 
 def _are_messages(values: Sequence[Any]) -> bool:
-    return all(isinstance(one, Msg) for one in values)
+    return all(isinstance(value, Msg) for value in values)
 
 
 def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
     """Return the fields of a frozen value that differ from their defaults."""
-    made: Line = {}
-    for one in fields(value):
-        held = getattr(value, one.name)
-        if one.name in keep or not (
-            held is None or held == {} or (type(held) is type(one.default) and held == one.default)
+    data: Line = {}
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if field.name in keep or not (
+            held is None or held == {} or (type(held) is type(field.default) and held == field.default)
         ):
-            made[one.name] = plain(held)
-    return made
+            data[field.name] = plain(held)
+    return data

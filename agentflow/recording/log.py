@@ -118,10 +118,10 @@ class RunLog:
         last = self._last.get(call)
         if data.keep > (0 if last is None else last.length):
             raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
-        one = _List(last, data.keep, data.add)
-        self._lists[id(entry), name] = one
+        record = _List(last, data.keep, data.add)
+        self._lists[id(entry), name] = record
         if not apart:  # the next list does not build on the list of a side call
-            self._last[call] = one
+            self._last[call] = record
 
     def __repr__(self) -> str:
         return f"RunLog({self.name!r}, {len(self.calls)} calls, {len(self.entries)} entries)"
@@ -160,8 +160,8 @@ class RunLog:
         if run_id not in self.run_ids:
             known = ", ".join(self.run_ids) or "none"
             raise StoreError(f"{self.name or 'This log'} has no run {run_id!r}; its runs: {known}.")
-        mine = {call for call in self.calls if self.root_of(call).run == run_id}
-        return RunLog([entry for entry in self.entries if getattr(entry, "call", None) in (None, *mine)], self.name)
+        calls = {call for call in self.calls if self.root_of(call).run == run_id}
+        return RunLog([entry for entry in self.entries if getattr(entry, "call", None) in (None, *calls)], self.name)
 
     # ---- what entries refer to
 
@@ -171,12 +171,12 @@ class RunLog:
         Raises:
             StoreError: The message is not in the log.
         """
-        made = self._made.get(ref)
-        if made is None:
+        msg = self._made.get(ref)
+        if msg is None:
             data = _found(self._messages, ref, "message").message
             blocks = [self._block(block) for block in data.get("content", ())]
-            made = self._made[ref] = _checked(Msg, {**data, "content": blocks}, "message", ref)
-        return made
+            msg = self._made[ref] = _checked(Msg, {**data, "content": blocks}, "message", ref)
+        return msg
 
     def _block(self, block: dict[str, Any]) -> dict[str, Any]:
         match block:
@@ -256,15 +256,15 @@ class RunLog:
         """
         if entry.fact != "call_resumed":
             return {}
-        given = entry.fields.get("decisions", {})
-        if not all(len(said) > 1 for said in given.values()):  # the log records no texts
+        decisions = entry.fields.get("decisions", {})
+        if not all(len(decision) > 1 for decision in decisions.values()):  # the log records no texts
             return {}
-        return decisions_from_dict({key: self._as_saved(said) for key, said in given.items()})
+        return decisions_from_dict({key: self._as_saved(decision) for key, decision in decisions.items()})
 
-    def _as_saved(self, said: VerdictData) -> dict[str, Any]:
+    def _as_saved(self, decision: VerdictData) -> dict[str, Any]:
         """Convert a decision to the codec's form."""
-        data: dict[str, Any] = {**said, "verdict": said["verdict"].lower()}
-        for name, value in said.items():
+        data: dict[str, Any] = {**decision, "verdict": decision["verdict"].lower()}
+        for name, value in decision.items():
             carried = self.carried(value)
             if isinstance(carried, Msg | ToolResultBlock):
                 data.update({name: carried, "form": "message" if isinstance(carried, Msg) else "result"})
@@ -322,8 +322,8 @@ class _List:
         while chain[-1].known is None and chain[-1].before is not None:
             chain.append(chain[-1].before)
         refs = chain[-1].known or chain[-1].add
-        for one in reversed(chain[:-1]):
-            refs = (*refs[: one.keep], *one.add)
+        for change in reversed(chain[:-1]):
+            refs = (*refs[: change.keep], *change.add)
         self.known = refs
         return refs
 

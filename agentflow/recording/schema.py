@@ -17,8 +17,8 @@ def json_schema() -> dict[str, Any]:
         >>> json_schema()["title"]
         'agentflow.run-log 1'
     """
-    made = adapter_of(WrittenEntry).json_schema()
-    for entry in made["$defs"].values():
+    schema = adapter_of(WrittenEntry).json_schema()
+    for entry in schema["$defs"].values():
         if "kind" in entry["properties"]:
             entry["required"] = ["kind", *entry.get("required", ())]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORM} {VERSION}", **made}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORM} {VERSION}", **schema}

@@ -99,8 +99,8 @@ class _ChatRoutes:
 
 
 def _request(body: ChatBody) -> ChatRequest:
-    users = [one for one in body.messages if one.role == "user"]
-    begin = max((n for n, one in enumerate(body.messages, 1) if one.role != "user"), default=0)
+    users = [message for message in body.messages if message.role == "user"]
+    begin = max((n for n, message in enumerate(body.messages, 1) if message.role != "user"), default=0)
     new = body.messages[begin:]
     answered = body.messages[begin - 1].parts if begin else []
     calls = {part.toolCallId: part for part in answered if part.toolCallId}
@@ -110,11 +110,11 @@ def _request(body: ChatBody) -> ChatRequest:
         for key, part in calls.items()
         if part.state == "output-error"
     }
-    system = [part.text for one in body.messages if one.role == "system" for part in one.parts]
+    system = [part.text for message in body.messages if message.role == "system" for part in message.parts]
     return ChatRequest(
         run_id=secrets.token_hex(8),
-        messages=[Msg.user(_blocks(one.parts), id=one.id) for one in new],
-        earlier=[one.id for one in users if one not in new],
+        messages=[Msg.user(_blocks(message.parts), id=message.id) for message in new],
+        earlier=[message.id for message in users if message not in new],
         decide=lambda waits: None if (part := calls.get(waits.id)) is None else _decision(part, waits),
         results=results,
         system="\n\n".join([text for text in (body.system, *system) if text]),

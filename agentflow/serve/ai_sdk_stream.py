@@ -98,7 +98,7 @@ class ChunkStream:
     def _attached(self, event: ReplyEvent) -> Iterator[Chunk]:
         if self._parts.wrong:
             yield {"type": "data-reply", "data": {"text": event.text}}
-        for url, title in dict.fromkeys((one.url, one.title) for one in event.sources or ()):
+        for url, title in dict.fromkeys((source.url, source.title) for source in event.sources or ()):
             yield _source(f"{self._parts.id}_{url or title}", url, title)
         for file in event.files or ():
             yield from self._open_step()

@@ -145,7 +145,7 @@ def _request(body: _Body) -> ModelRequestData:
         ),
         system=body.system
         if isinstance(body.system, str)
-        else "\n\n".join(str(one.get("text")) for one in body.system),
+        else "\n\n".join(str(block.get("text")) for block in body.system),
     )
     names: dict[str, str] = {}
     results: list[ToolResultBlock] = []
@@ -164,9 +164,9 @@ def _request(body: _Body) -> ModelRequestData:
                     content.append(image(url))
                 case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(raw)}}:
                     content.append(image(f"data:{kind};base64,{raw}"))
-                case {"type": "tool_use", "id": str(key), "name": str(name), "input": given}:
+                case {"type": "tool_use", "id": str(key), "name": str(name), "input": arguments}:
                     names[key] = name
-                    content.append(ToolUseBlock.from_json(key, name, json.dumps(given)))
+                    content.append(ToolUseBlock.from_json(key, name, json.dumps(arguments)))
                 case {"type": "tool_result", "tool_use_id": str(key)}:
                     results.append(ToolResultBlock(key, names.get(key, "tool"), _text(block.get("content"))))
                 case {"type": "thinking" | "redacted_thinking"}:

@@ -86,9 +86,9 @@ class App:
         all_agents = [agents] if isinstance(agents, Agent | HasWorkers) else list(agents)
         if isinstance(hosts, str) or isinstance(origins, str):
             raise UsageError("App: hosts= and origins= take lists: hosts=['chat.example.com'].")
-        for one in cast("list[object]", all_agents):
-            if not isinstance(one, Agent | HasWorkers):
-                raise UsageError(f"App(agents) takes an Agent, a DurableAgent or a list of these, not {one!r}.")
+        for agent in cast("list[object]", all_agents):
+            if not isinstance(agent, Agent | HasWorkers):
+                raise UsageError(f"App(agents) takes an Agent, a DurableAgent or a list of these, not {agent!r}.")
         self.service = Service(all_agents, store, limits or Limits(), view or View())
         self.authenticates = auth is not None
         self._resume = resume

@@ -323,7 +323,7 @@ class DurableCalls:
 
     def _clients(self) -> list[tuple[FollowingClient, list[str]]]:
         """Return each client with its agents."""
-        return [(one.client, [name]) for name, one in self.agents.items()]
+        return [(agent.client, [name]) for name, agent in self.agents.items()]
 
     async def working(self, session: str) -> DurableRun | None:
         """Return the run that is queued for a session or is working on it."""
@@ -394,8 +394,8 @@ class DurableCalls:
     def end_streams(self) -> None:
         """Stop starting runs, and end the streams: their clients continue at another process."""
         self.closed = True
-        for one in self.agents.values():
-            one.client.release()
+        for agent in self.agents.values():
+            agent.client.release()
 
     def soon(self, work: Coroutine[Any, Any, object]) -> None:
         """Run work in the background."""
@@ -414,8 +414,8 @@ class DurableCalls:
         """End the streams, finish the work, and close the connections."""
         self.end_streams()
         await asyncio.gather(*self._tasks)
-        for one in self.agents.values():
-            await one.client.close()
+        for agent in self.agents.values():
+            await agent.client.close()
 
 
 async def stored(work: Awaitable[T], what: Literal["run", "session"] = "run") -> T:

@@ -150,10 +150,10 @@ class Guard:
         if self._auth is None:
             return hashlib.sha256(b"").hexdigest()[:32]
         try:
-            given = cast("object", self._auth(request))
-            if not inspect.isawaitable(given):
-                raise UsageError(f"auth= must be an async function, but it returned {type(given).__name__}")
-            user = await given
+            owner = cast("object", self._auth(request))
+            if not inspect.isawaitable(owner):
+                raise UsageError(f"auth= must be an async function, but it returned {type(owner).__name__}")
+            user = await owner
         except Refusal:
             raise
         except Exception as error:

@@ -114,7 +114,7 @@ class ModelCalls:
         Raises:
             Refusal: The request is invalid.
         """
-        agent = next((one for one in self.service.all_agents if one.name == request.agent), None)
+        agent = next((candidate for candidate in self.service.all_agents if candidate.name == request.agent), None)
         if agent is None:
             raise Refusal(
                 404, "model_not_found", f"There is no model {request.agent!r:.80}. GET /v1/models lists them."

@@ -81,12 +81,12 @@ class _OpenAIRoutes:
     calls: ModelCalls
 
     async def models(self, request: Request) -> Response:
-        found = [_model(one.name) for one in self.service.all_agents]
+        found = [_model(agent.name) for agent in self.service.all_agents]
         return JSONResponse({"object": "list", "data": found, "has_more": False})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["model"]
-        if all(one.name != name for one in self.service.all_agents):
+        if all(agent.name != name for agent in self.service.all_agents):
             return _refused(Refusal(404, "model_not_found", "There is no such model."))
         return JSONResponse(_model(name))
 
@@ -236,7 +236,10 @@ def _chat_request(body: _ChatBody) -> ModelRequestData:
             case "user":
                 data.messages.append(Msg.user(content))
             case "assistant":
-                uses = [_use(one.get("id"), _object(one.get("function"))) for one in message.tool_calls or ()]
+                uses = [
+                    _use(tool_call.get("id"), _object(tool_call.get("function")))
+                    for tool_call in message.tool_calls or ()
+                ]
                 names.update({use.id: use.name for use in uses})
                 data.messages.append(Msg.assistant([*content, *uses]))
             case "tool":
@@ -322,10 +325,10 @@ def _content(content: object) -> list[ContentBlock]:
 
 def _tools(tools: Sequence[Json] | None, *, nested: bool) -> list[ToolSpec]:
     found: list[ToolSpec] = []
-    for one in tools or ():
-        data = _object(one.get("function")) if nested else one
+    for entry in tools or ():
+        data = _object(entry.get("function")) if nested else entry
         name = data.get("name")
-        if one.get("type") != "function" or not isinstance(name, str):
+        if entry.get("type") != "function" or not isinstance(name, str):
             raise bad_request("A tool must be a function with a name.")
         found.append(ToolSpec(name, str(data.get("description") or ""), _object(data.get("parameters"))))
     return found

@@ -135,7 +135,7 @@ def openapi(base: str, version: str) -> dict[str, Any]:
         base: The path at which the application is mounted.
         version: The version of the library.
     """
-    models = {model for one in OPERATIONS for model in (one.returns, one.body) if model is not None}
+    models = {model for operation in OPERATIONS for model in (operation.returns, operation.body) if model is not None}
     ordered = sorted({*models, ErrorBody}, key=lambda model: model.__name__)
     refs, schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)
     events: dict[str, Any] = TypeAdapter(PublicEvent).json_schema(
@@ -145,8 +145,8 @@ def openapi(base: str, version: str) -> dict[str, Any]:
     known["Event"] = events
     refused = {"description": "The request was refused.", "content": _json(_ref(refs, ErrorBody))}
     paths: dict[str, dict[str, Any]] = {}
-    for one in OPERATIONS:
-        paths.setdefault(one.path, {})[one.method] = _operation(one, refs, refused)
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, refs, refused)
     return {
         "openapi": "3.1.0",
         "info": {"title": "agentflow", "version": version},
@@ -156,29 +156,29 @@ def openapi(base: str, version: str) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation, refs: Mapping[Any, Any], refused: Mapping[str, Any]) -> dict[str, Any]:
-    named = [part.strip("{}") for part in one.path.split("/") if part.startswith("{")]
+def _operation(operation: Operation, refs: Mapping[Any, Any], refused: Mapping[str, Any]) -> dict[str, Any]:
+    named = [part.strip("{}") for part in operation.path.split("/") if part.startswith("{")]
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in named]
     number = {"type": "integer", "minimum": 0}
-    parameters += [{"name": name, "in": "query", "required": False, "schema": number} for name in one.query]
+    parameters += [{"name": name, "in": "query", "required": False, "schema": number} for name in operation.query]
     success: dict[str, Any] = {"description": "Success."}
-    if one.stream:
+    if operation.stream:
         position = {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}}
         parameters.append(position)
         success["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
         success["description"] = "Events: the data of each is an `Event`."
-    elif one.returns is not None:
-        schema = _ref(refs, one.returns)
-        success["content"] = _json({"type": "array", "items": schema} if one.many else schema)
+    elif operation.returns is not None:
+        schema = _ref(refs, operation.returns)
+        success["content"] = _json({"type": "array", "items": schema} if operation.many else schema)
     described: dict[str, Any] = {
-        "operationId": one.id,
-        "summary": one.summary,
-        "responses": {str(one.status): success, "4XX": refused, "5XX": refused},
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "responses": {str(operation.status): success, "4XX": refused, "5XX": refused},
     }
     if parameters:
         described["parameters"] = parameters
-    if one.body is not None:
-        described["requestBody"] = {"required": True, "content": _json(_ref(refs, one.body))}
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": _json(_ref(refs, operation.body))}
     return described
 
 

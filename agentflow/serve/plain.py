@@ -127,7 +127,7 @@ class PlainRoutes:
     async def agents(self, request: Request) -> Response:
         """List the agents."""
         found = self.service.all_agents
-        return _json([AgentInfo(name=one.name, description=one.description) for one in found])
+        return _json([AgentInfo(name=agent.name, description=agent.description) for agent in found])
 
     async def start(self, request: Request) -> Response:
         """Start a run, which continues without a client."""
@@ -266,7 +266,7 @@ async def _drain(run: ServedRun) -> EndEvent | None:
 def _json(value: Public | Sequence[Public], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     if isinstance(value, Public):
         return Response(value.line(), status, headers, "application/json")
-    return JSONResponse([one.model_dump(exclude_none=True) for one in value], status, headers)
+    return JSONResponse([item.model_dump(exclude_none=True) for item in value], status, headers)
 
 
 def _number(request: Request, name: str, default: int) -> int:

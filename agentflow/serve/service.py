@@ -68,10 +68,10 @@ class Service:
         self, agents: Sequence[Agent[Any] | HasWorkers], store: Store | str | None, limits: Limits, view: View
     ) -> None:
         shared = None if store is None else resolve_store(store)
-        self.agents = {one.name: _with_store(one, shared) for one in agents if isinstance(one, Agent)}
-        durable = {one.agent.name: one for one in agents if not isinstance(one, Agent)}
+        self.agents = {agent.name: _with_store(agent, shared) for agent in agents if isinstance(agent, Agent)}
+        durable = {agent.agent.name: agent for agent in agents if not isinstance(agent, Agent)}
         self.durable = DurableCalls(durable, limits, view)
-        self._in_workers = {name: _with_store(one.agent, one.host.store) for name, one in durable.items()}
+        self._in_workers = {name: _with_store(agent.agent, agent.host.store) for name, agent in durable.items()}
         self.limits = limits
         self.view = view
         self.runs = Runs(limits, view)
@@ -80,10 +80,10 @@ class Service:
         names = [*self.agents, *durable]
         if not agents or len(set(names)) < len(agents):
             raise UsageError(f"App(agents): pass at least one agent, and unique names, not {names}.")
-        for one in durable.values():
-            if hidden := [kind.__name__ for kind in view.state if kind not in one.host.state]:
+        for agent in durable.values():
+            if hidden := [kind.__name__ for kind in view.state if kind not in agent.host.state]:
                 raise UsageError(
-                    f"App: View(state=...) has {hidden}, which agent {one.agent.name!r} does not publish. Pass "
+                    f"App: View(state=...) has {hidden}, which agent {agent.agent.name!r} does not publish. Pass "
                     "DurableAgent(..., state=[...]) the same classes."
                 )
         for name in names:
@@ -181,7 +181,7 @@ class Service:
         """Return the beginning of a session's first user message; this loads the whole session."""
         facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
-        texts = [one.text for one in self.view.history(messages) if one.role == "user" and one.text]
+        texts = [entry.text for entry in self.view.history(messages) if entry.role == "user" and entry.text]
         return one_line(texts[0])[:_TITLE] if texts else None
 
     async def fork(
@@ -241,7 +241,7 @@ class Service:
         facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
-                return length if any(isinstance(one, CallOpened) for one in facts[:length]) else 0
+                return length if any(isinstance(fact, CallOpened) for fact in facts[:length]) else 0
         raise Refusal(422, "no_such_message", "The session has no input message of this id.")
 
     async def delete(self, ref: StoredSession) -> None:
@@ -260,10 +260,10 @@ class Service:
         store = _store_of(agent)
         await self.durable.withdraw(agent.name, session)
         inner = [info.id for info in await stored(store.sessions(f"{session}/"), "session")]
-        for one in (session, *inner):
+        for session_id in (session, *inner):
             with suppress(UsageError):  # another request reads it
-                agent.forget(one)
-            await stored(store.delete(one), "session")
+                agent.forget(session_id)
+            await stored(store.delete(session_id), "session")
 
     async def _idle(self, ref: StoredSession) -> None:
         session, _ = await self.load(ref)

@@ -409,7 +409,7 @@ class View:
 
 
 def _files(msg: Msg) -> list[File] | None:
-    return [File(media_type=one.media_type, url=one.url or _data_url(one)) for one in msg.data] or None
+    return [File(media_type=block.media_type, url=block.url or _data_url(block)) for block in msg.data] or None
 
 
 def _data_url(block: DataBlock) -> str:

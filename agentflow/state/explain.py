@@ -180,6 +180,6 @@ def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
     first = without_password(printable(text.splitlines()[0])) if text else type(error).__name__
     # SQLite reports both a full disk and a damaged file as "disk I/O error"; the name of the error code differs.
     lower = f"{text} {getattr(broken and broken.orig, 'sqlite_errorname', '')}".lower()
-    advice = next((one for one in _ADVICE if any(sign in lower for sign in one.signs)), _UNKNOWN)
+    advice = next((row for row in _ADVICE if any(sign in lower for sign in row.signs)), _UNKNOWN)
     retryable = advice.retryable or (broken is not None and broken.connection_invalidated)
     return StoreError(f"{doing} failed on {where}: {first.rstrip('.')}. {advice.text}", retryable=retryable)

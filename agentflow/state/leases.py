@@ -25,15 +25,15 @@ _FIND_LEASE = Prepared(
 def take_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> int | None:
     """Take a session's lease, or renew a lease of `owner`; return its epoch, or None if another owner holds it."""
     now = now_in(connection)
-    made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
+    statement: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
     until = now + seconds
     epoch = case((LEASES.c.owner == owner, LEASES.c.epoch), else_=LEASES.c.epoch + 1)
-    made = made.values(session_id=session_id, owner=owner, expires=until, epoch=1).on_conflict_do_update(
+    statement = statement.values(session_id=session_id, owner=owner, expires=until, epoch=1).on_conflict_do_update(
         index_elements=["session_id"],
         set_={"owner": owner, "expires": until, "epoch": epoch},
         where=(LEASES.c.owner == owner) | (LEASES.c.expires <= now),
     )
-    return connection.execute(made.returning(LEASES.c.epoch)).scalar()
+    return connection.execute(statement.returning(LEASES.c.epoch)).scalar()
 
 
 def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int) -> bool:
@@ -44,8 +44,8 @@ def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int)
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:
     """Release a lease; return False if this owner does not hold it. The row stays, to keep its epoch."""
-    mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.expires > 0)
-    return connection.execute(update(LEASES).where(mine).values(expires=0)).rowcount > 0
+    own_row = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.expires > 0)
+    return connection.execute(update(LEASES).where(own_row).values(expires=0)).rowcount > 0
 
 
 def held_leases(connection: Connection) -> frozenset[str]:
@@ -62,6 +62,6 @@ def forget_leases(connection: Connection, session_ids: Sequence[str]) -> None:
 
 def renew_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> bool:
     """Renew a lease; return False if another owner has taken it."""
-    mine = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner)
+    own_row = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner)
     until = now_in(connection) + seconds
-    return connection.execute(update(LEASES).where(mine).values(expires=until)).rowcount > 0
+    return connection.execute(update(LEASES).where(own_row).values(expires=until)).rowcount > 0

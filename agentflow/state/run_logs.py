@@ -57,8 +57,8 @@ class KeepsLogs(ABC):
 
     def log_lines(self, run_id: str, begin: int = 0) -> Future[KeptLines]:
         """Return the lines of a run's log; see `LogStore.log_lines`."""
-        mine = (LOG_PARTS.c.run_id == column_text(run_id)) & (LOG_PARTS.c.place > begin)
-        query = select(LOG_PARTS.c.place, LOG_PARTS.c.lines).where(mine).order_by(LOG_PARTS.c.place)
+        wanted = (LOG_PARTS.c.run_id == column_text(run_id)) & (LOG_PARTS.c.place > begin)
+        query = select(LOG_PARTS.c.place, LOG_PARTS.c.lines).where(wanted).order_by(LOG_PARTS.c.place)
 
         def work() -> KeptLines:
             doing = f"Reading the log of run {run_id!r:.80}"
@@ -91,12 +91,12 @@ def _add_part(connection: Connection, run_id: str, writer: str, number: int, lin
     now, size = time.time(), len(lines.encode()) + 1
     grown: dict[str, Any] = {"updated": now, "size": LOGS.c.size + size, "parts": LOGS.c.parts + 1}
     if number == 1:
-        made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
-        made = made.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
-        made = made.on_conflict_do_update(index_elements=["run_id"], set_=grown)
+        statement: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
+        statement = statement.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
+        statement = statement.on_conflict_do_update(index_elements=["run_id"], set_=grown)
     else:  # a log that was deleted meanwhile stays deleted: it would not be readable without its first part
-        made = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
-    place = connection.execute(made.returning(LOGS.c.parts)).scalar()
+        statement = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
+    place = connection.execute(statement.returning(LOGS.c.parts)).scalar()
     if place is not None:
         part = {"run_id": run_id, "place": place, "writer": writer, "number": number, "lines": lines}
         connection.execute(insert(LOG_PARTS).values(**part))

@@ -411,7 +411,9 @@ class SqlStore(KeepsLogs, SessionStore):
         leases = list(self._leases.values())
 
         def renew(connection: Connection) -> list[_Lease]:
-            return [one for one in leases if not renew_lease(connection, one.session_id, one.owner, one.seconds)]
+            return [
+                lease for lease in leases if not renew_lease(connection, lease.session_id, lease.owner, lease.seconds)
+            ]
 
         try:
             lost = self._transact(renew, "Renewing leases")

@@ -107,8 +107,8 @@ def append_news(
     connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None
 ) -> None:
     """Append the facts that the session does not contain yet."""
-    mine = SESSIONS.c.id == session_id
-    found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
+    of_session = SESSIONS.c.id == session_id
+    found = connection.execute(select(SESSIONS.c.version).where(of_session).with_for_update()).scalar()
     if found is None:
         append_at(connection, session_id, records, status, 0)
         return
@@ -127,8 +127,8 @@ def append_news(
 
 def check_delivered(connection: Connection, session_id: str, records: Sequence[Record], expected: int) -> None:
     """After an append that found another version, check that its facts are already stored at their positions."""
-    mine = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
-    bodies = connection.execute(select(FACTS.c.body).where(mine).order_by(FACTS.c.version)).scalars().all()
+    delivered = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
+    bodies = connection.execute(select(FACTS.c.body).where(delivered).order_by(FACTS.c.version)).scalars().all()
     if list(bodies) == [record.body for record in records]:
         return
     found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0

@@ -257,13 +257,13 @@ class _Dialogue:
 def _abbreviate(value: Json) -> str:
     match value:
         case {"role": str(role), "content": list(content)}:
-            return f"{role}: {' '.join(_abbreviate(one) for one in content)}"
+            return f"{role}: {' '.join(_abbreviate(item) for item in content)}"
         case {"text": str(text), "type": "text"}:
             return text
         case [{"role": str()}, *_] if len(value) > 1:
             return f"{len(value)} messages, last: {_abbreviate(value[-1])}"
         case [{"name": str()}, *_]:
-            return ", ".join(str(one.get("name")) if isinstance(one, dict) else "?" for one in value)
+            return ", ".join(str(item.get("name")) if isinstance(item, dict) else "?" for item in value)
         case _:
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

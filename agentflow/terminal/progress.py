@@ -119,8 +119,8 @@ class ProgressLines:
             if caller.source != above:
                 continue
             for use_id, line in caller.tools.items():
-                mine = inner_session_id(caller.session_id, use_id)
-                if session_id == mine or session_id.startswith(f"{mine}/"):
+                own_session = inner_session_id(caller.session_id, use_id)
+                if session_id == own_session or session_id.startswith(f"{own_session}/"):
                     return line.calls
                 some = line.calls if some is None else some
         return self._top if some is None else some

@@ -418,14 +418,14 @@ class _HookCheck:
 
     def _fresh(self) -> Hook:
         """Return an unused hook: a copy if the maker always returns the same instance."""
-        made = self.make()
-        if made is not self.make():
-            return made
+        hook = self.make()
+        if hook is not self.make():
+            return hook
         try:
-            return copy.deepcopy(made)
+            return copy.deepcopy(hook)
         except Exception:
             self._note("the instance cannot be copied, so single runs share its state; pass its class or a function")
-            return made
+            return hook
 
     # ---- observations
 

@@ -82,20 +82,23 @@ class _IndexTrials(Suite[IndexFlaw]):
 
     async def _clean(self, prefix: str) -> None:
         try:
-            for source in [one for one in await self.index.sources() if one.startswith(prefix)]:
+            for source in [name for name in await self.index.sources() if name.startswith(prefix)]:
                 await self.patiently(self.index.remove(source))
         except Exception:
             return
 
     async def _lines(self, query: str, source: str) -> list[str]:
         found = await self.index.search(query, 20)
-        return [line for one in found if one.source == source for line in one.text.split("\n")]
+        return [line for passage in found if passage.source == source for line in passage.text.split("\n")]
 
     async def _content(self, source: str) -> None:
         await self.index.add(source, _STRANGE)
-        found = [one for one in await self.index.search("tea ignore Grüße", 20) if one.source == source]
+        found = [passage for passage in await self.index.search("tea ignore Grüße", 20) if passage.source == source]
         lines = {
-            f"{source}:{one.line + n}": line for one in found for n, line in enumerate(one.text.split("\n")) if line
+            f"{source}:{passage.line + n}": line
+            for passage in found
+            for n, line in enumerate(passage.text.split("\n"))
+            if line
         }
         wanted = {f"{source}:{n}": line for n, line in enumerate(_STRANGE.split("\n"), 1) if line}
         expect_equal("content", "changes the text or the lines of a document", lines, wanted)
@@ -105,7 +108,7 @@ class _IndexTrials(Suite[IndexFlaw]):
     async def _search(self, source: str) -> None:
         await self.index.add(source, _HANDBOOK)
         await self.index.add(f"{source}-b", "The garden has roses.")
-        first = [one.source for one in await self.index.search("When does the canteen serve lunch?", 1)]
+        first = [passage.source for passage in await self.index.search("When does the canteen serve lunch?", 1)]
         expect_equal("search", "does not find the best passage first", first, [source])
         expect_equal("search", "ignores limit=0", list(await self.index.search("lunch", 0)), [])
         for query in QUERIES:
@@ -128,5 +131,5 @@ class _IndexTrials(Suite[IndexFlaw]):
 
     async def _concurrency(self, source: str) -> None:
         await asyncio.gather(*[self.index.add(f"{source}-{n % 5}", f"fact {n % 5}") for n in range(20)])
-        mine = [one for one in await self.index.sources() if one.startswith(source)]
-        expect_equal("concurrency", "loses or repeats documents", mine, [f"{source}-{n}" for n in range(5)])
+        own_sources = [name for name in await self.index.sources() if name.startswith(source)]
+        expect_equal("concurrency", "loses or repeats documents", own_sources, [f"{source}-{n}" for n in range(5)])

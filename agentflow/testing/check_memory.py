@@ -90,34 +90,36 @@ class _MemoryTrials(Suite[MemoryFlaw]):
                 continue
 
     async def _texts(self, user: str) -> list[str]:
-        return [one.text for one in await self.bank.all(user)]
+        return [memory.text for memory in await self.bank.all(user)]
 
     async def _content(self, ada: str, bob: str) -> None:
-        made = [await self.bank.add(ada, text, "agent", 1.5) for text in _STRANGE]
-        found = [(one.user, one.text, one.by, one.at) for one in made]
+        memories = [await self.bank.add(ada, text, "agent", 1.5) for text in _STRANGE]
+        found = [(memory.user, memory.text, memory.by, memory.at) for memory in memories]
         expect_equal("content", "changes a memory", found, [(ada, text, "agent", 1.5) for text in _STRANGE])
-        expect_equal("content", "does not return all memories, the oldest first", list(await self.bank.all(ada)), made)
-        expect_equal("content", "gives two memories one id", len({one.id for one in made}), len(made))
+        expect_equal(
+            "content", "does not return all memories, the oldest first", list(await self.bank.all(ada)), memories
+        )
+        expect_equal("content", "gives two memories one id", len({memory.id for memory in memories}), len(memories))
 
     async def _separation(self, ada: str, bob: str) -> None:
-        mine = await self.bank.add(ada, "Ada likes tea.", "agent", 1.0)
+        ada_entry = await self.bank.add(ada, "Ada likes tea.", "agent", 1.0)
         await self.bank.add(bob, "Bob likes tea.", "agent", 1.0)
         for user in (f"{ada}%", ada.upper(), f"{ada} ", "", "%", f"{ada}' OR '1'='1"):
             expect_equal("separation", f"returns memories to another user ({user!r})", await self._texts(user), [])
         for query in ("tea", *QUERIES, ada, f'tea" OR user:"{ada}'):
             for user in (ada, bob):
-                found = {one.user for one in await self.bank.search(user, query, 10)}
+                found = {memory.user for memory in await self.bank.search(user, query, 10)}
                 expect_equal(
                     "separation", f"finds memories of another user ({query[:40]!r})", found - {user}, set[str]()
                 )
-        expect_equal("separation", "deletes a memory of another user", await self.bank.forget(bob, mine.id), 0)
+        expect_equal("separation", "deletes a memory of another user", await self.bank.forget(bob, ada_entry.id), 0)
         await self.bank.forget(bob)
         expect_equal("separation", "deletes the memories of another user", await self._texts(ada), ["Ada likes tea."])
 
     async def _search(self, ada: str, bob: str) -> None:
         for text in ("She likes green tea.", "Her cat is called Tom.", "She lives in Rome."):
             await self.bank.add(ada, text, "agent", 1.0)
-        found = [one.text for one in await self.bank.search(ada, "What is the name of her cat?", 1)]
+        found = [memory.text for memory in await self.bank.search(ada, "What is the name of her cat?", 1)]
         expect_equal("search", "does not find the best memory first", found, ["Her cat is called Tom."])
         expect_equal("search", "ignores limit=0", list(await self.bank.search(ada, "tea", 0)), [])
         for query in QUERIES:

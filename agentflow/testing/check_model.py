@@ -322,9 +322,9 @@ async def _options(trial: _Trial) -> None:
 def _within(value: object, data: object) -> bool:
     """Whether a value occurs anywhere in data."""
     if isinstance(data, Mapping):
-        return any(_within(value, one) for one in cast("Mapping[Any, object]", data).values())
+        return any(_within(value, item) for item in cast("Mapping[Any, object]", data).values())
     if isinstance(data, list | tuple):
-        return any(_within(value, one) for one in cast("list[object]", data))
+        return any(_within(value, item) for item in cast("list[object]", data))
     return data == value
 
 

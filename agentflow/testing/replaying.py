@@ -45,17 +45,17 @@ def assert_replays(
         >>> def test_the_guard_still_holds():
         ...     assert_replays("runs/guard.jsonl", make_agent)
     """
-    made: Agent[Any] = cast("Agent[Any]", agent) if isinstance(agent, Agent) else agent()
+    subject: Agent[Any] = cast("Agent[Any]", agent) if isinstance(agent, Agent) else agent()
     renews = bool(os.environ.get("AGENTFLOW_UPDATE_RUNS")) if update is None else update
     if not renews:
-        done = Replay(path).run(made, **options)
+        done = Replay(path).run(subject, **options)
         if done.divergence is not None:
             raise RunChangedError(
                 f"{path} {done.divergence}\nIf this change is intended, run pytest --update-runs to update the file."
             )
         return done
     options["diverged"] = _continue
-    done = Replay(path).run(made, **options)
+    done = Replay(path).run(subject, **options)
     if done.divergence is None:
         return done
     print(f"{path} {done.divergence}")

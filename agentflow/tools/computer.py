@@ -102,7 +102,7 @@ def computer_tool(
                 )
         return await run({name: value for name, value in action.items() if name not in _WIRE_FIELDS}, context)
 
-    made = schema_tool(
+    decorate = schema_tool(
         "computer",
         "See and control the display.",
         _SCHEMA,
@@ -113,9 +113,9 @@ def computer_tool(
         requires_approval=requires_approval,
     )
     entry = {"type": "computer", "name": "computer", "display_width_px": width, "display_height_px": height}
-    made.spec.native = {"anthropic": entry, "openai": {"type": "computer", "name": "computer"}}
-    made.spec.native_only = True
-    made.hook(
+    decorate.spec.native = {"anthropic": entry, "openai": {"type": "computer", "name": "computer"}}
+    decorate.spec.native_only = True
+    decorate.hook(
         on(guard=True, priority=1000)(safety_checks)
     )  # runs after other guards, which may deny the call or ask a person
-    return made
+    return decorate

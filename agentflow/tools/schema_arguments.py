@@ -85,18 +85,18 @@ class SchemaArguments:
         UsageError: The schema does not describe an object, is invalid or too large, or refers to another document.
     """
 
-    def __init__(self, tool: str, given: Mapping[str, Any] | type) -> None:
+    def __init__(self, tool: str, schema: Mapping[str, Any] | type) -> None:
         self._tool = tool
         self._class: SchemaValidator | None = None
         self._compiled: JsonSchema | None = None
-        if isinstance(given, Mapping):
-            self.schema = _json_copy(tool, given)
-        elif isinstance(cast("object", given), type):
-            self.schema = self._of_class(given)
+        if isinstance(schema, Mapping):
+            self.schema = _json_copy(tool, schema)
+        elif isinstance(cast("object", schema), type):
+            self.schema = self._of_class(schema)
         else:
             raise UsageError(
                 f"Tool {tool!r}: parameters= takes a JSON schema (a mapping) or a pydantic model's class, not "
-                f"{type(given).__name__}."
+                f"{type(schema).__name__}."
             )
         if self.schema.setdefault("type", "object") != "object":
             raise UsageError(
@@ -111,13 +111,13 @@ class SchemaArguments:
                 raise UsageError(f"Tool {tool!r}: its JSON schema cannot be used: {error}.") from error
         self.cost = 0 if self._compiled is None else self._compiled.cost
 
-    def _of_class(self, given: type) -> dict[str, Any]:
+    def _of_class(self, cls: type) -> dict[str, Any]:
         try:
-            adapter = adapter_of(given)
+            adapter = adapter_of(cls)
             schema = json_schema(adapter.core_schema, {})
         except PydanticUserError as error:
             raise UsageError(
-                f"Tool {self._tool!r}: pydantic finds no JSON object in {given.__name__} "
+                f"Tool {self._tool!r}: pydantic finds no JSON object in {cls.__name__} "
                 f"({error.message.splitlines()[0]}). Pass a pydantic model's class, or a JSON schema."
             ) from error
         self._class = cast("SchemaValidator", adapter.validator)
@@ -170,10 +170,10 @@ class Outside(WithSchema):
         raise UsageError("An external tool has no function to run; its calls are answered from outside.")
 
 
-def _json_copy(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _json_copy(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a private copy that contains only JSON."""
     try:
-        text = to_json(given, fallback=_plain)
+        text = to_json(schema, fallback=_plain)
         if len(text) > _MAX_BYTES:
             raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; the maximum is {_MAX_BYTES}.")
         check_numbers(text.decode())
@@ -208,30 +208,30 @@ def explain_problems(found: Iterable[Problem]) -> dict[str, list[str]]:
 
 def _messages(found: Iterable[Problem]) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield paths, and functions that build the messages."""
-    for one in found:
-        if one.keyword in _FORMS and one.forms:
-            yield from _no_form(one)
+    for problem in found:
+        if problem.keyword in _FORMS and problem.forms:
+            yield from _no_form(problem)
         else:
-            yield _path(one.path) or "arguments", partial(_message, one)
+            yield _path(problem.path) or "arguments", partial(_message, problem)
 
 
-def _message(one: Problem) -> str:
-    match one.keyword:
+def _message(problem: Problem) -> str:
+    match problem.keyword:
         case "required":
             return IS_MISSING
         case "additionalProperties" | "unevaluatedProperties":
             return IS_UNKNOWN
         case "type":
-            return f"should be {_one_of(one.rule)}; got {shown(one.value)}"
+            return f"should be {_one_of(problem.rule)}; got {shown(problem.value)}"
         case "enum":
-            legal = [*map(shown, one.rule[:_MAX_EXPLAINED]), *["…"] * (len(one.rule) > _MAX_EXPLAINED)]
-            return f"should be {' or '.join(legal)}; got {shown(one.value)}"
+            legal = [*map(shown, problem.rule[:_MAX_EXPLAINED]), *["…"] * (len(problem.rule) > _MAX_EXPLAINED)]
+            return f"should be {' or '.join(legal)}; got {shown(problem.value)}"
         case "const":
-            return f"should be {shown(one.rule)}; got {shown(one.value)}"
+            return f"should be {shown(problem.rule)}; got {shown(problem.value)}"
         case "oneOf":
-            return f"fits several forms, but should fit exactly one; got {shown(one.value)}"
+            return f"fits several forms, but should fit exactly one; got {shown(problem.value)}"
         case keyword:
-            return _MESSAGES[keyword].format(rule=shown(one.rule), value=shown(one.value))
+            return _MESSAGES[keyword].format(rule=shown(problem.rule), value=shown(problem.value))
 
 
 def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:

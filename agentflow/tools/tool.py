@@ -151,10 +151,10 @@ class Tool(HookedTool, Generic[P, R_co]):
             check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, in_run, fixed)
             timeout = None
         kind = checked_type(name, type)
-        given: object = function
-        if isinstance(given, WithSchema):
+        callable_: object = function
+        if isinstance(callable_, WithSchema):
             contract = contract_of(name, kind, None, streaming, None)
-            blueprint = SchemaBlueprint(given, name, description, external, contract)
+            blueprint = SchemaBlueprint(callable_, name, description, external, contract)
         else:
             contract = contract_of(name, kind, plain, streaming, fixed)
             blueprint = Blueprint(function, name, description, in_thread, external, fixed or {}, contract)
@@ -262,9 +262,11 @@ class Tool(HookedTool, Generic[P, R_co]):
         fixed = self._blueprint.fixed
         if not fixed:
             return self._call(*args, **kwargs)
-        given = signature_of(self.function).bind_partial(*((None,) if self._bound else ()), *args, **kwargs).arguments
+        arguments = (
+            signature_of(self.function).bind_partial(*((None,) if self._bound else ()), *args, **kwargs).arguments
+        )
         return self._call(
-            *args, **{name: _current(value) for name, value in fixed.items() if name not in given} | kwargs
+            *args, **{name: _current(value) for name, value in fixed.items() if name not in arguments} | kwargs
         )
 
     def __set_name__(self, owner: type_[object], name: str) -> None:

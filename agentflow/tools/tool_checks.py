@@ -99,7 +99,7 @@ def check_external(
     fixed: Mapping[str, object] | None,
 ) -> None:
     never = "its function never runs, so there is nothing to"
-    for given, what, reason in (
+    for option, what, reason in (
         (in_thread, "in_thread=True", f"{never} move to a thread"),
         (lock, "lock=True", f"{never} lock"),
         (retries, f"retries={retries}", f"{never} try again"),
@@ -109,7 +109,7 @@ def check_external(
         (in_run, "a function as validation_context=", "there is no run in which to call it; pass a value"),
         (fixed, "fixed arguments", f"{never} pass {', '.join(fixed or ())} to"),
     ):
-        if given:
+        if option:
             raise UsageError(f"Tool {name!r} has external=True together with {what}: {reason}. Leave one of them out.")
 
 

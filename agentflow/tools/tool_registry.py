@@ -80,14 +80,14 @@ class ToolRegistry(NamedRegistry[SomeTool]):
 
         def tool(self, function=None, /, **options):
             """Make a tool and register it: `@registry.tool` and `@registry.tool(...)`, with the options of `@tool`."""
-            made = make_tool(function, **options) if function is not None else make_tool(**options)
+            registered = make_tool(function, **options) if function is not None else make_tool(**options)
             if function is not None:
-                return self.register(made)
-            return lambda function: self.register(made(function))
+                return self.register(registered)
+            return lambda function: self.register(registered(function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the specs of the tools, as models see them."""
-        return tuple(made.spec for made in self)
+        return tuple(tool.spec for tool in self)
 
     def _stored(self, item: SomeTool, name: str) -> SomeTool:
         return item if item.name == name else item.renamed(name)

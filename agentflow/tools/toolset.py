@@ -93,9 +93,9 @@ class Toolset(Iterable[SomeTool]):
         found = _methods(type_(obj))
         chosen = self._choose(found, _patterns(include), _patterns(exclude))
         labels = (tags,) if isinstance(tags, str) else tuple(tags)
-        given: dict[str, Any] = {"type": type, "timeout": timeout, "lock": lock, "retries": retries, "tags": labels}
-        given.update(idempotent=idempotent, requires_approval=requires_approval, external=external)
-        given.update(validation_context=validation_context)
+        options: dict[str, Any] = {"type": type, "timeout": timeout, "lock": lock, "retries": retries, "tags": labels}
+        options.update(idempotent=idempotent, requires_approval=requires_approval, external=external)
+        options.update(validation_context=validation_context)
         fixed = self._check_fixed({**(fixed or {}), **fixed_arguments})
         self._tools: dict[str, SomeTool] = {}
         used: set[str] = set()
@@ -103,7 +103,7 @@ class Toolset(Iterable[SomeTool]):
             bound: object = getattr(obj, name)
             if isinstance(bound, Tool):
                 own = cast("SomeTool", bound)
-                made = own.renamed(prefix + own.name) if prefix else own
+                tool = own.renamed(prefix + own.name) if prefix else own
             else:
                 method = cast("Callable[..., Any]", bound)
                 plain = cast("FunctionType", found[name])
@@ -116,7 +116,7 @@ class Toolset(Iterable[SomeTool]):
                     )
                 here = {key: value for key, value in fixed.items() if key in _parameters(plain)}
                 used.update(here)
-                made = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **given)
+                tool = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **options)
             if made.name in self._tools:
                 raise UsageError(
                     f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}. Rename one with "
@@ -199,8 +199,8 @@ def _parameters(function: FunctionType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _patterns(given: str | Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

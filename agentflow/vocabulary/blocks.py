@@ -371,7 +371,7 @@ class ServerToolBlock:
             if item.get("is_error") is True:
                 several = isinstance(content, Sequence) and not isinstance(content, str)
                 texts = cast("Sequence[Mapping[str, Any]]", content if several else ({"text": content},))
-                return "".join([str(one.get("text") or "") for one in texts]) or "failed"
+                return "".join([str(text.get("text") or "") for text in texts]) or "failed"
             if item.get("status") in ("failed", "incomplete") or item.get("error"):
                 return str(item.get("error") or item["status"])
         return None
@@ -392,8 +392,8 @@ def _found_in(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         for key in ("content", "results", "sources"):
             found = cast("Mapping[str, Any]", holder).get(key) if isinstance(holder, Mapping) else None
             several = isinstance(found, Sequence) and not isinstance(found, str)
-            for one in cast("Sequence[object]", found if several else (found,)):
-                result = cast("Mapping[str, Any]", one if isinstance(one, Mapping) else EMPTY)
+            for entry in cast("Sequence[object]", found if several else (found,)):
+                result = cast("Mapping[str, Any]", entry if isinstance(entry, Mapping) else EMPTY)
                 if isinstance(result.get("url"), str) or isinstance(result.get("filename"), str):
                     yield result
 

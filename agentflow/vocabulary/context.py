@@ -469,11 +469,11 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
     try:
         return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - see `port_of`
     except KeyError:
-        made = make(*args, **kwargs)
+        state = make(*args, **kwargs)
     if context._objects is _NO_OBJECTS:  # pyright: ignore[reportPrivateUsage] - the same
         context._objects = {}  # pyright: ignore[reportPrivateUsage] - the same
-    context._objects[id(hook), make] = made  # pyright: ignore[reportPrivateUsage] - the same
-    return made
+    context._objects[id(hook), make] = state  # pyright: ignore[reportPrivateUsage] - the same
+    return state
 
 
 called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)

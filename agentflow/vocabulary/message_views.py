@@ -172,10 +172,10 @@ class MessageView(Sequence[Msg]):
 
     def _shared_in(self, earlier: MessageView, stop: int) -> int:
         """Return the index up to which both views have the same replacements."""
-        (mine, now), (theirs, then) = self._replaced or _NONE_REPLACED, earlier._replaced or _NONE_REPLACED
-        if mine is not theirs and now and then:
+        (ours, now), (theirs, then) = self._replaced or _NONE_REPLACED, earlier._replaced or _NONE_REPLACED
+        if ours is not theirs and now and then:
             return self._start
-        order = mine.order if now else theirs.order
+        order = ours.order if now else theirs.order
         return min([stop, *order[min(now, then) : max(now, then)]])
 
     def since(self, index: int) -> list[Msg]:

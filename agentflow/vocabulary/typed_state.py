@@ -64,13 +64,13 @@ class StateMap:
             self._objects = {}
         self._objects[kind] = value
         if hasattr(kind, "unsaved"):
-            self._urgent = tuple([one for cls, one in self._objects.items() if hasattr(cls, "unsaved")])
+            self._urgent = tuple([state for cls, state in self._objects.items() if hasattr(cls, "unsaved")])
 
     @property
     def unsaved(self) -> bool:
         """Whether an object must be stored with the next fact."""
-        for one in self._urgent:  # noqa: SIM110 - checked with each fact
-            if one.unsaved:
+        for state in self._urgent:  # noqa: SIM110 - checked with each fact
+            if state.unsaved:
                 return True
         return False
 
@@ -88,14 +88,14 @@ class StateMap:
         if data is None:
             return None
         try:
-            made: T = adapter_of(kind).validate_python(data)
+            rebuilt: T = adapter_of(kind).validate_python(data)
         except ValueError as error:
             raise StoreError(
                 f"The saved state of {state_name(kind)} no longer fits the class ({error}). Give new fields a "
                 f"default, or reset it: state[{kind.__name__}] = {kind.__name__}(...)."
             ) from error
-        self._put(kind, made)
-        return made
+        self._put(kind, rebuilt)
+        return rebuilt
 
     def restore(self, values: Mapping[str, Any], *, replace: bool = False) -> None:
         """Load saved values; each object is rebuilt when its class is first used.

@@ -105,18 +105,18 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
         assert place is not None
         live = pending(context)
         step = live.steps.get(place.use.id)
-        said = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+        content = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
         session: list[Session] = []
         race = live.race(place.run)
 
-        def begun(made: Session) -> None:
-            session.append(made)
+        def begun(new_session: Session) -> None:
+            session.append(new_session)
             if race is not None:
-                race.enter(made)
+                race.enter(new_session)
 
         async def asked() -> str | Msg:
             output, options = (None, ResumeOptions()) if step is None else (step.output, step.options)
-            reply = await own.within(said, output, conversation=conversation, begun=begun, **options)
+            reply = await own.within(content, output, conversation=conversation, begun=begun, **options)
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
             text = answer_of(agent.name, reply, agent.output if output is None else output)
@@ -126,8 +126,8 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
 
     set_wrapped_agent(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
-    made = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
-    return made(found_by_name(ask))
+    decorate = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
+    return decorate(found_by_name(ask))
 
 
 async def _raced(race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]]) -> str | Msg:

@@ -106,8 +106,8 @@ def batch(
             f"{', '.join(ResumeOptions.__annotations__)}."
         )
 
-    def call(one: Input) -> Mono[Reply[Any]]:
-        return agent.call(one, session=Session.fresh(), output=output, **options)
+    def call(item: Input) -> Mono[Reply[Any]]:
+        return agent.call(item, session=Session.fresh(), output=output, **options)
 
     return Mono(partial(_run, call, tuple(inputs), concurrency, progress))
 
@@ -125,11 +125,11 @@ async def _run(
 
     async def work() -> None:
         nonlocal done, failed
-        for place, one in todo:  # shared by all workers, so each input is taken once
+        for index, item in todo:  # shared by all workers, so each input is taken once
             try:
-                results[place] = await call(one)
+                results[index] = await call(item)
             except Exception as error:
-                results[place] = error
+                results[index] = error
                 failed += 1
             done += 1
             if progress is not None:

@@ -115,9 +115,11 @@ class _FlowDrawing:
                     own = self.node(part.kind, part.text, ends)
                     if part.kind == "exit":
                         return []
-                    branches = [one if one.kind == "branch" else Block("branch", "", (one,)) for one in part.parts]
-                    drawn = [self.parts(one.parts, [(own, one.text)], breaks, continues) for one in branches]
-                    ends = [end for one in drawn for end in one] if branches else [(own, "")]
+                    branches = [
+                        child if child.kind == "branch" else Block("branch", "", (child,)) for child in part.parts
+                    ]
+                    drawn = [self.parts(branch.parts, [(own, branch.text)], breaks, continues) for branch in branches]
+                    ends = [end for branch_ends in drawn for end in branch_ends] if branches else [(own, "")]
         return ends
 
 
@@ -132,50 +134,50 @@ class _Reader:
     def block(self, statements: Sequence[ast.stmt]) -> tuple[Block, ...]:
         """Return the parts of statements."""
         found: list[Block] = []
-        for one in statements:
-            found += self._statement(one)
+        for stmt in statements:
+            found += self._statement(stmt)
             if found and found[-1].kind == "exit":
                 break
         return tuple(found)
 
-    def _statement(self, one: ast.stmt) -> list[Block]:
-        match one:
+    def _statement(self, stmt: ast.stmt) -> list[Block]:
+        match stmt:
             case ast.If():
-                return self._choice(one.test, self.block(one.body), self.block(one.orelse))
+                return self._choice(stmt.test, self.block(stmt.body), self.block(stmt.orelse))
             case ast.For() | ast.AsyncFor():
-                body = self.block(one.body)
-                loop = [Block("loop", f"for {_text(one.target)} in {_text(one.iter)}", body)] if body else []
-                return [*self._inside(one.iter), *loop, *self.block(one.orelse)]
+                body = self.block(stmt.body)
+                loop = [Block("loop", f"for {_text(stmt.target)} in {_text(stmt.iter)}", body)] if body else []
+                return [*self._inside(stmt.iter), *loop, *self.block(stmt.orelse)]
             case ast.While():
-                body = (*self._inside(one.test), *self.block(one.body))
-                return [*([Block("loop", f"while {_text(one.test)}", body)] if body else []), *self.block(one.orelse)]
+                body = (*self._inside(stmt.test), *self.block(stmt.body))
+                return [*([Block("loop", f"while {_text(stmt.test)}", body)] if body else []), *self.block(stmt.orelse)]
             case ast.Match():
-                cases = [Block("branch", f"case {_text(case.pattern)}", self.block(case.body)) for case in one.cases]
-                last = one.cases[-1]
+                cases = [Block("branch", f"case {_text(case.pattern)}", self.block(case.body)) for case in stmt.cases]
+                last = stmt.cases[-1]
                 if (
                     last.guard is not None
                     or not isinstance(last.pattern, ast.MatchAs)
                     or last.pattern.pattern is not None
                 ):
                     cases.append(Block("branch", "no case"))
-                return [*self._inside(one.subject), *_if_any("if", f"match {_text(one.subject)}", cases)]
+                return [*self._inside(stmt.subject), *_if_any("if", f"match {_text(stmt.subject)}", cases)]
             case ast.Try() | ast.TryStar():
-                body = Block("branch", "works", (*self.block(one.body), *self.block(one.orelse)))
+                body = Block("branch", "works", (*self.block(stmt.body), *self.block(stmt.orelse)))
                 failing = [
                     Block("branch", "fails" if h.type is None else f"fails: {_text(h.type)}", self.block(h.body))
-                    for h in one.handlers
+                    for h in stmt.handlers
                 ]
-                return [*_if_any("try", "try", [body, *failing]), *self.block(one.finalbody)]
+                return [*_if_any("try", "try", [body, *failing]), *self.block(stmt.finalbody)]
             case ast.With() | ast.AsyncWith():
-                return [*(part for item in one.items for part in self._inside(item)), *self.block(one.body)]
+                return [*(part for item in stmt.items for part in self._inside(item)), *self.block(stmt.body)]
             case ast.Return() | ast.Raise():
-                return [*self._inside(one), Block("exit", "return" if isinstance(one, ast.Return) else "raise")]
+                return [*self._inside(stmt), Block("exit", "return" if isinstance(stmt, ast.Return) else "raise")]
             case ast.Break() | ast.Continue():
-                return [Block("exit", "break" if isinstance(one, ast.Break) else "continue")]
+                return [Block("exit", "break" if isinstance(stmt, ast.Break) else "continue")]
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return []
             case _:
-                return self._inside(one)
+                return self._inside(stmt)
 
     def _choice(self, test: ast.expr, yes: Sequence[Block], no: Sequence[Block]) -> list[Block]:
         branches = [Block("branch", "yes", tuple(yes)), Block("branch", "no", tuple(no))]
@@ -186,23 +188,23 @@ class _Reader:
         found = self._value(node.func) if isinstance(node, ast.Call) else None
         kind = self._steps.get(found) if inspect.isfunction(found) else None
         if isinstance(node, ast.Call) and kind is not None:
-            each = [self._inside(one) for one in (*node.args, *(keyword.value for keyword in node.keywords))]
+            each = [self._inside(arg) for arg in (*node.args, *(keyword.value for keyword in node.keywords))]
             if kind not in ("gather", "race"):
-                return [*(part for one in each for part in one), Block("step", f"{kind} {self._called(node)}")]
-            parts = [one[-1] for one in each if one]
+                return [*(part for blocks in each for part in blocks), Block("step", f"{kind} {self._called(node)}")]
+            parts = [blocks[-1] for blocks in each if blocks]
             parts = [Block("step", f"{p.parts[-1].text}, {p.text}") if p.kind == "loop" else p for p in parts]
             return [
-                *(part for one in each for part in one[:-1]),
+                *(part for blocks in each for part in blocks[:-1]),
                 Block("race" if kind == "race" else "gather", kind, tuple(parts)),
             ]
         match node:
             case ast.IfExp():
                 return self._choice(node.test, self._inside(node.body), self._inside(node.orelse))
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-                body = tuple(part for one in made for part in self._inside(one))
-                over = ", ".join(f"for {_text(one.target)} in {_text(one.iter)}" for one in node.generators)
-                before = [part for one in node.generators for part in self._inside(one.iter)]
+                elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+                body = tuple(part for element in elements for part in self._inside(element))
+                over = ", ".join(f"for {_text(loop.target)} in {_text(loop.iter)}" for loop in node.generators)
+                before = [part for loop in node.generators for part in self._inside(loop.iter)]
                 return [*before, *([Block("loop", over, body)] if body else [])]
             case ast.Lambda():
                 return []
@@ -249,7 +251,7 @@ def flow_of(agent: Agent[Any]) -> Flow | None:
 
 
 def _if_any(kind: Literal["if", "try"], text: str, branches: Sequence[Block]) -> list[Block]:
-    return [Block(kind, text, tuple(branches))] if any(one.parts for one in branches) else []
+    return [Block(kind, text, tuple(branches))] if any(branch.parts for branch in branches) else []
 
 
 def _text(node: ast.AST) -> str:

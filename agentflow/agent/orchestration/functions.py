@@ -70,7 +70,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
         )
     label = str(getattr(function, "__qualname__", None) or type(function).__name__)
     try:
-        given = from_json(to_json({"function": label, "arguments": _named(function, args, kwargs)}))
+        identity = from_json(to_json({"function": label, "arguments": _named(function, args, kwargs)}))
     except (PydanticSerializationError, ValueError) as error:
         raise UsageError(
             f"step({label}, ...): an argument is not data ({error}), so the step cannot be recognized after a restart. Pass "
@@ -78,7 +78,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
         ) from error
     hint = return_hint(function, {})
     return Step(
-        WORKFLOW_STEP, given, partial(_read, hint), work=partial(_run, function, args, kwargs, label), label=label
+        WORKFLOW_STEP, identity, partial(_read, hint), work=partial(_run, function, args, kwargs, label), label=label
     )
 
 
@@ -137,5 +137,5 @@ def step_tool(pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
         return str(await found.work())
 
     # Of the least strict type, so that it does not affect the type of the workflow when that is used as a tool.
-    made = tool(name=WORKFLOW_STEP, description="Run a function.", type="research", timeout=None, idempotent=True)
-    return made(found_by_name(run))
+    decorate = tool(name=WORKFLOW_STEP, description="Run a function.", type="research", timeout=None, idempotent=True)
+    return decorate(found_by_name(run))

@@ -111,7 +111,7 @@ def handoffs(
         description=description,
         max_rounds=2 * max_handoffs + 2,
         max_concurrency=1,
-        passes=tuple((one, other) for one, others in ways.items() for other in others),
+        passes=tuple((name, other) for name, others in ways.items() for other in others),
         hooks=hooks,
         options=options,
     )
@@ -119,7 +119,7 @@ def handoffs(
 
 def _by_name(agents: Sequence[Agent[Any]]) -> dict[str, Agent[Any]]:
     """Return the agents by name, after checking that each can be handed the conversation."""
-    wrong = next((one for one in agents if not is_a(one, Agent)), None)
+    wrong = next((agent for agent in agents if not is_a(agent, Agent)), None)
     if wrong is not None:
         raise UsageError(f"handoffs(...) takes agents, each as an argument, not {wrong!r:.60}. Write handoffs(a, b).")
     by_name = {agent.name: agent for agent in agents}
@@ -127,7 +127,7 @@ def _by_name(agents: Sequence[Agent[Any]]) -> dict[str, Agent[Any]]:
         raise UsageError("handoffs(...) needs one or more agents with different names.")
     for name in by_name:
         tool = TOOL.format(name=name)
-        if len(tool) > _MAX_NAME_LENGTH or any(tool == made.name for other in agents for made in other.tools):
+        if len(tool) > _MAX_NAME_LENGTH or any(tool == known.name for other in agents for known in other.tools):
             raise UsageError(
                 f"The tool {tool!r} for handoffs to agent {name!r} has a name that is too long (at most {_MAX_NAME_LENGTH} "
                 "characters) or in use by a tool of one of the agents: rename the agent or the tool."
@@ -138,7 +138,7 @@ def _by_name(agents: Sequence[Agent[Any]]) -> dict[str, Agent[Any]]:
 def _checked_ways(names: Sequence[str], to: Mapping[str, Sequence[str]] | None) -> Mapping[str, Sequence[str]]:
     """Return the agents to which each agent may hand over; by default all others."""
     if to is None:
-        return {one: [other for other in names if other != one] for one in names}
+        return {name: [other for other in names if other != name] for name in names}
     unknown = sorted({*to, *(other for others in to.values() for other in others)} - set(names))
     if unknown:
         raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(names)}.")
@@ -146,8 +146,8 @@ def _checked_ways(names: Sequence[str], to: Mapping[str, Sequence[str]] | None) 
 
 
 def _forms(inputs: Mapping[str, type], by_name: Mapping[str, Agent[Any]]) -> dict[str, Form]:
-    forms = {one: Form(kind) for one, kind in inputs.items()}
-    wrong = next((one for one, form in forms.items() if one not in by_name or form.wrapped), None)
+    forms = {name: Form(kind) for name, kind in inputs.items()}
+    wrong = next((name for name, form in forms.items() if name not in by_name or form.wrapped), None)
     if wrong is not None:
         raise UsageError(
             f"handoffs(inputs=...): {wrong!r} must name one of the agents ({', '.join(by_name)}), and its type must be an "
@@ -260,13 +260,13 @@ class _Desk:
         self.summarizer: Agent[Any] | None = cast("Agent[Any]", history) if isinstance(history, Agent) else None
         self.participants = [*agents.values(), *([] if self.summarizer is None else [self.summarizer])]
 
-    async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
+    async def converse(self, messages: Sequence[Msg], context: RunContext) -> str:
         """Ask the holder until one of the agents answers."""
         talk = _Conversation(before(context))
         name = talk.holder or ""
         if name not in self._agents:
             name = next(iter(self._agents))
-        talk.messages += said
+        talk.messages += messages
         unread = talk.unseen(name)
         for passed in range(self._max_handoffs + 1):
             result = await self._turn(name, unread, passed == self._max_handoffs)
@@ -275,7 +275,7 @@ class _Desk:
                 return result.said
             note = Msg.user(NOTE.format(by=name, reason=result.reason or "no reason given"))
             name = result.to
-            unread = [*await self._passed_on(talk, name, said), with_metadata(note, synthetic=SOURCE)]
+            unread = [*await self._passed_on(talk, name, messages), with_metadata(note, synthetic=SOURCE)]
         raise AssertionError("the last agent cannot hand over")
 
     def _turn(self, name: str, unread: Sequence[Msg], last: bool) -> Step[_TurnResult]:
@@ -288,22 +288,22 @@ class _Desk:
 
         return Step(name, input_of(unread, True), _read, options={"hooks": (passing,)}, answered=answered)
 
-    async def _passed_on(self, talk: _Conversation, to: str, said: Sequence[Msg]) -> Sequence[Msg]:
+    async def _passed_on(self, talk: _Conversation, to: str, messages: Sequence[Msg]) -> Sequence[Msg]:
         unseen, history = talk.unseen(to), self._history
         if history == "all":
             return unseen
         if history == "last":
-            return said
+            return messages
         if self.summarizer is None:
             assert callable(history)
             return history(unseen)
-        given = {msg.id for msg in said}
-        earlier = [msg for msg in unseen if msg.id not in given]
+        passed = {msg.id for msg in messages}
+        earlier = [msg for msg in unseen if msg.id not in passed]
         if not earlier:
-            return said
+            return messages
         lines = "\n\n".join(f"{msg.name or msg.role}: {msg.text}" for msg in earlier)
         summary = await ask(self.summarizer, f"{SUMMARIZE}\n\n{lines}")
-        return [with_metadata(Msg.user(f"What was said before: {summary.text}"), synthetic=SOURCE), *said]
+        return [with_metadata(Msg.user(f"What was said before: {summary.text}"), synthetic=SOURCE), *messages]
 
 
 def _result_of(
@@ -314,8 +314,10 @@ def _result_of(
         for result in msg.tool_results:
             if result.name in others and result.state == "success":
                 uses = [use for other in conversation for use in other.tool_uses if use.id == result.tool_use_id]
-                given: dict[str, Any] = dict(uses[-1].input) if uses else {}
-                reason = str(given.get("reason", "")) if given.keys() <= {"reason"} else to_json(given).decode()
+                arguments: dict[str, Any] = dict(uses[-1].input) if uses else {}
+                reason = (
+                    str(arguments.get("reason", "")) if arguments.keys() <= {"reason"} else to_json(arguments).decode()
+                )
                 return _TurnResult("", others[result.name].name, reason)
         if "within" in msg.metadata:
             break
@@ -385,9 +387,9 @@ class OfferHandoffs(NarrowHook):
         use, form = event.tool_use, self._forms.get(to)
         self._taken, ready = event.call_id, False
         try:
-            given = str(use.input.get("reason", "")) if form is None else form.read(arguments_text(use))
+            reason = str(use.input.get("reason", "")) if form is None else form.read(arguments_text(use))
             if self._on_handoff is not None:
-                done = self._on_handoff(Handoff(event.agent.name, to, given, event.context))
+                done = self._on_handoff(Handoff(event.agent.name, to, reason, event.context))
                 if isawaitable(done):
                     await done
             ready = True

@@ -110,8 +110,10 @@ class Hub:
         return "\n\n".join(map(str, self.contributions))
 
     def _unseen(self, name: str) -> Sequence[Msg]:
-        news = [one for one in self.contributions[self._seen.get(name, 0) :] if one.name != name]
-        return [Msg.user(str(one)) for one in news] or [Msg.user(NOTHING_NEW)]
+        news = [
+            contribution for contribution in self.contributions[self._seen.get(name, 0) :] if contribution.name != name
+        ]
+        return [Msg.user(str(contribution)) for contribution in news] or [Msg.user(NOTHING_NEW)]
 
     def _add(self, name: str, text: str) -> None:
         self.contributions.append(Contribution(name, text))

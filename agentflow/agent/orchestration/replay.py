@@ -27,8 +27,8 @@ def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
 
     The digest is in the id because hooks, such as a redaction, may change the call itself.
     """
-    made = f"{id}-{_digest(step)}"
-    return made if len(made) <= _MAX_ID_LENGTH else id
+    key = f"{id}-{_digest(step)}"
+    return key if len(key) <= _MAX_ID_LENGTH else id
 
 
 def _digest(step: Step[Any]) -> str:
@@ -39,10 +39,10 @@ def _digest(step: Step[Any]) -> str:
 def _without_ids(value: Any) -> Any:
     """Return data without the ids of messages, since a workflow's function creates new ones each time it runs."""
     if isinstance(value, dict):
-        given = cast("dict[str, Any]", value)
-        message = given.keys() >= {"role", "content", "id"}
-        return {key: _without_ids(one) for key, one in given.items() if not (message and key == "id")}
-    return [_without_ids(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+        fields = cast("dict[str, Any]", value)
+        message = fields.keys() >= {"role", "content", "id"}
+        return {key: _without_ids(item) for key, item in fields.items() if not (message and key == "id")}
+    return [_without_ids(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _same(step: Step[Any], use: ToolUseBlock) -> bool:
@@ -86,10 +86,10 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
     """
     journal = _journal(context)
     work = start(journal.said)
-    made: list[Step[Any]] = []
-    token = working.set(made)
+    steps: list[Step[Any]] = []
+    token = working.set(steps)
     try:
-        group, value = _driven(work, list(journal.rounds), context.agent.name, made)
+        group, value = _driven(work, list(journal.rounds), context.agent.name, steps)
         if journal.open:
             _check(context.agent.name, group.steps if group is not None else (), journal.open)
         return Replayed(group, value, tuple(use.id for use in journal.open))
@@ -99,7 +99,7 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
 
 
 def _driven(
-    work: Coroutine[Any, Any, Any], rounds: list[_RecordedRound], name: str, made: Sequence[Step[Any]]
+    work: Coroutine[Any, Any, Any], rounds: list[_RecordedRound], name: str, steps: Sequence[Step[Any]]
 ) -> tuple[Group[Any] | None, object]:
     value: object = None
     error: StepError | None = None
@@ -111,7 +111,7 @@ def _driven(
             except StopIteration as end:
                 if rounds:
                     raise _other_way(name, "it returned", rounds[0].uses) from None
-                forgotten = next((step for step in made if id(step) not in awaited_steps), None)
+                forgotten = next((step for step in steps if id(step) not in awaited_steps), None)
                 if forgotten is not None:
                     raise UsageError(
                         f"Workflow {name!r} returned without awaiting its step {forgotten.label!r}, which therefore did not "
@@ -182,13 +182,13 @@ def contributions(history: Sequence[Msg]) -> Iterator[Msg | ToolResultBlock]:
 
 def _journal(context: RunContext) -> _RecordedSteps:
     """Read the facts of the run: its input, the closed rounds, and the calls of the open round."""
-    said: tuple[Msg, ...] = ()
+    call_messages: tuple[Msg, ...] = ()
     rounds: list[_RecordedRound] = []
     uses: tuple[ToolUseBlock, ...] = ()
     for fact in port_of(context).facts():
         match fact:
             case CallOpened(messages=messages):
-                said, rounds, uses = messages, [], ()
+                call_messages, rounds, uses = messages, [], ()
             case Reasoned(message=reply, accepted=True, summary=False):
                 uses = reply.tool_uses
             case RoundClosed(results=results):
@@ -196,4 +196,4 @@ def _journal(context: RunContext) -> _RecordedSteps:
                 uses = ()
             case _:
                 pass
-    return _RecordedSteps(said, tuple(rounds), uses)
+    return _RecordedSteps(call_messages, tuple(rounds), uses)

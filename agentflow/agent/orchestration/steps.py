@@ -98,13 +98,13 @@ class Group(Generic[T_co]):
             else:
                 others = (*states[:place], *states[place + 1 :])
                 values.append(StepError(step.label, result.state, result.text, others))
-        made = [value for value in values if not isinstance(value, StepError)]
-        if self.kind != "each" and len(made) < (1 if self.kind == "race" else len(values)):
+        successful = [value for value in values if not isinstance(value, StepError)]
+        if self.kind != "each" and len(successful) < (1 if self.kind == "race" else len(values)):
             try:
                 raise next(value for value in values if isinstance(value, StepError))
             finally:
                 del values  # the error's traceback holds this frame
-        return cast("T_co", made[0] if self.kind in ("one", "race") else tuple(values))
+        return cast("T_co", successful[0] if self.kind in ("one", "race") else tuple(values))
 
 
 class Step(Group[T_co]):
@@ -141,9 +141,9 @@ class Step(Group[T_co]):
         self.answered = answered
         self.work = work
         self.label = label or name
-        made = working.get()
-        if made is not None:
-            made.append(self)
+        steps = working.get()
+        if steps is not None:
+            steps.append(self)
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
@@ -210,8 +210,8 @@ def ask(
     form = agent.output if wanted is None else wanted
 
     def read(result: ToolResultBlock) -> Reply[Any]:
-        said = Msg.assistant(result.content, name=agent.name, id=result.tool_use_id)
-        reply: Reply[Any] = Reply.of(said, "completed", "", Usage(), ())
+        answer = Msg.assistant(result.content, name=agent.name, id=result.tool_use_id)
+        reply: Reply[Any] = Reply.of(answer, "completed", "", Usage(), ())
         if form is None:
             return reply
         try:  # the agent's call has validated it
@@ -225,8 +225,8 @@ def ask(
 def input_of(message: str | Msg | Sequence[Msg], conversation: bool) -> dict[str, Any]:
     """Return the input of a tool call that asks an agent."""
     several = (message,) if isinstance(message, Msg) else message
-    said = several if isinstance(several, str) else [msg_to_dict(msg) for msg in several]
-    return {"message": said, **({"conversation": True} if conversation else {})}
+    content = several if isinstance(several, str) else [msg_to_dict(msg) for msg in several]
+    return {"message": content, **({"conversation": True} if conversation else {})}
 
 
 def use(tool: Tool[..., Coroutine[Any, Any, T]], **arguments: object) -> Step[T]:

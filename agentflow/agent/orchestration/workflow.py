@@ -104,7 +104,7 @@ def workflow(
         >>> (await article.call("Bees")).output
         'Bees buzz.'
     """
-    wrong = next((one for one in participants if not isinstance(cast("object", one), Agent | Tool)), None)
+    wrong = next((part for part in participants if not isinstance(cast("object", part), Agent | Tool)), None)
     if wrong is not None:
         raise UsageError(
             f"@workflow(...) takes agents and tools, not {wrong!r:.60}. Write @workflow(writer, my_tool), with "
@@ -131,9 +131,9 @@ def make_workflow(
     """Create the workflow's agent; `passes` lists the possible handoffs between participants."""
     code = _Code(function)
     flow = RunWorkflow(code, max_rounds, passes)
-    tools = [asking_tool(one, flow.pending) if isinstance(one, Agent) else one for one in participants]
+    tools = [asking_tool(part, flow.pending) if isinstance(part, Agent) else part for part in participants]
     tools.append(step_tool(flow.pending))
-    flow.known = frozenset(made.name for made in tools)
+    flow.known = frozenset(tool.name for tool in tools)
     return Agent(
         name or code.name,
         _NoModel(),
@@ -169,9 +169,9 @@ class _Code(Generic[R]):
                 f"The annotations of workflow {self.name!r} cannot be resolved: {error}. Use types that "
                 "are defined in its module at run time."
             ) from error
-        given = list(signature(function).parameters)
-        self._context = next((one for one in given if hints.get(one) is RunContext), None)
-        rest = [one for one in given if one != self._context]
+        names = list(signature(function).parameters)
+        self._context = next((name for name in names if hints.get(name) is RunContext), None)
+        rest = [name for name in names if name != self._context]
         if len(rest) != 1:
             raise UsageError(
                 f"Workflow {self.name!r} takes {len(rest)} arguments besides the RunContext, but must take one, the "
@@ -183,9 +183,9 @@ class _Code(Generic[R]):
         self.description = cleandoc(function.__doc__ or "")
         self.output: Output[R] = Output(hints.get("return", str), via="prompt", retries=0)
 
-    def start(self, said: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
+    def start(self, messages: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
         """Start the function."""
-        text: Any = "\n\n".join(msg.text for msg in said) if self._as_text else tuple(said)
+        text: Any = "\n\n".join(msg.text for msg in messages) if self._as_text else tuple(messages)
         arguments = {self._input: text, **({} if self._context is None else {self._context: context})}
         return self.function(**arguments)
 
@@ -282,7 +282,7 @@ class RunWorkflow(NarrowHook):
         return live
 
     def _replayed(self, context: RunContext) -> Replayed:
-        return replay(lambda said: self._code.start(said, context), context)
+        return replay(lambda messages: self._code.start(messages, context), context)
 
 
 class _NoModel:

@@ -56,11 +56,11 @@ class Choices(Form[Any]):
         """
         raw = json_in(text)
         try:
-            given: Any = from_json(raw)
+            value: Any = from_json(raw)
             check_numbers(raw)
         except ValueError:
             return None
-        match given:
+        match value:
             case {"answer": {"kind": str(name), "data": data, **rest}, **others} if not rest and not others:
                 pass
             case {"kind": str(name), "data": data, **rest} if not rest:  # models can leave out the outer object
@@ -133,7 +133,7 @@ def moved(schema: Any, name: str) -> Any:
         return [moved(inner, name) for inner in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    made = {key: moved(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
-    if isinstance(ref := made.get("$ref"), str) and ref.startswith(_REF):
-        made["$ref"] = f"{_REF}{name}_{ref.removeprefix(_REF)}"
-    return made
+    copy = {key: moved(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
+    if isinstance(ref := copy.get("$ref"), str) and ref.startswith(_REF):
+        copy["$ref"] = f"{_REF}{name}_{ref.removeprefix(_REF)}"
+    return copy

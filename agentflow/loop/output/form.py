@@ -147,10 +147,10 @@ class Form(Generic[T]):
         text in a string, which some models write for lists and objects; None if it is neither.
         """
         try:
-            given = cast("object", from_json(raw))
-            if isinstance(given, dict) and WRAPPED in given:
-                inner = cast("dict[str, object]", given)[WRAPPED]
-                if len(cast("dict[str, object]", given)) > 1 or not isinstance(inner, str):
+            parsed = cast("object", from_json(raw))
+            if isinstance(parsed, dict) and WRAPPED in parsed:
+                inner = cast("dict[str, object]", parsed)[WRAPPED]
+                if len(cast("dict[str, object]", parsed)) > 1 or not isinstance(inner, str):
                     return None
                 if not isinstance(from_json(inner), list | dict):
                     return None

@@ -213,10 +213,10 @@ class AskForOutput(Hook):
         answer = output.answer_of(reply)
         if isinstance(answer, str) and (output.takes_text or not output.tools or output.runs or is_prose(answer)):
             return
-        given = event.context.state[AcceptedAnswers]
-        given.begin(event.seq)
+        accepted = event.context.state[AcceptedAnswers]
+        accepted.begin(event.seq)
         try:
-            await given.accept(partial(output.accept, run=event.context, own=True), answer)
+            await accepted.accept(partial(output.accept, run=event.context, own=True), answer)
         except MisfitError:
             return
         kept = [block for block in reply.content if not isinstance(block, ToolUseBlock)]
@@ -238,22 +238,22 @@ class AskForOutput(Hook):
         uses = event.reasoning_result.tool_uses
         if self._last is None or event.iteration < self._last or not uses:
             return None
-        made = [self.output.tools.get(use.name) for use in uses]
-        return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in made) else None
+        tools = [self.output.tools.get(use.name) for use in uses]
+        return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in tools) else None
 
     async def _use_last_call(self, event: PostReasoning) -> None:
         """In the last round, use the last acceptable call as the answer, since no other round follows that could close
         the call.
         """
         reply = event.reasoning_result
-        given, texts = event.context.state[AcceptedAnswers], [self.output.given_by(use) for use in reply.tool_uses]
-        given.begin(event.seq)
+        accepted, texts = event.context.state[AcceptedAnswers], [self.output.given_by(use) for use in reply.tool_uses]
+        accepted.begin(event.seq)
         if self.output.end == "all":
             texts.reverse()
         chosen = texts[0]
         for text in texts:
             try:
-                await given.accept(partial(self.output.accept, run=event.context), text)
+                await accepted.accept(partial(self.output.accept, run=event.context), text)
             except MisfitError:
                 continue
             chosen = text
@@ -263,17 +263,17 @@ class AskForOutput(Hook):
 
     def _make_call(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
-        given = event.context.state[AcceptedAnswers]
-        if given.closing is not None and given.closing == reply.text:
+        accepted = event.context.state[AcceptedAnswers]
+        if accepted.closing is not None and accepted.closing == reply.text:
             return
         try:
-            made = self.output.named_call(reply.text, event.context)
+            named = self.output.named_call(reply.text, event.context)
         except MisfitError:
             return  # the guard of this module reports the problem
-        if made is None:
+        if named is None:
             return
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
-        call = ToolUseBlock.from_json(event.context.new_id("call_"), *made)
+        call = ToolUseBlock.from_json(event.context.new_id("call_"), *named)
         event.reasoning_result = _with(reply, (*kept, call))
 
 
@@ -314,39 +314,39 @@ class JudgeOutput(Hook):
         reply = event.reasoning_result
         if not self.concerns(reply):
             return None
-        given = event.context.state[AcceptedAnswers]
-        if not reply.tool_uses and given.closing is not None and given.closing == reply.text:
+        accepted = event.context.state[AcceptedAnswers]
+        if not reply.tool_uses and accepted.closing is not None and accepted.closing == reply.text:
             return None
-        return self._judge(event, given)
+        return self._judge(event, accepted)
 
-    async def _judge(self, event: PostReasoning, given: AcceptedAnswers) -> Again | None:
+    async def _judge(self, event: PostReasoning, accepted: AcceptedAnswers) -> Again | None:
         """Accept a reply with at least one answer that fits: the final tool itself refuses the others."""
         output, reply = self.output, event.reasoning_result
-        given.begin(event.seq)
+        accepted.begin(event.seq)
         uses = reply.tool_uses
         calls = [use for use in uses if use.name in output.tools]
         problems: list[str] = []
         for use in calls or [None]:
             try:
-                await self._try(event, given, use)
+                await self._try(event, accepted, use)
             except MisfitError as misfit:
                 problems.append(str(misfit))
                 continue
             if use is not None and output.end != "all":
                 others = uses if output.end == "first" else calls
-                given.skipped = frozenset(other.id for other in others if other is not use)
+                accepted.skipped = frozenset(other.id for other in others if other is not use)
             return None
         return self._refuse(event, "\n".join(dict.fromkeys(problems)))
 
-    async def _try(self, event: PostReasoning, given: AcceptedAnswers, use: ToolUseBlock | None) -> None:
+    async def _try(self, event: PostReasoning, accepted: AcceptedAnswers, use: ToolUseBlock | None) -> None:
         """Accept the answer of a call, or of the text; a function's return value is unknown before it has run."""
         output, reply = self.output, event.reasoning_result
         if use is None and output.runs and not output.several:
             output.shape.read(reply.text, output.context_of(event.context))
         elif use is None:
-            await given.accept(partial(output.accept, run=event.context, own=True), output.answer_of(reply))
+            await accepted.accept(partial(output.accept, run=event.context, own=True), output.answer_of(reply))
         elif isinstance(tool := output.tools[use.name], AnswerTool):
-            await given.accept(partial(output.accept, run=event.context), output.given_by(use))
+            await accepted.accept(partial(output.accept, run=event.context), output.given_by(use))
         else:
             tool.form.read(arguments_text(use), output.context_of(event.context))
 
@@ -425,9 +425,9 @@ def count_refusal(
             if any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up):
                 refused.add(refused.named_in(fact.message))
         elif isinstance(fact, RoundClosed):
-            mine = [result for result in fact.results if result.name in output.tools]
-            failed = [result.name for result in mine if _failed(result, output)]
-            if failed and all(one.state != "success" for one in mine):
+            results = [result for result in fact.results if result.name in output.tools]
+            failed = [result.name for result in results if _failed(result, output)]
+            if failed and all(result.state != "success" for result in results):
                 refused.add(failed)
     if new:
         refused.add(refused.named_in(answer))

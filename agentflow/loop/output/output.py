@@ -205,12 +205,12 @@ class Output(Generic[T_co]):
     def tools(self) -> Mapping[str, AnswerTool | StepTool]:
         """The tools that take an answer, by name; created on first use. Text and data have none."""
         if self._tools is None:
-            made: dict[str, AnswerTool | StepTool] = {}
+            tools: dict[str, AnswerTool | StepTool] = {}
             for choice in self.choices:
                 if choice.has_tool:
-                    tool = choice.made_tool(made, self) if self.several else self.tool
-                    made[tool.name] = tool
-            self._tools = made
+                    tool = choice.made_tool(tools, self) if self.several else self.tool
+                    tools[tool.name] = tool
+            self._tools = tools
         return self._tools
 
     @property
@@ -231,7 +231,7 @@ class Output(Generic[T_co]):
         context = (self if above is None else above).context_of
         if self.runs:
             validated = self.validated if above is None else partial(above.passed, self)
-            made: AnswerTool | StepTool = step_of(self.form, self.name, self.description, validated, context)
+            tool: AnswerTool | StepTool = step_of(self.form, self.name, self.description, validated, context)
         else:
             title, count = self.shape.title, 2
             name = self.name or (FINAL if above is None else f"{FINAL}_{title}")
@@ -240,15 +240,15 @@ class Output(Generic[T_co]):
             about = self.description or f"Give the final answer to the user: {self.shape.about}. The work ends with it."
             checked = self.validators or (above is not None and above.validators)
             judge = (self if above is None else above).accept if checked else None
-            made = AnswerTool(
+            tool = AnswerTool(
                 name, about, self.shape, judge, context, None if above is None else partial(named_text, name)
             )
-        if made.name in others:
+        if tool.name in others:
             raise UsageError(
-                f"{above!r}: two of the outputs have the name {made.name!r}. Name one: Output(..., name='other')."
+                f"{above!r}: two of the outputs have the name {tool.name!r}. Name one: Output(..., name='other')."
             )
-        self._tool = made
-        return made
+        self._tool = tool
+        return tool
 
     @property
     def shape(self) -> Form[T_co]:
@@ -388,7 +388,9 @@ class Output(Generic[T_co]):
         if not self.several:
             return self.shape.write(value)
         own = [
-            one.tool for one in self.choices if isinstance(one.form, type) and one.has_tool and type(value) is one.form
+            choice.tool
+            for choice in self.choices
+            if isinstance(choice.form, type) and choice.has_tool and type(value) is choice.form
         ]
         for tool in (*own, *self.tools.values()):
             if isinstance(tool, StepTool):
@@ -464,19 +466,19 @@ OutputLike: TypeAlias = One[T] | Output[T] | Sequence[One[T] | Output[T]]
 """A value for `output=`: a type, a function whose arguments are the answer, an `Output` with options, or a list of these."""
 
 
-def output_of(given: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
+def output_of(form: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
     """Return the `Output` for the argument `output=`; None if there is none.
 
     Raises:
         UsageError: The argument is not a valid output.
     """
-    if given is None or given is NO_OUTPUT:
+    if form is None or form is NO_OUTPUT:
         return None
-    if isinstance(given, Output):
-        return cast("Output[T]", given)
-    made: Output[T] = Output(given)
-    made.tools  # noqa: B018 - raises errors about the form early
-    return made
+    if isinstance(form, Output):
+        return cast("Output[T]", form)
+    output: Output[T] = Output(form)
+    output.tools  # noqa: B018 - raises errors about the form early
+    return output
 
 
 def _choice(form: Any) -> Output[Any]:
@@ -486,13 +488,13 @@ def _choice(form: Any) -> Output[Any]:
         )
     if not isinstance(form, Output):
         return Output(type(None) if form is None else form)
-    given = cast("Output[Any]", form)
-    if given.several or given.via or given.prompt is not None or given.end != "all":
+    output = cast("Output[Any]", form)
+    if output.several or output.via or output.prompt is not None or output.end != "all":
         raise UsageError(
-            f"{given!r} is one of several outputs, so it can have name=, description=, validate= and retries=; the other "
+            f"{output!r} is one of several outputs, so it can have name=, description=, validate= and retries=; the other "
             "options belong to the Output of the list: Output([...], via='tool')."
         )
-    return given
+    return output
 
 
 NO_OUTPUT: Final[Output[None]] = Output(type(None))

@@ -222,8 +222,8 @@ class _Shape:
         if adapter is _MISSING:
             return value
         try:
-            made = adapter.validate_json(to_json(value), context=context)
-            return made if type(made) in _PLAIN else adapter.dump_python(made, mode="json", warnings=False)
+            result = adapter.validate_json(to_json(value), context=context)
+            return result if type(result) in _PLAIN else adapter.dump_python(result, mode="json", warnings=False)
         except (
             PydanticSerializationError,
             PydanticUserError,

@@ -30,15 +30,15 @@ async def with_output(
         state: The state of its run, if that was in this process: it caches accepted values.
         run: The context of its run, for validators that read it; the cache makes it unnecessary after the run.
     """
-    given = AcceptedAnswers() if state is None else state[AcceptedAnswers]
+    accepted = AcceptedAnswers() if state is None else state[AcceptedAnswers]
     limited = reply.outcome == "limited"
     # A limited reply is a summary; if the output is a function, no step ran.
     possible = (reply.outcome == "completed" or (limited and not output.runs)) and not reply.tool_uses
-    if not possible and not (limited and given.knows(reply.text)):
+    if not possible and not (limited and accepted.knows(reply.text)):
         return reply
     try:
         accept = partial(output.accept, run=run, own=limited)
-        return replace(reply, value=await given.accept(accept, output.answer_of(reply)), typed=True)
+        return replace(reply, value=await accepted.accept(accept, output.answer_of(reply)), typed=True)
     except MisfitError:  # a summary at the limit, or an answer that a hook changed
         return reply
 

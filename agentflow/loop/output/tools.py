@@ -82,9 +82,9 @@ class AnswerTool(FullTool[..., Any]):
         return _same(text) if self._accept is None else self._accepted(text, run, self._accept)
 
     async def _accepted(self, text: str, run: RunContext | None, accept: Checked) -> str:
-        given = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
+        accepted = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
         try:
-            await given.accept(lambda answer: accept(answer, run), text)
+            await accepted.accept(lambda answer: accept(answer, run), text)
         except MisfitError as error:
             raise ToolArgumentError(str(error)) from error
         return text
@@ -121,21 +121,23 @@ class StepTool(FullTool[..., Any]):
     _context: ContextOf
 
     def __init__(
-        self, made: FullTool[..., Any], validated: Checked, context: ContextOf, description: str | None
+        self, inner: FullTool[..., Any], validated: Checked, context: ContextOf, description: str | None
     ) -> None:
-        if made.streaming or made.external:
-            what = "yields several values" if made.streaming else "is answered from outside"
+        if inner.streaming or inner.external:
+            what = "yields several values" if inner.streaming else "is answered from outside"
             raise UsageError(
-                f"output={made.name}: it {what}; the last step is a function that runs and returns one value."
+                f"output={inner.name}: it {what}; the last step is a function that runs and returns one value."
             )
-        made.prepare()
-        self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
+        inner.prepare()
+        self.__dict__.update(
+            inner.__dict__, wants_context=True, _inner=inner, _validated=validated, form=Arguments(inner)
+        )
         self.__dict__.update(_context=context)
         description = (
-            description or made.spec.description or f"Give the final answer with {made.name}. The work ends with it."
+            description or inner.spec.description or f"Give the final answer with {inner.name}. The work ends with it."
         )
-        if description != made.spec.description:
-            spec = made.spec
+        if description != inner.spec.description:
+            spec = inner.spec
             self.__dict__["spec"] = ToolSpec(
                 spec.name, description, spec.parameters, type=spec.type, tags=spec.tags,
                 requires_approval=spec.requires_approval, native=spec.native, native_only=spec.native_only,
@@ -143,11 +145,11 @@ class StepTool(FullTool[..., Any]):
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Any:
         """See `FullTool.start`; the return value is cached for the reply."""
-        given = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
+        accepted = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
         run = None if context is None else context.run
-        made = full_tool(self._inner).in_context(self._context(run))
-        made.__dict__.update(_call=partial(self._step, self._inner.__dict__["_call"], given, run))
-        return made.start(tool_use, context)
+        inner = full_tool(self._inner).in_context(self._context(run))
+        inner.__dict__.update(_call=partial(self._step, self._inner.__dict__["_call"], accepted, run))
+        return inner.start(tool_use, context)
 
     def validate(self, tool_use: ToolUseBlock) -> None:
         """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
@@ -171,7 +173,7 @@ class StepTool(FullTool[..., Any]):
     async def _step(
         self,
         call: Callable[..., Awaitable[Any]],
-        given: AcceptedAnswers,
+        accepted: AcceptedAnswers,
         run: RunContext | None,
         /,
         *args: object,
@@ -183,7 +185,7 @@ class StepTool(FullTool[..., Any]):
             output = await self._validated(value, run)
         except MisfitError as error:  # not retried by the tool's own retries: the function has run
             raise ToolArgumentError(str(error)) from error
-        given.note(content_text(render(value)), output)
+        accepted.note(content_text(render(value)), output)
         return value
 
 
@@ -208,11 +210,11 @@ class Arguments(Form[Any]):
         made: The tool.
     """
 
-    def __init__(self, made: FullTool[..., Any]) -> None:
-        self.kind = made.function
+    def __init__(self, tool: FullTool[..., Any]) -> None:
+        self.kind = tool.function
         self.wrapped = False
-        self.schema = dict(made.spec.parameters)
-        self._tool = made
+        self.schema = dict(tool.spec.parameters)
+        self._tool = tool
 
     @property
     def title(self) -> str:
@@ -242,11 +244,11 @@ def step_of(
         UsageError: The function cannot be a tool.
     """
     if isinstance(function, Tool):
-        made = full_tool(cast("Tool[..., Any]", function))
-        return StepTool(made if name is None else made.renamed(name), validated, context, description)
+        tool = full_tool(cast("Tool[..., Any]", function))
+        return StepTool(tool if name is None else tool.renamed(name), validated, context, description)
     plain = not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
-    made = FullTool(function, name=name, description=description, in_thread=plain)
-    return StepTool(made, validated, context, description)
+    tool = FullTool(function, name=name, description=description, in_thread=plain)
+    return StepTool(tool, validated, context, description)
 
 
 async def _same(text: str) -> str:

@@ -23,13 +23,16 @@ Validator: TypeAlias = tuple[Callable[..., Any], int | None]
 """A function, and the position of its parameter for the context of the run: 0, 1, or None without it."""
 
 
-def validators_of(given: Any) -> tuple[Validator, ...]:
+def validators_of(validators: Any) -> tuple[Validator, ...]:
     """Return the validators of `validate=`: a function, or a list of functions.
 
     Raises:
         UsageError: The argument is something else.
     """
-    listed = cast("Sequence[Any]", given if isinstance(given, list | tuple) else () if given is None else (given,))
+    listed = cast(
+        "Sequence[Any]",
+        validators if isinstance(validators, list | tuple) else () if validators is None else (validators,),
+    )
     return tuple(map(_validator, listed))
 
 
@@ -63,9 +66,9 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
         if place is not None and run is None:
             raise MisfitError(f"{where} is validated in its run only, because a validator reads the RunContext.")
         try:
-            made = function(*((value,) if place is None else (run, value) if place == 0 else (value, run)))
-            if inspect.isawaitable(made):
-                made = await made
+            result = function(*((value,) if place is None else (run, value) if place == 0 else (value, run)))
+            if inspect.isawaitable(result):
+                result = await result
         except ValueError as error:
             raise MisfitError(f"{what} does not pass: {error}") from error
         except Exception as error:
@@ -74,5 +77,5 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
                 "a value with ValueError; any other exception is treated as a bug."
             )
             raise
-        value = value if made is None else made
+        value = value if result is None else result
     return value

@@ -37,8 +37,8 @@ def value_schema(kinds: Iterable[Any], where: str) -> dict[str, Any]:
     for number, schema in enumerate(found, 1):
         for name, definition in schema.pop("$defs", {}).items():
             definitions[f"{number}_{name}"] = moved(definition, str(number))
-    made: dict[str, Any] = {"anyOf": [moved(schema, str(number)) for number, schema in enumerate(found, 1)]}
-    return {**made, "$defs": definitions} if definitions else made
+    combined: dict[str, Any] = {"anyOf": [moved(schema, str(number)) for number, schema in enumerate(found, 1)]}
+    return {**combined, "$defs": definitions} if definitions else combined
 
 
 def _schema_of(kind: Any, where: str) -> dict[str, Any]:

@@ -176,17 +176,17 @@ class _OpenAILive(LiveConnection):
             raise self._error(msgspec.convert(event, _RealtimeEvent).error)
 
     def _configuration(self) -> Item:
-        made, pcm = self.model, {"type": "audio/pcm", "rate": 24_000}
-        detection = made.turn_detection
+        model, pcm = self.model, {"type": "audio/pcm", "rate": 24_000}
+        detection = model.turn_detection
         if detection is not None:
             detection = {**detection, "create_response": False, "interrupt_response": False}
-        output = {"format": pcm} | ({"voice": made.voice} if made.voice else {})
+        output = {"format": pcm} | ({"voice": model.voice} if model.voice else {})
         hearing = {"format": pcm, "transcription": dict(self._transcription), "turn_detection": detection}
         session = {
             "type": "realtime",
             "output_modalities": ["text" if self.player is None else "audio"],
             "audio": {"input": hearing, "output": output},
-            **made.params,
+            **model.params,
         }
         return {"type": "session.update", "session": session}
 
@@ -323,7 +323,7 @@ class _OpenAILive(LiveConnection):
         ids = [*self._items]
         index = ids.index(previous) + 1 if previous in self._items else len(ids)
         ids.insert(index, id_)
-        self._items = {one: self._items.get(one) for one in ids}
+        self._items = {item_id: self._items.get(item_id) for item_id in ids}
 
     def _transcribed(self, id_: str, text: str) -> None:
         """Pass on the turns that have a transcript, in the order in which they were spoken; silent turns are skipped."""

@@ -213,7 +213,7 @@ class Approval(Hook):
         for rule in self.rules:
             if not rule.arguments or rule.tool != use.name:
                 continue
-            spec = next((one for one in event.agent.tools if one.name == use.name), None)
+            spec = next((tool_spec for tool_spec in event.agent.tools if tool_spec.name == use.name), None)
             known: object = None if spec is None else spec.parameters.get("properties")
             if spec is None or not isinstance(known, Mapping) or spec.parameters.get("additionalProperties"):
                 continue

@@ -26,7 +26,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
             self.arguments = arguments
 
     def call(pending: Any) -> list[Any]:
-        message = json.dumps({"calls": [{"name": one.name, "arguments": one.arguments} for one in pending]})
+        message = json.dumps({"calls": [{"name": each.name, "arguments": each.arguments} for each in pending]})
         if len(message) > longest:
             raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are allowed")
         try:
@@ -44,8 +44,8 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
         return values
 
     def together(*pending: Any) -> list[Any]:
-        for one in pending:
-            if not isinstance(one, LaterCall):
+        for each in pending:
+            if not isinstance(each, LaterCall):
                 raise TypeError("together() takes calls such as search.later(text='bees')")
         return call(pending) if pending else []
 
@@ -64,7 +64,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
         def __call__(self, *args: object, **kwargs: object) -> Any:
             return call([self.later(*args, **kwargs)])[0]
 
-    made: dict[str, Any] = {"FunctionError": failure, "together": together}
+    namespace: dict[str, Any] = {"FunctionError": failure, "together": together}
     for name, names in parameters.items():
-        made[name] = Function(name, names)
-    return made
+        namespace[name] = Function(name, names)
+    return namespace

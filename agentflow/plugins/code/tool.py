@@ -85,7 +85,7 @@ def code_tool(
             f"code_tool(sandbox=...) takes a sandbox, not {shown}. Pass an object, such as sandbox=Bubblewrap()."
         )
     known = _by_name(tools)
-    parameters = {key: tuple(_properties(one.spec)) for key, one in known.items()}
+    parameters = {key: tuple(_properties(tool.spec)) for key, tool in known.items()}
 
     async def run(code: str, context: RunContext) -> str:
         results: list[tuple[FunctionResult, ...]] = []
@@ -121,13 +121,13 @@ def code_tool(
 
 def _by_name(tools: Sequence[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
     """Return the tools by name, after checking that code can call them."""
-    wrong = next((one for one in tools if not is_a(one, Tool)), None)
+    wrong = next((tool for tool in tools if not is_a(tool, Tool)), None)
     if wrong is not None:
         raise UsageError(
             f"code_tool(...) takes tools, each as an argument, not {wrong!r:.60}. Write code_tool(a, b, sandbox=...); "
             "decorate functions with @tool."
         )
-    known = {one.name: one for one in tools}
+    known = {tool.name: tool for tool in tools}
     illegal = next((name for name in known if not name.isidentifier() or iskeyword(name)), None)
     if illegal is not None:
         raise UsageError(
@@ -234,13 +234,15 @@ def _properties(spec: ToolSpec) -> dict[str, Any]:
     return dict(spec.parameters.get("properties", {}))
 
 
-def _described(one: Tool[..., Any]) -> str:
-    required = one.spec.parameters.get("required", ())
+def _described(tool: Tool[..., Any]) -> str:
+    required = tool.spec.parameters.get("required", ())
     arguments = [
         f"{key}: {about.get('type', 'object')}" + ("" if key in required else f" = {about.get('default')!r}")
-        for key, about in _properties(one.spec).items()
+        for key, about in _properties(tool.spec).items()
     ]
     notes = [
-        f"\n    {key}: {about['description']}" for key, about in _properties(one.spec).items() if "description" in about
+        f"\n    {key}: {about['description']}"
+        for key, about in _properties(tool.spec).items()
+        if "description" in about
     ]
-    return f"\n{one.name}({', '.join(arguments)}): {one.spec.description}{''.join(notes)}\n"
+    return f"\n{tool.name}({', '.join(arguments)}): {tool.spec.description}{''.join(notes)}\n"

@@ -151,7 +151,7 @@ class Breakpoint(Hook):
                 await self._wait_for_decision(pause, attending)
         finally:
             pause.end("cancelled")
-            self.paused = tuple([one for one in self.paused if one is not pause])
+            self.paused = tuple([other for other in self.paused if other is not pause])
             for task in attending:
                 task.cancel()
             await asyncio.gather(*attending, return_exceptions=True)  # let the terminal clean up

@@ -49,9 +49,9 @@ def json_of(value: Any) -> Json:
             return cast("Json", spec)
         case ModelOptions():
             options = cast("dict[str, Json]", plain(adapter_of(ModelOptions).dump_python(value)))
-            return {name: one for name, one in options.items() if one is not None and one != {}}
+            return {name: option for name, option in options.items() if option is not None and option != {}}
         case MessageView() | tuple() | list():
-            return [json_of(one) for one in cast("Sequence[object]", value)]
+            return [json_of(item) for item in cast("Sequence[object]", value)]
         case _:
             return cast("Json", plain(value))
 
@@ -137,7 +137,7 @@ def _build(event: Event, field: str, before: Any, data: Json) -> Any:
             return data
         case _ if field == "tools":
             known = {spec.name: spec for spec in (*event.agent.tools, *before)}
-            return [_spec(one, known) for one in _list(data)]
+            return [_spec(spec, known) for spec in _list(data)]
         case _:
             return _messages(before, _list(data))
 
@@ -145,7 +145,7 @@ def _build(event: Event, field: str, before: Any, data: Json) -> Any:
 def _messages(before: Sequence[Msg], data: Sequence[Json]) -> tuple[Msg, ...]:
     """Build messages from JSON; unchanged messages stay the same objects."""
     known = {msg.id: msg for msg in before}
-    return tuple([_message(one, known.get(str(one.get("id"))) if isinstance(one, dict) else None) for one in data])
+    return tuple([_message(msg, known.get(str(msg.get("id"))) if isinstance(msg, dict) else None) for msg in data])
 
 
 def _message(data: Json, before: Msg | None) -> Msg:

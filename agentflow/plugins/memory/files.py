@@ -132,8 +132,8 @@ class MemoryFiles(Hook):
                 await files.write(path, self._fitting(new))
                 return f"The file {path} has been edited."
             case "delete":
-                for one in files.below(path := _checked(path)):
-                    await files.forget(one)
+                for file in files.below(path := _checked(path)):
+                    await files.forget(file)
                 return f"Successfully deleted {path}"
             case "rename":
                 old, new = _checked(old_path), _checked(new_path)
@@ -161,20 +161,20 @@ class _Files:
     async def of(cls, bank: MemoryBank, user: str, context: RunContext) -> _Files:
         """Read the files; if several have the same path, the newest is used."""
         files = cls(bank, user, context)
-        for one in await bank.all(user):
-            path, line, text = one.text.partition("\n")
+        for memory in await bank.all(user):
+            path, line, text = memory.text.partition("\n")
             if line and path.startswith(f"{_ROOT}/"):
                 files.texts[path] = text
-                files._ids.setdefault(path, []).append(one.id)
+                files._ids.setdefault(path, []).append(memory.id)
         return files
 
     def has(self, path: str, *, exact: bool = False) -> bool:
         """Return whether this file exists or, unless `exact` is set, this directory."""
-        return path in self.texts or (not exact and any(one.startswith(f"{path}/") for one in self.texts))
+        return path in self.texts or (not exact and any(file.startswith(f"{path}/") for file in self.texts))
 
     def below(self, path: str) -> list[str]:
         """Return the paths of a file or of all files of a directory, except of the root itself."""
-        found = [one for one in self.texts if one == path or one.startswith(f"{path}/")]
+        found = [file for file in self.texts if file == path or file.startswith(f"{path}/")]
         if path == _ROOT or not found:
             raise ToolArgumentError(
                 f"{_ROOT} itself stays. Name a file or directory in it." if path == _ROOT else _missing(path)
@@ -192,10 +192,10 @@ class _Files:
         self.check_free(new, f"The destination {new}")
         if f"{new}/".startswith(f"{old}/"):
             raise ToolArgumentError(f"{new} is inside {old}.")
-        names = {one: _checked(new + one.removeprefix(old)) for one in moved}
-        for one, name in names.items():
-            await self.write(name, self.texts[one])
-            await self.forget(one)
+        names = {file: _checked(new + file.removeprefix(old)) for file in moved}
+        for file, name in names.items():
+            await self.write(name, self.texts[file])
+            await self.forget(file)
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
@@ -226,8 +226,8 @@ class _Files:
             return f"Here's the content of {path} with line numbers:\n{_numbered(self.texts[path], first, last)}"
         if path != _ROOT and not self.has(path):
             raise ToolArgumentError(_missing(path))
-        listed = sorted((one, len(text)) for one, text in self.texts.items() if one.startswith(f"{path}/"))
-        return "\n".join([f"Here're the files in {path}, with their sizes:", *(f"{n}\t{one}" for one, n in listed)])
+        listed = sorted((file, len(text)) for file, text in self.texts.items() if file.startswith(f"{path}/"))
+        return "\n".join([f"Here're the files in {path}, with their sizes:", *(f"{n}\t{file}" for file, n in listed)])
 
     async def write(self, path: str, text: str) -> None:
         """Store a file, replacing an existing one."""
@@ -236,9 +236,9 @@ class _Files:
 
     async def forget(self, path: str, *, but: str = "") -> None:
         """Delete a file."""
-        for one in self._ids.get(path, ()):
-            if one != but:
-                await self.bank.forget(self.user, one)
+        for memory_id in self._ids.get(path, ()):
+            if memory_id != but:
+                await self.bank.forget(self.user, memory_id)
 
 
 def _missing(path: str) -> str:

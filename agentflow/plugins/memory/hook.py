@@ -110,7 +110,7 @@ class Memory(NarrowHook):
         if not text or len(text) > self._max_length:
             raise ToolArgumentError(f"text has {len(text)} characters; a memory has 1 to {self._max_length}.")
         known = await self.bank.all(user)
-        if len(known) >= self._max_memories and all(one.text != text for one in known):
+        if len(known) >= self._max_memories and all(memory.text != text for memory in known):
             raise ToolArgumentError(f"There are {len(known)} memories, the maximum. Forget some first.")
         memory = await self.bank.add(user, text, context.agent.name, context.clock.now())
         return f"Remembered with the id {memory.id}."
@@ -171,4 +171,4 @@ def user_of(hook: str, user: str | Callable[[RunContext], str], context: RunCont
 
 def _lines(memories: Sequence[MemoryEntry]) -> str:
     """Return memories as JSON lines; JSON escapes each text, so that it cannot end its line or its quotes."""
-    return "\n".join(json.dumps({"id": one.id, "by": one.by, "text": one.text}) for one in memories)
+    return "\n".join(json.dumps({"id": memory.id, "by": memory.by, "text": memory.text}) for memory in memories)

@@ -32,7 +32,7 @@ class TextMemory(Texts[C]):
             return []
         condition = f"AND m.id IN ({', '.join('?' * len(ids))})"
         found = await self._run(lambda connection: self._memories(connection, condition, user, *ids))
-        return sorted(found, key=lambda one: ids.index(int(one.id)))
+        return sorted(found, key=lambda memory: ids.index(int(memory.id)))
 
     async def all(self, user: str) -> Sequence[MemoryEntry]:
         """See `MemoryBank`."""
@@ -46,9 +46,9 @@ class TextMemory(Texts[C]):
         sql = f"DELETE FROM NAME WHERE {self._user} = ?{condition}"
         return await self._run(lambda connection: self._change(connection, sql, (user, *parameters)))
 
-    def _memories(self, connection: C, rest: str, *given: object) -> list[MemoryEntry]:
+    def _memories(self, connection: C, rest: str, *arguments: object) -> list[MemoryEntry]:
         sql = f"SELECT m.id, m.{self._user}, m.text, m.by, m.at FROM NAME m WHERE m.{self._user} = ? {rest}"
-        return [MemoryEntry(str(id_), *values) for id_, *values in self._rows(connection, sql, *given)]
+        return [MemoryEntry(str(id_), *values) for id_, *values in self._rows(connection, sql, *arguments)]
 
 
 class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):

@@ -288,12 +288,12 @@ def parts_of(messages: Sequence[Msg], finish_reason: str | None = None) -> str:
     """
     converted: list[dict[str, Any]] = []
     for msg in messages:
-        one: dict[str, Any] = {"role": msg.role, "parts": _parts(msg)}
+        message: dict[str, Any] = {"role": msg.role, "parts": _parts(msg)}
         if msg.name:
-            one["name"] = msg.name
+            message["name"] = msg.name
         if finish_reason is not None:
-            one["finish_reason"] = finish_reason
-        converted.append(one)
+            message["finish_reason"] = finish_reason
+        converted.append(message)
     return _json(converted)
 
 

@@ -40,8 +40,10 @@ class TokenMetrics:
         about = "Number of input and output tokens used."
         boundaries = semconv.TOKENS
         if named.tokens:
-            one = meter.create_histogram(named.tokens, "{token}", about, explicit_bucket_boundaries_advisory=boundaries)
-            self._each = [(one, "input_tokens", "input"), (one, "output_tokens", "output")]
+            histogram = meter.create_histogram(
+                named.tokens, "{token}", about, explicit_bucket_boundaries_advisory=boundaries
+            )
+            self._each = [(histogram, "input_tokens", "input"), (histogram, "output_tokens", "output")]
             self._totals = []
             return
         prefix = "gen_ai.client.inference"

@@ -108,8 +108,8 @@ class Scanner:
         kinds = sorted({d.kind for d in detectors} | {"secret"})
         self._detectors = {f"_d{index}_": detector for index, detector in enumerate(detectors)}
         parts = [(_PLACEHOLDER, rf"<(?:{'|'.join(kinds)})-\d{{1,9}}>")]
-        parts.extend((name, one.pattern) for name, one in self._detectors.items() if not one.starts)
-        started = [(name, one.pattern) for name, one in self._detectors.items() if one.starts]
+        parts.extend((name, detector.pattern) for name, detector in self._detectors.items() if not detector.starts)
+        started = [(name, detector.pattern) for name, detector in self._detectors.items() if detector.starts]
         self._patterns = [_pair(parts)]
         self._started = _pair(started) if started else None
         self._starts = _word_starts(start for detector in detectors for start in detector.starts)

@@ -221,7 +221,7 @@ class Cleaning:
         match block:
             case TextBlock(text=before):
                 text = self.text(before, replacer)
-                cited = tuple(self.citation(one, replacer) for one in block.citations)
+                cited = tuple(self.citation(citation, replacer) for citation in block.citations)
                 same = text == before and cited == block.citations
                 return block if same else replace(block, text=text, citations=cited)
             case ToolUseBlock():

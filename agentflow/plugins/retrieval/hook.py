@@ -120,16 +120,16 @@ class Retrieve(NarrowHook):
             return ""
         with billed_to(context):
             passages: Sequence[Passage] = await index.search(query, limit)
-        own(context, self, _Found).passages.update({one.cite: one for one in passages})
-        return "\n".join(json.dumps({"cite": one.cite, "text": one.text}) for one in passages)
+        own(context, self, _Found).passages.update({passage.cite: passage for passage in passages})
+        return "\n".join(json.dumps({"cite": passage.cite, "text": passage.text}) for passage in passages)
 
 
 def _cited(block: ContentBlock, known: dict[str, Passage]) -> ContentBlock:
     """Return a text with the citations of the passages that it names."""
     if not isinstance(block, TextBlock):
         return block
-    named = [one for one in known.values() if f"[{one.cite}]" in block.text]
-    citations = tuple([Citation(title=one.cite, url=_url(one.source), text=one.text) for one in named])
+    named = [passage for passage in known.values() if f"[{passage.cite}]" in block.text]
+    citations = tuple([Citation(title=passage.cite, url=_url(passage.source), text=passage.text) for passage in named])
     return replace(block, citations=(*block.citations, *citations)) if citations else block
 
 

@@ -39,8 +39,8 @@ class TextIndex(Texts[C]):
                 connection, f"SELECT id, line, text FROM NAME WHERE {self._of_source}", *self._is(source)
             )
             old = {(line, body): id_ for id_, line, body in found}
-            self._change(connection, "DELETE FROM NAME WHERE id = ?", *((old[one],) for one in old.keys() - set(new)))
-            added = [(source, *one) for one in new if one not in old]
+            self._change(connection, "DELETE FROM NAME WHERE id = ?", *((old[row],) for row in old.keys() - set(new)))
+            added = [(source, *row) for row in new if row not in old]
             self._change(
                 connection, "INSERT INTO NAME(source, line, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *added
             )

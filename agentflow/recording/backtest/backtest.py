@@ -100,13 +100,16 @@ def backtest(
 
 def _logs(runs: Iterable[str | Path | LogStore]) -> Iterator[tuple[str, bytes]]:
     """Read the logs, one at a time."""
-    for one in runs:
-        if not isinstance(one, str | Path):
-            for log in one.logs().result():
-                lines = one.log_lines(log.run_id).result().lines
-                yield f"{getattr(one, 'url', one)}#{log.run_id}", "\n".join(lines).encode("utf-8", "surrogatepass")
+    for source in runs:
+        if not isinstance(source, str | Path):
+            for log in source.logs().result():
+                lines = source.log_lines(log.run_id).result().lines
+                yield (
+                    f"{getattr(source, 'url', source)}#{log.run_id}",
+                    "\n".join(lines).encode("utf-8", "surrogatepass"),
+                )
             continue
-        for file in sorted(Path(one).rglob("*.jsonl")) if Path(one).is_dir() else [Path(one)]:
+        for file in sorted(Path(source).rglob("*.jsonl")) if Path(source).is_dir() else [Path(source)]:
             try:
                 yield str(file), file.read_bytes()
             except OSError as error:
@@ -184,28 +187,30 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                 running[pipe] = _Process(process, pipe, time.monotonic() + _START)
             soonest = min(each.until for each in running.values())
             ready = connection.wait([*running], max(soonest - time.monotonic(), 0.0))
-            for one in [*running.values()]:
+            for runner in [*running.values()]:
                 failure = (
-                    "" if one.pipe in ready or time.monotonic() < one.until else f"exceeded the limit of {limit:g} s"
+                    ""
+                    if runner.pipe in ready or time.monotonic() < runner.until
+                    else f"exceeded the limit of {limit:g} s"
                 )
-                if one.pipe in ready:
-                    one.until = time.monotonic() + limit
+                if runner.pipe in ready:
+                    runner.until = time.monotonic() + limit
                     try:
-                        if (result := one.pipe.recv()) is not None:
+                        if (result := runner.pipe.recv()) is not None:
                             yield result
                         elif (job := waiting) is not None:
-                            one.job, waiting = job, next(jobs, None)
-                            one.pipe.send(job)
+                            runner.job, waiting = job, next(jobs, None)
+                            runner.pipe.send(job)
                         else:
-                            one.job, one.until = None, math.inf
+                            runner.job, runner.until = None, math.inf
                     except (EOFError, OSError):
-                        one.process.join()
-                        failure = f"ended with code {one.process.exitcode}"
+                        runner.process.join()
+                        failure = f"ended with code {runner.process.exitcode}"
                 if failure:
-                    running.pop(one.pipe).end()
-                    if one.job is None:
+                    running.pop(runner.pipe).end()
+                    if runner.job is None:
                         raise UsageError(f"backtest: a process {failure} before its first run. Is `make` in a module?")
-                    yield one.job.failed(f"its process {failure}", passing=True)
+                    yield runner.job.failed(f"its process {failure}", passing=True)
     finally:
-        for one in running.values():
-            one.end()
+        for runner in running.values():
+            runner.end()

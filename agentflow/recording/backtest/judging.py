@@ -239,7 +239,7 @@ def _succeeded(log: RunLog, entry: object) -> bool:
 
 def _place(log: RunLog, new: RunLog, found: Divergence) -> int:
     """Return the position of the last recorded entry that the replay reached."""
-    mine, theirs = ([call for call, entry in one.calls.items() if entry.source == found.source] for one in (new, log))
+    ours, theirs = ([call for call, entry in one.calls.items() if entry.source == found.source] for one in (new, log))
     steps = [each for each in new.entries if isinstance(each, _STEPS) and each.call in mine]
     reached = [each for each in steps if each.seq == found.seq] or steps
     if not reached or mine.index(reached[-1].call) >= len(theirs):

@@ -95,17 +95,19 @@ class BacktestReport:
 
 
 def _row(n: int, runs: Sequence[RunResult]) -> tuple[str, ...]:
-    one, cost = runs[0], _cost(runs)
-    event = f"{one.event} {one.tool}{f' in {one.source}' if one.source else ''}".rstrip()
+    result, cost = runs[0], _cost(runs)
+    event = f"{result.event} {result.tool}{f' in {result.source}' if result.source else ''}".rstrip()
     numbers = [str(n), str(len(runs)), str(sum(each.refused for each in runs)), str(_tokens(runs))]
-    texts = [event, _value(one, one.recorded), _value(one, one.now)]
+    texts = [event, _value(result, result.recorded), _value(result, result.now)]
     return (*numbers, "unknown" if cost is None else f"${cost:.4f}", *map(one_line, texts))
 
 
-def _value(one: RunResult, value: str) -> str:
+def _value(result: RunResult, value: str) -> str:
     """Format a decision; of an edit, the field with its value in one of the runs."""
     return (
-        (value or "(no decision)") if one.field == "decision" else f"{one.field or one.kind}: {value[:40]}".rstrip(": ")
+        (value or "(no decision)")
+        if result.field == "decision"
+        else f"{result.field or result.kind}: {value[:40]}".rstrip(": ")
     )
 
 

@@ -129,7 +129,7 @@ Observation: TypeAlias = EventSeen | RawChunk | EntryValues
 
 _COMMON = ("seq", "iteration", "time", "decision")
 NAMES: dict[type[Event], tuple[str, ...]] = {
-    kind: tuple(one.name for one in fields(kind) if one.name[0] != "_" and one.name not in _COMMON)
+    kind: tuple(field.name for field in fields(kind) if field.name[0] != "_" and field.name not in _COMMON)
     for kind in EVENT_TYPES
 }
 """The own fields of each event."""
@@ -198,19 +198,19 @@ class EntryBuilder:
         Args:
             seen: The observations, in order.
         """
-        for one in seen:
-            self._encoder.run = one.place.run
-            self._now = one
-            if one.place.call not in self._numbers:
-                self._numbers[one.place.call] = 0
-                self._add(self._call(one.place.line))
-            self._one(one)
+        for observation in seen:
+            self._encoder.run = observation.place.run
+            self._now = observation
+            if observation.place.call not in self._numbers:
+                self._numbers[observation.place.call] = 0
+                self._add(self._call(observation.place.line))
+            self._one(observation)
         if self._redactor is None:
             self._close()
         else:
             self._write_settled(self._redactor)
-        made, self._encoder.out = self._encoder.out, []
-        return made
+        lines, self._encoder.out = self._encoder.out, []
+        return lines
 
     def finish(self) -> list[Line]:
         """Return the remaining entries, after the last observation."""
@@ -218,37 +218,37 @@ class EntryBuilder:
         for n in list(self._raw):
             self._write_raw(n)
         self._close()
-        made, self._encoder.out = self._encoder.out, []
-        return made
+        lines, self._encoder.out = self._encoder.out, []
+        return lines
 
     # ---- single observations
 
-    def _one(self, one: Observation) -> None:
-        if isinstance(one, EventSeen) and one.facts:
-            self._facts(one.place.call, one.facts, one.values[2])
-        match one:
+    def _one(self, observation: Observation) -> None:
+        if isinstance(observation, EventSeen) and observation.facts:
+            self._facts(observation.place.call, observation.facts, observation.values[2])
+        match observation:
             case RawChunk():
-                self._write_raws(one.place)
-                self._raw[one.n] = one
+                self._write_raws(observation.place)
+                self._raw[observation.n] = observation
             case EventSeen(kind=kind) if kind is ReasoningChunk:
-                self._chunk(one)
+                self._chunk(observation)
             case EventSeen(kind=kind) if kind is ActingChunk:
-                self._piece(one)
+                self._piece(observation)
             case EventSeen():
-                self._event(one)
+                self._event(observation)
             case EntryValues(kind="request"):
-                self._request(one.place.call, one.fields)
+                self._request(observation.place.call, observation.fields)
             case EntryValues(kind="facts"):
-                self._facts(one.place.call, one.fields["facts"], one.fields["time"])
-            case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(one):
+                self._facts(observation.place.call, observation.fields["facts"], observation.fields["time"])
+            case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(observation):
                 pass
             case EntryValues(kind="answered"):
-                self._write_raws(one.place)
-                self._other(one.kind, one.place.call, one.fields)
+                self._write_raws(observation.place)
+                self._other(observation.kind, observation.place.call, observation.fields)
             case EntryValues():
-                self._other(one.kind, one.place.call, one.fields)
+                self._other(observation.kind, observation.place.call, observation.fields)
             case _:
-                assert_never(one)
+                assert_never(observation)
 
     def _facts(self, call: str, facts: Iterable[Fact], time: float) -> None:
         self._close()
@@ -298,19 +298,19 @@ class EntryBuilder:
             return encoder.text(value)
         if name != "changes":
             return encoder.value(call, value)
-        made: list[Line] = []
+        lines: list[Line] = []
         for change in value:
             encode = encoder.messages if change.field in LISTS else encoder.value
             before, after = encode(call, change.before), encode(call, change.after)
-            made.append({"field": change.field, "before": before, "after": after})
-        return made
+            lines.append({"field": change.field, "before": before, "after": after})
+        return lines
 
-    def _event(self, one: EventSeen) -> None:
-        encoder, call, kind = self._encoder, one.place.call, one.kind
+    def _event(self, observation: EventSeen) -> None:
+        encoder, call, kind = self._encoder, observation.place.call, observation.kind
         self._close()
         fields: Line = {}
         refs: list[str] = []
-        seq, iteration, time, decision, *own = one.values
+        seq, iteration, time, decision, *own = observation.values
         for name, value in zip(NAMES[kind], own, strict=True):
             if name in LISTS:
                 fields[name], shown = encoder.message_list(call, cast("Sequence[Msg]", value))
@@ -360,27 +360,29 @@ class EntryBuilder:
 
     # ---- batches
 
-    def _chunk(self, one: EventSeen) -> None:
+    def _chunk(self, observation: EventSeen) -> None:
         """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
-        seq, iteration, time, _, chunk, attempt, restart = one.values
+        seq, iteration, time, _, chunk, attempt, restart = observation.values
         reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
             del self._raw[reply]
         else:  # the chunks from which hooks created it come first
-            for n in [n for n, raw in self._raw.items() if raw.place.call == one.place.call]:
+            for n in [n for n, raw in self._raw.items() if raw.place.call == observation.place.call]:
                 self._write_raw(n)
-        head = ("chunks", one.place.call, iteration, attempt, reply)
-        self._end_failed(one, self._append(one.place, head, time, self._encoder.piece(chunk), seq, restart))
+        head = ("chunks", observation.place.call, iteration, attempt, reply)
+        self._end_failed(
+            observation, self._append(observation.place, head, time, self._encoder.piece(chunk), seq, restart)
+        )
 
-    def _piece(self, one: EventSeen) -> None:
-        call = one.place.call
-        seq, iteration, time, _, use, value, n = one.values
+    def _piece(self, observation: EventSeen) -> None:
+        call = observation.place.call
+        seq, iteration, time, _, use, value, n = observation.values
         ref = self._encoder.tool_use(use)
         several = sum(known == ref for known in self._works.values()) > 1
         head = ("pieces", call, iteration, ref, n if several else None)
         alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
         piece = self._encoder.value(call, value) if alone else plain(value)
-        self._end_failed(one, self._append(one.place, head, time, piece, seq))
+        self._end_failed(observation, self._append(observation.place, head, time, piece, seq))
 
     def _paused(self, read: EntryValues) -> bool:
         """Add a wait for the reader to the chunk after which the run waited, if that is the last one of the batch."""
@@ -434,11 +436,11 @@ class EntryBuilder:
         batch["at"].append(round((time - batch["time"]) * 1000, 3))
         return batch
 
-    def _end_failed(self, one: EventSeen, batch: Line) -> None:
+    def _end_failed(self, observation: EventSeen, batch: Line) -> None:
         """End the batch after a chunk if its hooks have failed."""
-        decision = one.values[3]
+        decision = observation.values[3]
         if decision is not None:
-            batch["decision"] = self._decision(one.place.call, decision)
+            batch["decision"] = self._decision(observation.place.call, decision)
             self._close()
 
     def _close(self) -> None:

@@ -112,7 +112,7 @@ def lines_of_facts(
 ) -> list[str]:
     """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
     converter = _Converter(session_id, agent)
-    seen = [one for one in converter.all(facts, times) if run_id in (None, one.place.run)]
+    seen = [observation for observation in converter.all(facts, times) if run_id in (None, observation.place.run)]
     builder = EntryBuilder(clean=None if redaction is None else redaction.outside)
     return [as_text(line) for line in (header_line(origin="facts"), *builder.lines(seen), *builder.finish())]
 

@@ -121,7 +121,7 @@ class StoreTarget:
                 self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
                 self._waiting.popleft()
         except StoreError as error:
-            if not error.retryable or sum(len(one[-1]) for one in self._waiting) > _MAX_WAITING:
+            if not error.retryable or sum(len(batch[-1]) for batch in self._waiting) > _MAX_WAITING:
                 self._waiting.clear()
                 raise
             if not self._again:

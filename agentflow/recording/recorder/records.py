@@ -79,20 +79,22 @@ def show(value: Any, short: int) -> Shown:
         case None:
             return Shown("")
         case Msg():
-            made = _message_digest(value)
-            return Shown(made, _shortened(message_text(value, " "), short), ((value.id, made),))
+            digest = _message_digest(value)
+            return Shown(digest, _shortened(message_text(value, " "), short), ((value.id, digest),))
         case ToolUseBlock():
-            made = digest_of(f"{value.name} {value.raw}")
-            return Shown(made, _shortened(f"{value.name} {value.raw}", short), ((value.id, made),))
+            digest = digest_of(f"{value.name} {value.raw}")
+            return Shown(digest, _shortened(f"{value.name} {value.raw}", short), ((value.id, digest),))
         case ToolResultBlock():
             blocks = value.content if isinstance(value.content, str) else [_plain(block) for block in value.content]
-            made = digest_of(json.dumps([value.state, blocks], default=str))
-            return Shown(made, _shortened(f"{value.state}: {value.shown}", short), ((value.tool_use_id, made),))
+            digest = digest_of(json.dumps([value.state, blocks], default=str))
+            return Shown(digest, _shortened(f"{value.state}: {value.shown}", short), ((value.tool_use_id, digest),))
         case str():
             return Shown(digest_of(value), _shortened(value, short))
         case ModelOptions():
-            options = {f.name: one for f in fields(value) if (one := getattr(value, f.name)) is not None and one != {}}
-            text = ", ".join(f"{name}={one!r}" for name, one in options.items()) or "(none set)"
+            options = {
+                f.name: option for f in fields(value) if (option := getattr(value, f.name)) is not None and option != {}
+            }
+            text = ", ".join(f"{name}={option!r}" for name, option in options.items()) or "(none set)"
             return Shown(digest_of(text), _shortened(text, short))
         case Sequence():
             return _show_many(cast("Sequence[Any]", value), short)
@@ -116,9 +118,9 @@ def _joined(shown: Sequence[Shown], short: int) -> Shown:
     """Join several values."""
     if not shown:
         return Shown(digest_of(""), _shortened("(none)", short))
-    parts = tuple(part for one in shown for part in one.parts)
-    texts = " | ".join(one.short for one in shown) if short else ""
-    return Shown(digest_of(" ".join(one.digest for one in shown)), _shortened(texts, short), parts)
+    parts = tuple(part for item in shown for part in item.parts)
+    texts = " | ".join(item.short for item in shown) if short else ""
+    return Shown(digest_of(" ".join(item.digest for item in shown)), _shortened(texts, short), parts)
 
 
 # ---- records
@@ -339,10 +341,10 @@ class _RecordReader:
     def _of_injections(
         self, by: str, injected: Iterable[Injection], where: dict[str, Any], event: str = ""
     ) -> Iterable[RunRecord]:
-        for one in injected:
-            yield from self._new(one.messages, event, where)
-            messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in one.messages)
-            yield InjectedRecord(by=by, event=event, messages=messages, keep=one.keep, **where)
+        for injection in injected:
+            yield from self._new(injection.messages, event, where)
+            messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in injection.messages)
+            yield InjectedRecord(by=by, event=event, messages=messages, keep=injection.keep, **where)
 
     # ---- calls and messages
 
@@ -422,9 +424,11 @@ class _RecordReader:
             was = old.get(msg.id)
             if was is None or was.metadata == msg.metadata:
                 continue
-            texts = [", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())) for one in (was, msg)]
+            texts = [", ".join(f"{k}={v!r}" for k, v in sorted(message.metadata.items())) for message in (was, msg)]
             shown = [show(text, self._short) for text in texts]
-            yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
+            yield Edit(
+                f"{field}.metadata", *(Shown(text.digest, text.short, ((msg.id, text.digest),)) for text in shown)
+            )
 
     def _detail(self, verdict: Mapping[str, Any] | None, error: Mapping[str, Any] | None) -> str:
         if not self._short:
@@ -478,7 +482,7 @@ class Explanation:
         shaped = f"shaped by {', '.join(self.hooks)}" if self.hooks else "no hook shaped it"
         lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injections, *self.changes)]]
         for record in self.additions:
-            places = [n for n, (one, _) in enumerate(record.messages) if one == self.message_id]
+            places = [n for n, (message_id, _) in enumerate(record.messages) if message_id == self.message_id]
             sources = ", ".join(record.sources[n] for n in places if record.sources[n])
             lines.append(f"  stored as {record.origin}" + (f", from {sources}" if sources else ""))
         if self.request_changes:
@@ -531,12 +535,12 @@ class Recording:
         added = tuple(
             record
             for record in self.records
-            if isinstance(record, AddedRecord) and any(one in ids for one, _ in record.messages)
+            if isinstance(record, AddedRecord) and any(shown_id in ids for shown_id, _ in record.messages)
         )
         injected = tuple(
             record
             for record in self.records
-            if isinstance(record, InjectedRecord) and any(one in ids for one, _ in record.messages)
+            if isinstance(record, InjectedRecord) and any(shown_id in ids for shown_id, _ in record.messages)
         )
         known = bool(seen or shaped or added or injected)
         return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
@@ -548,8 +552,8 @@ class Recording:
             if record.via == "shadow":
                 continue
             for edit in record.edits:
-                if edit.field in _MADE_OF and any(one in ids for one, _ in edit.after.parts):
-                    ids.update(one for one, _ in edit.before.parts if one)
+                if edit.field in _MADE_OF and any(shown_id in ids for shown_id, _ in edit.after.parts):
+                    ids.update(shown_id for shown_id, _ in edit.before.parts if shown_id)
                 elif record.event == "PreCall" and len(edit.before.parts) == len(edit.after.parts):
                     pairs = zip(edit.before.parts, edit.after.parts, strict=True)
                     ids.update(before for (before, _), (after, _) in pairs if after in ids)

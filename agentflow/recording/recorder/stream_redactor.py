@@ -41,7 +41,7 @@ class _Channel:
         """Search a text that follows the written one."""
         start = len(self.before)
         found, reached = finds(self.before + raw, start, whole)
-        return [(begin - start, end - start, said) for begin, end, said in found], reached - start
+        return [(begin - start, end - start, replacement) for begin, end, replacement in found], reached - start
 
     def wrote(self, raw: str, upto: int) -> None:
         self.before, self.held = (self.before + raw[:upto])[-_CONTEXT:], raw[upto:]
@@ -63,8 +63,8 @@ class StreamRedactor:
     def _only_whole(self, text: str, start: int, whole: bool) -> tuple[list[Find], int]:
         if not whole:
             return [], start
-        said = str(self._clean(text[start:]))
-        return ([] if said == text[start:] else [(start, len(text), said)]), len(text)
+        clean = str(self._clean(text[start:]))
+        return ([] if clean == text[start:] else [(start, len(text), clean)]), len(text)
 
     def begin(self, batch: Batch) -> None:
         """Start a batch; if its first chunk restarts the reply, discard the text held back from earlier chunks."""
@@ -103,7 +103,7 @@ class StreamRedactor:
         if paused[:n]:
             front["paused"] = paused[:n]
         for name, raw, found, _, borders in looked:
-            self._write(front, name, raw, [one for one in found if one[1] <= borders[n]], borders[n])
+            self._write(front, name, raw, [match for match in found if match[1] <= borders[n]], borders[n])
             self._channels(batch)[name].held = ""
         self._rest(front)
         batch["pieces"] = pieces[n:]
@@ -169,19 +169,19 @@ class StreamRedactor:
             deltas.setdefault(delta["index"], []).append(delta)
         for name in [name for name in known if name.startswith("arguments")]:
             index, held = int(name.rpartition(" ")[2]), known[name].held
-            mine = deltas.get(index, [])
-            raw = held + "".join([delta.get("arguments", "") for delta in mine])
-            said = self._clean_arguments(raw) if whole and raw else ""
+            batches = deltas.get(index, [])
+            raw = held + "".join([delta.get("arguments", "") for delta in batches])
+            clean = self._clean_arguments(raw) if whole and raw else ""
             known[name].held = "" if whole else raw
-            if said == raw and not held:
+            if clean == raw and not held:
                 continue
-            for delta in mine:
+            for delta in batches:
                 delta.pop("arguments", None)
-            if said and not mine:
-                mine = [Batch(index=index)]
-                _as_object(pieces, len(pieces) - 1).setdefault("tool_uses", []).extend(mine)
-            if said:
-                mine[-1]["arguments"] = said
+            if clean and not batches:
+                batches = [Batch(index=index)]
+                _as_object(pieces, len(pieces) - 1).setdefault("tool_uses", []).extend(batches)
+            if clean:
+                batches[-1]["arguments"] = clean
 
     def _clean_arguments(self, raw: str) -> str:
         use = ToolUseBlock.from_json("call", "call", raw)
@@ -232,9 +232,9 @@ def _say(batch: Batch, n: int, name: str, text: str) -> None:
 def _replaced(raw: str, found: Sequence[Find]) -> str:
     def parts() -> Iterator[str]:
         done = 0
-        for begin, end, said in found:
+        for begin, end, replacement in found:
             yield raw[done:begin]
-            yield said
+            yield replacement
             done = end
         yield raw[done:]
 

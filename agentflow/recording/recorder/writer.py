@@ -91,26 +91,26 @@ class Writer:
         )  # the lock is held while a thread is started, but never while entries are built
         self._woken = threading.Event()
 
-    def _put(self, one: Observation) -> None:
-        self._latest = one
+    def _put(self, observation: Observation) -> None:
+        self._latest = observation
         seen = self.seen
         waiting = len(seen)
-        if waiting >= self._room and not _ends(one):
-            self._drop(one)
+        if waiting >= self._room and not _ends(observation):
+            self._drop(observation)
             return
-        seen.append(one)
+        seen.append(observation)
         if self._thread is None:
             self._begin()
         elif waiting == self._room // 2:
             self._woken.set()
 
-    def _drop(self, one: Observation) -> None:
+    def _drop(self, observation: Observation) -> None:
         if not self._lost:
             _warn(
                 f"the recorder cannot keep up: {self._room} entries wait to be written, and further ones are missing in the "
                 "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
             )
-        self._lost[one.place.root if self._apart else ""] += 1
+        self._lost[observation.place.root if self._apart else ""] += 1
 
     def latest(self) -> Observation | None:
         """Return the latest observation."""
@@ -176,17 +176,17 @@ class Writer:
             ended: dict[str, None] = {}
             touched: dict[str, None] = {}
             while seen:
-                one = seen.popleft()
-                self.kept.append(one)
+                observation = seen.popleft()
+                self.kept.append(observation)
                 if self._target is None or self.failure is not None:
                     continue
-                root = one.place.root if self._apart else ""
+                root = observation.place.root if self._apart else ""
                 log = self._logs.get(root)
                 if log is None and (log := self._open(root)) is None:
                     continue
                 touched[root] = None
-                log.waiting.append(one)
-                if self._apart and _ends(one):
+                log.waiting.append(observation)
+                if self._apart and _ends(observation):
                     ended[root] = None
             for root in touched:
                 self._write(root)
@@ -246,9 +246,13 @@ def _warn(text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _ends(one: Observation) -> bool:
+def _ends(observation: Observation) -> bool:
     """Return whether the observation ends or suspends an outermost run."""
-    return isinstance(one, EventSeen) and one.kind is CallEnded and one.place.run == one.place.root
+    return (
+        isinstance(observation, EventSeen)
+        and observation.kind is CallEnded
+        and observation.place.run == observation.place.root
+    )
 
 
 def as_text(line: Line) -> str:

@@ -110,7 +110,7 @@ class LogNormalizer:
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
         """Return the events of an entry."""
         if isinstance(entry, ChunksEntry):
-            made = [
+            steps = [
                 Step(
                     type="ReasoningChunk",
                     fields={
@@ -123,10 +123,10 @@ class LogNormalizer:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
-            return self._with_failure(entry, made)
+            return self._with_failure(entry, steps)
         if isinstance(entry, PiecesEntry):
             use = self._use(entry.call, entry.tool_use)
-            made = [
+            steps = [
                 Step(
                     type="ActingChunk",
                     fields={"tool_use": use, "chunk": self._data(entry.call, piece)},
@@ -135,18 +135,18 @@ class LogNormalizer:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
-            return self._with_failure(entry, made)
+            return self._with_failure(entry, steps)
         if entry.type == "PreReasoning":
             self._requests[entry.call] = entry
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, value in entry.fields.items():
             if name in LISTS:
-                said[name] = [self._message(entry.call, ref) for ref in self.log.messages(entry, name)]
+                fields[name] = [self._message(entry.call, ref) for ref in self.log.messages(entry, name)]
             elif name not in _SKIPPED:
-                said[name] = self._field(entry.call, name, value)
+                fields[name] = self._field(entry.call, name, value)
         if entry.decision is not None:
-            said["decision"] = self._decision(entry.call, entry.decision)
-        return [Step(type=entry.type, fields=said, seq=entry.seq, iteration=entry.iteration)]
+            fields["decision"] = self._decision(entry.call, entry.decision)
+        return [Step(type=entry.type, fields=fields, seq=entry.seq, iteration=entry.iteration)]
 
     def _with_failure(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
         """Add the failure of a hook to the last event of an entry."""
@@ -165,14 +165,14 @@ class LogNormalizer:
             refs = self.log.messages(entry)
         tools = fields.get("tools", []) if entry.tools is None else entry.tools
         options = fields.get("options", {}) if entry.options is None else entry.options
-        said = {
+        data = {
             "messages": [self._message(entry.call, ref) for ref in refs],
             "tools": [self.log.tool(ref) for ref in tools],
             "options": options,
             "model": entry.model,
         }
         kind = f"request ({entry.side})" if entry.side else "request"
-        return Step(type=kind, fields=said, seq=0 if before is None else before.seq, iteration=entry.iteration)
+        return Step(type=kind, fields=data, seq=0 if before is None else before.seq, iteration=entry.iteration)
 
     # ---- values
 
@@ -200,12 +200,12 @@ class LogNormalizer:
         return self._data(call, value)
 
     def _decision(self, call: str, decision: Mapping[str, Any]) -> Any:
-        said: dict[str, Any] = {"hook": decision["hook"]}
+        fields: dict[str, Any] = {"hook": decision["hook"]}
         if "verdict" in decision:
-            said["verdict"] = self._verdict(call, decision["verdict"])
+            fields["verdict"] = self._verdict(call, decision["verdict"])
         if "error" in decision:
-            said["error"] = self._field(call, "error", decision["error"])
-        return said
+            fields["error"] = self._field(call, "error", decision["error"])
+        return fields
 
     def _verdict(self, call: str, verdict: Mapping[str, Any]) -> Any:
         return {name: self._carried(call, value) for name, value in verdict.items()}
@@ -223,21 +223,21 @@ class LogNormalizer:
 
     def _message_made(self, call: str, ref: str) -> Any:
         msg = self.log.message(ref)
-        said: dict[str, Any] = {"role": msg.role, "content": []}
+        fields: dict[str, Any] = {"role": msg.role, "content": []}
         for block in self.log.blocks(ref):
             kind, inner = block.get("type"), block.get("ref")
             if inner is not None:
-                said["content"].append(self._use(call, inner) if kind == "tool_use" else self._result(call, inner))
+                fields["content"].append(self._use(call, inner) if kind == "tool_use" else self._result(call, inner))
             else:
-                said["content"].append(self._data(call, block))
+                fields["content"].append(self._data(call, block))
         for name in ("name", "finish_reason"):
             if getattr(msg, name):
-                said[name] = getattr(msg, name)
+                fields[name] = getattr(msg, name)
         if msg.metadata:
-            said["metadata"] = self._data(call, dict(msg.metadata))
+            fields["metadata"] = self._data(call, dict(msg.metadata))
         if digest := self.log.digest(ref):
-            said["digest"] = digest
-        return said
+            fields["digest"] = digest
+        return fields
 
     def _use(self, call: str, ref: str) -> Any:
         return self._once(call, f"u {ref}", lambda: self._with_id(call, self.log.use_data(ref), "id"))
@@ -259,14 +259,14 @@ class LogNormalizer:
                     pass
             return GENERATED.sub(lambda found: self.number(call, found[0]), value)
         if isinstance(value, Mapping):
-            given = cast("Mapping[str, Any]", value)
-            ids = _ids_in(given)
+            mapping = cast("Mapping[str, Any]", value)
+            ids = _ids_in(mapping)
             return {
-                self._data(call, key): self.number(call, one) if key in ids else self._data(call, one, key)
-                for key, one in given.items()
+                self._data(call, key): self.number(call, item) if key in ids else self._data(call, item, key)
+                for key, item in mapping.items()
             }
         if isinstance(value, list | tuple):
-            return [self._data(call, one) for one in cast("Sequence[Any]", value)]
+            return [self._data(call, item) for item in cast("Sequence[Any]", value)]
         return value
 
     def _once(self, call: str, key: str, make: Callable[[], Any]) -> Any:
@@ -350,9 +350,9 @@ def _deeper(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
     parts = _parts(one), _parts(other)
     if parts[0] is not None and parts[1] is not None and type(one) is type(other):
         for key in dict.fromkeys((*parts[0], *parts[1])):
-            mine, theirs = parts[0].get(key), parts[1].get(key)
-            if mine != theirs:
-                return _deeper(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", mine, theirs)
+            ours, theirs = parts[0].get(key), parts[1].get(key)
+            if ours != theirs:
+                return _deeper(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", ours, theirs)
     return name, one, other
 
 

@@ -82,11 +82,11 @@ class RunComparison:
         """Whether there is a divergence."""
         return self.divergence is not None
 
-    def add(self, one: Observation) -> None:
+    def add(self, observation: Observation) -> None:
         """Add an observation of the new run and compare it."""
-        made = self._builder.lines((one,))
-        self.lines += made
-        for line in made:
+        lines = self._builder.lines((observation,))
+        self.lines += lines
+        for line in lines:
             entry = self._reads.validate_python(line)
             self.log.add(entry)
             if isinstance(entry, CallEntry):

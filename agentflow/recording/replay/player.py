@@ -148,12 +148,12 @@ class Player(Recorder):
             return None
         if frame.call_id not in self._places:
             self._begin(event, frame)
-        mine = self._pairs.get(frame.call_id)
-        key = None if mine is None else self._recorded_key(mine, event, frame.call_id)
+        own_call = self._pairs.get(frame.call_id)
+        key = None if own_call is None else self._recorded_key(own_call, event, frame.call_id)
         self._expected.pop((frame.call_id, event.seq), None)
         if key is not None:
             self._progress.finish_hooks(key)
-            read: Key = ("read", str(mine), self.script.order.seq(key))
+            read: Key = ("read", str(own_call), self.script.order.seq(key))
             if self._strict and read in self.script.waits:
                 self._waits[frame.call_id, event.seq] = read
         if key is None or self._progress.is_next(key):
@@ -178,19 +178,19 @@ class Player(Recorder):
 
     async def _start_in_turn(self, call: str, use: str, closed: Callable[[], bool]) -> None:
         """Let a call of a parallel round start after the same number of events as in the recording."""
-        if (mine := self._pairs.get(call)) is not None and self._strict:
+        if (recorded := self._pairs.get(call)) is not None and self._strict:
             await self._progress.wait_for_start(
-                mine, self.compared.normalizer.number(call, use), self._runs[call], closed
+                recorded, self.compared.normalizer.number(call, use), self._runs[call], closed
             )
 
-    def _recorded_key(self, mine: str, event: Event, call: str) -> Key | None:
+    def _recorded_key(self, recorded: str, event: Event, call: str) -> Key | None:
         """Return the recorded event with the same class and tool call; None if there is none left."""
         known = self._expected.get((call, event.seq), _UNKNOWN)
         if known is not _UNKNOWN:
             return known
         use = getattr(event, "tool_use", None)
         number = "" if use is None else self.compared.normalizer.number(call, use.id)
-        key = self._expected[call, event.seq] = self._progress.next_of(mine, type(event).__name__, number)
+        key = self._expected[call, event.seq] = self._progress.next_of(recorded, type(event).__name__, number)
         return key
 
     # ---- hooks, injections and races
@@ -199,8 +199,8 @@ class Player(Recorder):
         """Let a hook start in its turn."""
         if (frame := frame_of(event)) is not None and frame.call_id not in self._places:
             self._begin(event, frame)
-        mine = self._pairs.get(event.call_id)
-        key = None if mine is None else self._recorded_key(mine, event, event.call_id)
+        recorded = self._pairs.get(event.call_id)
+        key = None if recorded is None else self._recorded_key(recorded, event, event.call_id)
         if key is None:
             return super().on_begin(hook, event)
         mark = self._progress.next_mark(key, "began", hook.name)
@@ -235,10 +235,10 @@ class Player(Recorder):
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed, or mark another failure as done."""
         super().on_call(call)
-        event, mine = call.event, self._pairs.get(call.event.call_id)
-        if call.error is None or mine is None:
+        event, recorded = call.event, self._pairs.get(call.event.call_id)
+        if call.error is None or recorded is None:
             return
-        key = self._recorded_key(mine, event, event.call_id)
+        key = self._recorded_key(recorded, event, event.call_id)
         failure = None if key is None else self._progress.next_failure(key, call.hook.name)
         if failure is not None and in_awaited_hook():
             self._failing[event.call_id, event.seq, call.hook.name] = failure
@@ -387,8 +387,8 @@ class Player(Recorder):
         if self.compared.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            if self._strict and (mine := self._pairs.get(place.call)) is not None:
-                await self._attempts.start(mine, iteration)
+            if self._strict and (recorded := self._pairs.get(place.call)) is not None:
+                await self._attempts.start(recorded, iteration)
             inner = source.using(model=RecordedModel(request.model, replies))
         stream = self._recorded(place, context, iteration, request, "", inner).open()
         try:
@@ -420,9 +420,9 @@ class Player(Recorder):
     async def _replies(self, place: RecordedCall, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the recorded reply."""
         call = place.call
-        mine = self._pairs.get(call)
-        reply = None if mine is None else self.script.reply(mine, iteration, side)
-        if reply is None and mine in self.script.broken_off:
+        recorded = self._pairs.get(call)
+        reply = None if recorded is None else self.script.reply(recorded, iteration, side)
+        if reply is None and recorded in self.script.broken_off:
             await self._await_cancellation(call)
         if reply is None:
             kind, now = f"request ({side})" if side else "request", "the recording has no further model call"
@@ -436,7 +436,7 @@ class Player(Recorder):
         if self.compared.reaction == "stop":
             await self._await_cancellation(call)
         try:
-            with self._attempts.running(str(mine), iteration):
+            with self._attempts.running(str(recorded), iteration):
                 for n, due in enumerate(reply.pieces):
                     await self._until(due, ("chunk", reply.n, n), reply.end)
                     yield chunk_of(due.piece)
@@ -467,12 +467,12 @@ class Player(Recorder):
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         use, call = event.tool_use, place.call
-        mine = self._pairs.get(call)
+        recorded = self._pairs.get(call)
         tool = run_of(frame.context).config.tools.get(use.name)
         if self.compared.reaction == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
-        work = None if mine is None else self.script.work(mine, self.compared.normalizer.number(call, use.id))
-        if work is None and mine in self.script.broken_off:
+        work = None if recorded is None else self.script.work(recorded, self.compared.normalizer.number(call, use.id))
+        if work is None and recorded in self.script.broken_off:
             return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         if work is None:
             now = f"{use.name} {use.raw}"

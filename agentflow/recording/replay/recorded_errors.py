@@ -41,8 +41,8 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     short = name.rpartition(".")[2].replace("\0", "")
     for base in (known, Exception):
         try:
-            made = cast("type[BaseException]", type(short, (base,), dict(body)))
-            error = _made(made, message, attributes)
+            cls = cast("type[BaseException]", type(short, (base,), dict(body)))
+            error = _made(cls, message, attributes)
         except Exception:
             continue
         if error is not None:

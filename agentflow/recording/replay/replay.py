@@ -292,13 +292,13 @@ def _repeat_call(
         if call.streamed:
             return _read_stream(agent.stream(messages, **rest), call, player)
         return _plain_call(agent.call(messages, **rest))
-    given = script.decisions.get(call.call, {})
+    recorded = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
     waiting = [waits.id for waits in session.pending]
     now = (
         dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
     )  # the ids of calls have changed
-    decisions = {now.get(key, key): said for key, said in given.items()}
+    decisions = {now.get(key, key): decision for key, decision in recorded.items()}
     if call.streamed:
         stream = agent.resume_stream(decisions=decisions, **rest)
         return _read_stream(stream, call, player)
@@ -372,10 +372,10 @@ def _check_names(agent: Agent[Any], tools: Collection[str]) -> None:
     known: dict[str, None] = {}
     assert isinstance(agent, FullAgent)  # every agent is one
     below: list[ToolableAgent] = [agent]
-    for one in below:
-        if one.live_toolsets:
+    for agent in below:
+        if agent.live_toolsets:
             return
-        for tool in one.own_tools:
+        for tool in agent.own_tools:
             known[tool.name] = None
             subagent = wrapped_agent(tool.function)
             below += [] if subagent is None or subagent in below else [subagent]

@@ -255,16 +255,16 @@ class Script:
             case _:
                 pass
 
-    def _in_order(self, given: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+    def _in_order(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
         """Record the chunks of an entry, and the events of those chunks."""
-        begun = 0 if given is None else len(given.pieces)
+        begun = 0 if work is None else len(work.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
             seq = _next_event(entry) if isinstance(entry, ReplyEntry) else entry.seq + n
-            if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
-                self.order.put_back(given.n, begun + n, cut, entry.call, seq)
-            elif given is not None:
-                self.order.add_chunk(given.n, begun + n, entry.call, seq, time)
+            if work is not None and (cut := self._ahead.pop(work.n, None)) is not None:
+                self.order.put_back(work.n, begun + n, cut, entry.call, seq)
+            elif work is not None:
+                self.order.add_chunk(work.n, begun + n, entry.call, seq, time)
             place = len(self.steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
                 self._event_in_order(entry.call, place, "ReasoningChunk", None, seq, time)
@@ -286,9 +286,9 @@ class Script:
         self.order.add_event(call, place, kind, number, seq, time)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
-        made = self.normalizer.steps(entry)
-        self.steps[entry.call].extend(made)
-        self.total += len(made)
+        steps = self.normalizer.steps(entry)
+        self.steps[entry.call].extend(steps)
+        self.total += len(steps)
         self._entries_seen += 1
         for n, work in self._running[entry.call].items():
             if self._is_chunk_of(work, entry):  # its own chunks do not count as other entries

@@ -61,5 +61,5 @@ def bill(context: RunContext, step: Any) -> None:
 
 def inject(log: RunLog, context: ToolCallContext, injected: Iterable[Injection]) -> None:
     """Inject the messages that a recorded tool injected."""
-    for one in injected:
-        context.run.inject(*[log.message(ref) for ref in one.messages], keep=one.keep)
+    for injection in injected:
+        context.run.inject(*[log.message(ref) for ref in injection.messages], keep=injection.keep)

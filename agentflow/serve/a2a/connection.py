@@ -127,9 +127,9 @@ class RemoteConnection:
         allowed = types.AgentCard()
         allowed.CopyFrom(card)
         del allowed.supported_interfaces[:]
-        allowed.supported_interfaces.extend([one for one in card.supported_interfaces if self._allows(one.url)])
+        allowed.supported_interfaces.extend([offer for offer in card.supported_interfaces if self._allows(offer.url)])
         if not allowed.supported_interfaces:
-            named = shown(", ".join([one.url for one in card.supported_interfaces]) or "no address")
+            named = shown(", ".join([offer.url for offer in card.supported_interfaces]) or "no address")
             fix = "If the address is right, pass origins=['https://host']."
             raise self._error(f"has a card that names {named}, which is not of its own origin. {fix}")
         return allowed

@@ -269,9 +269,12 @@ class TaskReporter:
 
     async def ask(self, questions: Sequence[Question], text: str = "") -> None:
         """Wait for the client's answer."""
-        texts = [one.question or f"Approve {one.label or one.name or 'the next step'}?" for one in questions]
+        texts = [
+            question.question or f"Approve {question.label or question.name or 'the next step'}?"
+            for question in questions
+        ]
         shown = "\n".join([line for line in (text, *texts) if line])
-        parts = _parts(f"{shown}\n{HOW_TO_ANSWER}", {"questions": [_plain(one) for one in questions]})
+        parts = _parts(f"{shown}\n{HOW_TO_ANSWER}", {"questions": [_plain(question) for question in questions]})
         await self.updater.requires_input(self.message(*parts))
 
     def message(self, *parts: types.Part) -> types.Message:

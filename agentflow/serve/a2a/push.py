@@ -59,7 +59,7 @@ class PushAddresses(tasks.InMemoryPushNotificationConfigStore):
         Raises:
             types.InvalidParamsError: The task has too many.
         """
-        others = [one for one in await self.get_info(task_id, context) if one.id != notification_config.id]
+        others = [config for config in await self.get_info(task_id, context) if config.id != notification_config.id]
         if len(others) >= _MAX_ADDRESSES:
             raise types.InvalidParamsError(
                 f"The task already has the maximum of {_MAX_ADDRESSES} addresses for notifications."

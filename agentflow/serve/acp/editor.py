@@ -370,22 +370,22 @@ class EditorAgent:
         """Ask the user about each pending call; lasting answers go to `always`."""
         decisions: dict[str, Resolution] = {}
         lasting: dict[str, bool] = {}
-        for one in waits:
-            scope = scope_of(one, self.agent)
+        for wait in waits:
+            scope = scope_of(wait, self.agent)
             if cancelled.is_set():
-                decisions[one.id] = Deny(CANCELLED)
-            elif one.kind == "external":
-                decisions[one.id] = Deny("An editor cannot run this tool.")
+                decisions[wait.id] = Deny(CANCELLED)
+            elif wait.kind == "external":
+                decisions[wait.id] = Deny("An editor cannot run this tool.")
             elif scope and scope in lasting:
-                decisions[one.id] = Approve() if lasting[scope] else Deny("The user refused it.")
+                decisions[wait.id] = Approve() if lasting[scope] else Deny("The user refused it.")
             else:
-                option = await self._ask(session_id, opened, one, scope, cancelled)
+                option = await self._ask(session_id, opened, wait, scope, cancelled)
                 allows = option in ("allow", "allow_always")
-                decisions[one.id] = (
+                decisions[wait.id] = (
                     Approve() if allows else Deny(CANCELLED if option is None else "The user refused it.")
                 )
                 if option is not None and option.endswith("_always"):
-                    lasting[scope], always[one.id] = allows, (allows, scope)
+                    lasting[scope], always[wait.id] = allows, (allows, scope)
         return decisions
 
     async def _ask(

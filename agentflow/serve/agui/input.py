@@ -42,13 +42,13 @@ def request_of(body: PageInput) -> ChatRequest:
     Raises:
         Refusal: A tool is invalid.
     """
-    entries = {one.interrupt_id: one for one in body.resume or ()}
-    begin = max((n for n, one in enumerate(body.messages, 1) if one.role not in ("user", "tool")), default=0)
-    earlier = [_id(one) for one in body.messages[:begin] if one.role == "user"]
-    messages = [_message(one) for one in body.messages[begin:] if isinstance(one, core.UserMessage)]
-    results = {one.tool_call_id: _result(one) for one in body.messages if isinstance(one, core.ToolMessage)}
-    system = [one.content for one in body.messages if isinstance(one, core.SystemMessage | core.DeveloperMessage)]
-    system += [f"{one.description}: {one.value}" for one in body.context or ()]
+    entries = {entry.interrupt_id: entry for entry in body.resume or ()}
+    begin = max((n for n, msg in enumerate(body.messages, 1) if msg.role not in ("user", "tool")), default=0)
+    earlier = [_id(msg) for msg in body.messages[:begin] if msg.role == "user"]
+    messages = [_message(msg) for msg in body.messages[begin:] if isinstance(msg, core.UserMessage)]
+    results = {msg.tool_call_id: _result(msg) for msg in body.messages if isinstance(msg, core.ToolMessage)}
+    system = [msg.content for msg in body.messages if isinstance(msg, core.SystemMessage | core.DeveloperMessage)]
+    system += [f"{item.description}: {item.value}" for item in body.context or ()]
     return ChatRequest(
         run_id=body.run_id,
         messages=messages,
@@ -57,7 +57,7 @@ def request_of(body: PageInput) -> ChatRequest:
         decide=lambda waits: None if (entry := entries.get(waits.id)) is None else _decision(entry, waits.kind),
         answers=bool(entries),
         system="\n\n".join(system),
-        tools=[_tool(one) for one in body.tools or ()],
+        tools=[_tool(tool) for tool in body.tools or ()],
     )
 
 

@@ -141,13 +141,13 @@ class PageStream:
             return core.RunErrorEvent(message=failure, code=event.outcome, usage=usage)
         outcome: core.RunFinishedOutcome
         client_calls = self._chat.wanted
-        interrupts = [_interrupt(one, self._parts.calls) for one in event.questions if one.id not in client_calls]
+        interrupts = [_interrupt(q, self._parts.calls) for q in event.questions if q.id not in client_calls]
         if event.outcome == "interrupted":
             outcome = core.RunFinishedCancelledOutcome()
         elif interrupts:
             outcome = core.RunFinishedInterruptOutcome(interrupts=interrupts)
         else:
-            outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[one.id for one in event.questions] or None)
+            outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[q.id for q in event.questions] or None)
         cost = None if event.usage is None or event.usage.cost is None else {"cost": event.usage.cost}
         return core.RunFinishedEvent(
             thread_id=self._body.thread_id,
@@ -159,20 +159,20 @@ class PageStream:
         )
 
     def _snapshot(self, history: Sequence[Msg], questions: Sequence[Question] = ()) -> core.BaseEvent:
-        arguments = {one.id: one.input for one in questions}
-        sent = {one.id.removeprefix(STORED): one for one in self._body.messages if isinstance(one, core.UserMessage)}
+        arguments = {q.id: q.input for q in questions}
+        sent = {msg.id.removeprefix(STORED): msg for msg in self._body.messages if isinstance(msg, core.UserMessage)}
         messages: list[Any] = []
-        for one in self._view.history(history):
-            key = f"{STORED}{one.id}"
-            if one.role == "user":
-                known = sent.get(one.id)  # with its images
-                messages.append(core.UserMessage(id=key, content=one.text if known is None else known.content))
+        for entry in self._view.history(history):
+            key = f"{STORED}{entry.id}"
+            if entry.role == "user":
+                known = sent.get(entry.id)  # with its images
+                messages.append(core.UserMessage(id=key, content=entry.text if known is None else known.content))
                 continue
-            calls = [_call(tool, tool.input or arguments.get(tool.id) or {}) for tool in one.tools]
-            messages.append(core.AssistantMessage(id=key, content=one.text or None, tool_calls=calls or None))
+            calls = [_call(tool, tool.input or arguments.get(tool.id) or {}) for tool in entry.tools]
+            messages.append(core.AssistantMessage(id=key, content=entry.text or None, tool_calls=calls or None))
             messages += [
                 core.ToolMessage(id=f"{tool.id}_result", tool_call_id=tool.id, content=tool.result or tool.state)
-                for tool in one.tools
+                for tool in entry.tools
                 if tool.state != "suspended"
             ]
         return core.MessagesSnapshotEvent(messages=messages)

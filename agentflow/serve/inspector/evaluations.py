@@ -115,7 +115,7 @@ class Evaluations:
                 except OSError:
                     continue
                 found.append((path, (stat.st_mtime_ns, stat.st_size)))
-        found.sort(key=lambda one: (one[1][0], one[0]))
+        found.sort(key=lambda file: (file[1][0], file[0]))
         return found[-_MAX_FILES:]
 
 

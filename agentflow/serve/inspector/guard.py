@@ -70,7 +70,7 @@ class PageGuard:
     def _in_link(self, scope: Scope) -> bool:
         if scope.get("method") != "GET":
             return False
-        return any(self._fits(one) for one in parse_qs(scope["query_string"].decode("latin-1")).get("token", ()))
+        return any(self._fits(token) for token in parse_qs(scope["query_string"].decode("latin-1")).get("token", ()))
 
     def _in_headers(self, scope: Scope, headers: Headers) -> bool:
         kind, _, bearer = headers.get("authorization", "").partition(" ")

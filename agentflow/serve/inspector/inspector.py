@@ -232,8 +232,8 @@ class Inspector:
                 version = self._pauses.version
                 updates.append(_event({"pauses": self._pauses.shown()}, end))
             silent = 0.0 if updates else silent + _INTERVAL
-            for one in updates:
-                yield one
+            for update in updates:
+                yield update
             if silent >= _HEARTBEAT:
                 silent = 0.0
                 yield ":\n\n"

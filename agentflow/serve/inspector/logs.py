@@ -222,7 +222,7 @@ class Logs:
     """
 
     def __init__(self, runs: Sequence[str | Path | LogStore]) -> None:
-        self._locations = [_resolve(one) for one in runs]
+        self._locations = [_resolve(run) for run in runs]
         self._known: dict[LogPlace, _ReadLog] = {}
         self._growing: OrderedDict[LogPlace, _ReadLog] = OrderedDict()
         self._lock = threading.RLock()

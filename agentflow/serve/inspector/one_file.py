@@ -99,12 +99,12 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
         Traceback (most recent call last):
         agentflow.errors.UsageError: There is no run log 'runs/no-such-run.jsonl'. ...
     """
-    logs = [Logs([one]) for one in runs]
-    for one, each in zip(runs, logs, strict=True):
+    logs = [Logs([run]) for run in runs]
+    for run, each in zip(runs, logs, strict=True):
         if each.problem:
             raise StoreError(each.problem)
-        if isinstance(one, str) and is_store(one) and not each.runs():
-            raise nothing_in(one)
+        if isinstance(run, str) and is_store(run) and not each.runs():
+            raise nothing_in(run)
     found = [(each, run) for each in logs for run in reversed(each.runs()) if not run.problem]
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))

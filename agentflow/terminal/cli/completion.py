@@ -88,10 +88,10 @@ def _own_shell() -> Shell:
 
 
 def _script(shell: Shell) -> str:
-    made = get_completion_class(shell)
-    assert made is not None  # click supports all three shells
+    completion = get_completion_class(shell)
+    assert completion is not None  # click supports all three shells
     root = click.get_current_context().find_root().command
-    return made(root, {}, "agentflow", "_AGENTFLOW_COMPLETE").source()
+    return completion(root, {}, "agentflow", "_AGENTFLOW_COMPLETE").source()
 
 
 def _places(shell: Shell) -> tuple[Path, Path | None]:

@@ -66,10 +66,10 @@ def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> in
         for file, text in INVOICES.items():
             (folder.path / file).write_text(text, "utf-8")
         try:
-            made = _agent(screen, model, wire, real)
+            agent_context = _agent(screen, model, wire, real)
             if inspected:
-                return runner.run(_run_inspected(screen, folder, made, real))
-            agent = runner.run(_call(screen, folder, made))
+                return runner.run(_run_inspected(screen, folder, agent_context, real))
+            agent = runner.run(_call(screen, folder, agent_context))
         except KeyboardInterrupt:
             if not inspected:
                 raise
@@ -81,13 +81,15 @@ def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> in
         return _check_outcome(screen, agent, folder, real)
 
 
-async def _run_inspected(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], real: bool) -> int:
+async def _run_inspected(
+    screen: Screen, folder: Folder, agent_context: AbstractAsyncContextManager[Agent], real: bool
+) -> int:
     """Run the demo with a recorder, and serve a page that shows the run during and after the call."""
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-runs-") as runs:
         recorder = Recorder(runs)
         async with _inspector(runs) as link:
             screen.say(f"inspect {link}", "bold")
-            code = _check_outcome(screen, await _call(screen, folder, made, [recorder]), folder, real)
+            code = _check_outcome(screen, await _call(screen, folder, agent_context, [recorder]), folder, real)
             screen.say(f"The run is at {link} until you press Ctrl-C.")
             recorder.close()
             await asyncio.Event().wait()
@@ -97,21 +99,21 @@ async def _run_inspected(screen: Screen, folder: Folder, made: AbstractAsyncCont
 @asynccontextmanager
 async def _inspector(runs: str) -> AsyncGenerator[str]:
     try:
-        made = pages.Inspector(runs)
+        inspector = pages.Inspector(runs)
     except ModuleNotFoundError as error:
         raise CommandError(
             f"--inspect needs {error.name}, which is not installed: pip install 'agentflow-hooks[web]'."
         ) from error
-    async with made.serving() as link:
+    async with inspector.serving() as link:
         yield link
 
 
 async def _call(
-    screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], hooks: HookSource = ()
+    screen: Screen, folder: Folder, agent_context: AbstractAsyncContextManager[Agent], hooks: HookSource = ()
 ) -> Agent:
     screen.say(f"folder  {folder.path}: {', '.join(INVOICES)}", "dim")
     screen.say(f"user    {PROMPT}", "bold")
-    async with made as agent:
+    async with agent_context as agent:
         interrupt = partial(agent.interrupt, None, "Ctrl-C")
         await follow(
             agent.stream(PROMPT, deps=folder, hooks=hooks, children=True, buffer=0), screen, interrupt=interrupt
@@ -123,13 +125,13 @@ async def _call(
 async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool) -> AsyncGenerator[Agent]:
     if model is not None:
         screen.say(f"model   {model}", "dim")
-        made = resolve_model(model)
-        if isinstance(made, LiteLLMModel):
+        resolved = resolve_model(model)
+        if isinstance(resolved, LiteLLMModel):
             screen.waiting("loading LiteLLM (a few seconds)")
             if not sys.stdout.isatty():
                 screen.say("        (loading LiteLLM, which takes a few seconds)")
             await library()
-        yield make_agent(made)
+        yield make_agent(resolved)
         return
     # Bypass any proxy, because proxies do not reach the loopback interface.
     for variable in ("NO_PROXY", "no_proxy"):

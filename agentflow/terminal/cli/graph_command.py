@@ -35,7 +35,7 @@ def graph(target: str, mermaid: bool, run_id: str | None) -> int:
         else:
             agent = load_agent(target)
             drawn = agent.graph()
-            flows = [flow for one in _below(agent, set()) if (flow := flow_of(one)) is not None]
+            flows = [flow for member in _below(agent, set()) if (flow := flow_of(member)) is not None]
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     if mermaid:

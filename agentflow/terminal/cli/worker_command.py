@@ -43,8 +43,8 @@ async def _work(
         own = await opened.enter_async_context(SqlStore(database))
         durable: list[DurableAgent] = []
         for agent in agents:
-            made = agent if isinstance(agent, DurableAgent) else _durable(agent, database, own)
-            durable.append(await opened.enter_async_context(made))
+            served = agent if isinstance(agent, DurableAgent) else _durable(agent, database, own)
+            durable.append(await opened.enter_async_context(served))
         worker = durable[0].worker(*durable[1:], limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -70,11 +70,11 @@ def _durable(agent: Agent, database: str, own: SqlStore) -> DurableAgent:
     return DurableAgent(agent, database, store=own if agent.session(agent.name).store is None else None)
 
 
-def _database(agents: Sequence[Agent | DurableAgent], given: str | None) -> str:
+def _database(agents: Sequence[Agent | DurableAgent], url: str | None) -> str:
     """Return the database of the queues, which durable agents already have."""
     urls = {agent.database_url for agent in agents if isinstance(agent, DurableAgent)}
-    if given is not None:
-        urls.add(given)
+    if url is not None:
+        urls.add(url)
     if not urls:
         raise CommandError("The database is missing. Use --database sqlite:///agentflow.db, or name a DurableAgent.")
     if len(urls) > 1:

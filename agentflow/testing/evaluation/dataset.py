@@ -166,20 +166,20 @@ class Dataset:
         """
         file, known = _YamlFile(Path(path)), tuple(checks)
         found = file.checked(_File, file.data, ())
-        made = _CheckFactory(file, {name_of(check): check for check in known}, judge)
+        factory = _CheckFactory(file, {name_of(check): check for check in known}, judge)
         cases: list[Case] = []
         for n, entry in enumerate(found.cases):
             place = ("cases", n)
             raw_case = file.data["cases"][n]
             if entry.name and any(case.name == entry.name for case in cases):
                 raise file.error((*place, "name"), f"another case is named {entry.name!r:.80}. Names must be unique.")
-            case = Case(entry.input, name=entry.name, checks=made.of((*place, "checks"), entry.checks))
+            case = Case(entry.input, name=entry.name, checks=factory.of((*place, "checks"), entry.checks))
             cases.append(Case(case.input, entry.expected, case.name, case.checks) if "expected" in raw_case else case)
         if not cases:
             raise file.error(("cases",), "there are no cases.")
         if found.repeats < 1:
             raise file.error(("repeats",), "it must be at least 1.")
-        return cls(found.name, tuple(cases), made.of(("checks",), found.checks), task, found.repeats, known)
+        return cls(found.name, tuple(cases), factory.of(("checks",), found.checks), task, found.repeats, known)
 
     @staticmethod
     def schema(checks: Iterable[Check] = ()) -> dict[str, Any]:
@@ -198,8 +198,8 @@ class Dataset:
         for name, form in _FORMS.items():
             inner = _schema_of(form)
             value = {"anyOf": [next(iter(inner["properties"].values())), inner], "description": inner["description"]}
-            one = {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
-            entries.append(one)
+            entry = {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
+            entries.append(entry)
         if names := [name_of(check) for check in checks]:
             entries.append({"enum": names, "description": "A check of your own."})
         schema["$defs"]["check"] = {"anyOf": entries}
@@ -265,14 +265,14 @@ class _CheckFactory:
         form = _FORMS[name]
         if not isinstance(value, dict):
             value = {fields(form)[0].name: value}
-        made = self._file.checked(form, value, (*place, name))
-        if not isinstance(made, _JudgeEntry):
-            return cast("Check", made)
-        model = self._judge if made.model is None else made.model
+        check = self._file.checked(form, value, (*place, name))
+        if not isinstance(check, _JudgeEntry):
+            return cast("Check", check)
+        model = self._judge if check.model is None else check.model
         if model is None:
             raise self._file.error((*place, name), "the judge has no model. Name one, or pass Dataset.read(judge=...).")
         try:
-            return Judge(made.requirement, model, rubric=made.rubric, pass_at=made.pass_at)
+            return Judge(check.requirement, model, rubric=check.rubric, pass_at=check.pass_at)
         except AgentFlowError as error:
             raise self._file.error((*place, name), str(error)) from error
 
@@ -329,16 +329,16 @@ class _YamlFile:
             return [self._value(each, (*place, n), library) for n, each in enumerate(node.value)]
         if not isinstance(node, library.MappingNode):
             return self._scalar(node)
-        made: dict[str | int, Any] = {}
+        mapping: dict[str | int, Any] = {}
         for key, value in node.value:
             name = self._scalar(key) if isinstance(key, library.ScalarNode) else None
             if not isinstance(name, str | int):
                 raise self._at(key.start_mark.line, "a key must be a text or a whole number.")
-            if name in made:
+            if name in mapping:
                 raise self._at(key.start_mark.line, f"the key {name!r:.80} occurs twice.")
-            made[name] = self._value(value, (*place, name), library)
+            mapping[name] = self._value(value, (*place, name), library)
             self._lines[*place, name] = key.start_mark.line
-        return made
+        return mapping
 
     def _scalar(self, node: Any) -> Any:
         """Return a scalar as a JSON value; unquoted text that is not valid JSON is a text."""

@@ -233,10 +233,10 @@ def as_text(table: ConsoleRenderable | RichCast) -> str:
 def _row(case: CaseResult, repeated: bool, graded: bool) -> list[Text]:
     """Return a row of the table, with the answer of the first trial that failed."""
     trials, count = case.trials, len(case.trials)
-    one = next((trial for trial in trials if not trial.passed), trials[0])
+    shown_trial = next((trial for trial in trials if not trial.passed), trials[0])
     mark = Text("✓", "green") if case.passed == count else Text("✗", "red")
-    answer = Text(printable(one.text))
-    for problem in (*one.failures, *[f"cannot evaluate {error}" for error in one.errors]):
+    answer = Text(printable(shown_trial.text))
+    for problem in (*shown_trial.failures, *[f"cannot evaluate {error}" for error in shown_trial.errors]):
         answer.append(f"{chr(10) if answer else ''}{printable(problem)}", "red")
     row = [mark, Text(printable(case.case.name)), answer]
     if repeated:

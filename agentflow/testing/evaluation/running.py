@@ -108,12 +108,12 @@ async def evaluate(
     slots = asyncio.Semaphore(concurrency)
     bar = _Bar(len(trials)) if (sys.stderr.isatty() if progress is None else progress) else None
     is_function = not isinstance(task, Agent) and _takes_input(task)
-    given = cast("Any", task)
+    unchecked = cast("Any", task)
     names: list[str] = []
 
-    async def one(case: Case, number: int) -> Trial:
+    async def run_case(case: Case, number: int) -> Trial:
         async with slots:
-            target = given if is_function or isinstance(task, Agent) else _agent_of(given)
+            target = unchecked if is_function or isinstance(task, Agent) else _agent_of(unchecked)
             names.append(_name(target))
             trial = await graded(await _attempted(target, case, policy, timeout), every, policy)
         if bar is not None:
@@ -122,7 +122,7 @@ async def evaluate(
 
     observed = process_hooks.hook(_OF_PROCESS) if is_function else nullcontext()
     with nullcontext() if bar is None else bar.progress, observed:
-        finished = await _together(one(*trial) for trial in trials)
+        finished = await _together(run_case(*trial) for trial in trials)
     return Evaluation(names[0], finished)
 
 
@@ -155,13 +155,13 @@ def named_cases(cases: Iterable[Case | str]) -> list[Case]:
 
 def _agent_of(make: Callable[..., Any]) -> Agent[Any]:
     """Call a function that makes the agent of a trial."""
-    made = make()
-    if not isinstance(made, Agent):
+    agent = make()
+    if not isinstance(agent, Agent):
         raise UsageError(
-            f"evaluate: {_name(make)}() returned {made!r:.80}; a function without parameters must "
+            f"evaluate: {_name(make)}() returned {agent!r:.80}; a function without parameters must "
             "return an Agent. A function of the input needs one parameter."
         )
-    return cast("Agent[Any]", made)
+    return cast("Agent[Any]", agent)
 
 
 def _takes_input(function: Callable[..., Any]) -> bool:

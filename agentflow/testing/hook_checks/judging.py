@@ -43,7 +43,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def caused_by_cancellation(error: BaseException) -> bool:
     """Whether an exception was caused by a cancellation."""
-    return any(isinstance(one, CancelledError) for one in _chain(error))
+    return any(isinstance(cause, CancelledError) for cause in _chain(error))
 
 
 def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) -> tuple[FindingKind, str] | None:
@@ -62,7 +62,7 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
         return "history", "requests an illegal change of the conversation"
     if isinstance(error, (*by_design, Veto)) or not isinstance(error, Exception):
         return None
-    if any(isinstance(one, PlantedError) or "planted" in str(one) for one in _chain(error)):
+    if any(isinstance(cause, PlantedError) or "planted" in str(cause) for cause in _chain(error)):
         return None
     if caused_by_cancellation(error):
         return None  # checked where the run is cancelled

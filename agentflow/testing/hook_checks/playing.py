@@ -57,10 +57,10 @@ class PlayResult:
         """Return the fields that differ, each with the first difference."""
         found: dict[str, str] = {}
         for name in (f.name for f in fields(self)):
-            mine: list[str] = getattr(self, name)
+            ours: list[str] = getattr(self, name)
             theirs: list[str] = getattr(other, name)
-            for n in range(max(len(mine), len(theirs))):
-                one = mine[n] if n < len(mine) else "(nothing)"
+            for n in range(max(len(ours), len(theirs))):
+                one = ours[n] if n < len(ours) else "(nothing)"
                 two = theirs[n] if n < len(theirs) else "(nothing)"
                 if one != two and not (name == "replies" and "" in (one, two)):
                     found[name] = f"{name}[{n}]: {_around(one, two)!r} and {_around(two, one)!r}"

@@ -77,9 +77,9 @@ class Before(NarrowHook):
                 continue
             own = [f.name for f in fields(kind)][len(fields(Event)) :]
             values = [view if name == "turn" else None for name in own]
-            made = chain.make(event.frame, 1, 0, event.time, tuple(values))
+            copy = chain.make(event.frame, 1, 0, event.time, tuple(values))
             try:
-                waits = run_chain(chain, made, _Faults(self.failed))
+                waits = run_chain(chain, copy, _Faults(self.failed))
                 if waits is not None:
                     await waits
             except Exception as error:

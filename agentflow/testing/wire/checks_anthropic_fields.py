@@ -231,7 +231,7 @@ def _wrong_type(schema: JsonObject) -> bool:
         return True
     inner = [*as_object(schema.get("properties")).values(), *as_object(schema.get("$defs")).values()]
     inner += [*as_list(schema.get("anyOf")), schema.get("items")]
-    return any(_wrong_type(one) for one in inner if isinstance(one, dict))
+    return any(_wrong_type(item) for item in inner if isinstance(item, dict))
 
 
 def schema_draft(s: Subject) -> Violation | None:

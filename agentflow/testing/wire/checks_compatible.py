@@ -49,12 +49,12 @@ def result(test: Callable[[Sequence[str], Sequence[str]], str | None]) -> Callab
     return check
 
 
-def unasked(asked: Sequence[str], given: Sequence[str]) -> str | None:
-    return next((ident for ident in given if ident not in asked), None)
+def unasked(asked: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((ident for ident in names if ident not in asked), None)
 
 
 unknown_result = result(unasked)
-double_result = result(lambda _, given: repeated(given))
+double_result = result(lambda _, names: repeated(names))
 
 
 def nine(s: Subject) -> Violation | None:

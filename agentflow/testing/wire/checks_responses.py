@@ -259,8 +259,8 @@ def led_nowhere(s: Subject) -> Violation | None:
     source = items(s)
     for n, item in of_type(s, "reasoning"):
         following = source[n + 1] if n + 1 < len(source) else {}
-        made = item_type(following) in MADE and as_text(following.get("role")) in ("", "assistant")
-        if not made:
+        leads = item_type(following) in MADE and as_text(following.get("role")) in ("", "assistant")
+        if not leads:
             return Violation(id=as_text(item.get("id")))
     return None
 

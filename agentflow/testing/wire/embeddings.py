@@ -22,9 +22,9 @@ def embeddings_body(request: WireRequest, tokens: int) -> JsonObject | HttpAnswe
         problem = "you must provide a model parameter"
     elif unknown := sorted(body.keys() - _FIELDS):
         problem = f"Unrecognized request argument supplied: {unknown[0]}"
-    elif not 0 < len(inputs) <= _MAX_INPUTS or not all(isinstance(one, str) and one for one in inputs):
+    elif not 0 < len(inputs) <= _MAX_INPUTS or not all(isinstance(item, str) and item for item in inputs):
         problem = "'$.input' is invalid. It should be a text, or an array of 1 to 2048 texts, none of which is empty."
-    elif any(len(str(one)) > _MAX_INPUT for one in inputs):
+    elif any(len(str(item)) > _MAX_INPUT for item in inputs):
         problem = "This model's maximum context length is 8192 tokens, however you requested more."
     elif not isinstance(size, int) or not 1 <= size <= 4096:
         problem = "Invalid value for 'dimensions'."

@@ -177,11 +177,11 @@ class GeminiPeer(RealtimePeer):
         self.replying = asyncio.create_task(self._reply(line))
 
     async def _results(self, responses: list[Event]) -> None:
-        if [one["id"] for one in responses] != self.calls:
+        if [response["id"] for response in responses] != self.calls:
             raise RefusedEventError(f"Function responses must match the calls {self.calls}.")
-        for one in responses:
-            known(one, {"id", "name", "response", "willContinue", "scheduling"}, "functionResponse")
-            self.context.append(("output", str(one["response"].get("output", one["response"].get("error")))))
+        for response in responses:
+            known(response, {"id", "name", "response", "willContinue", "scheduling"}, "functionResponse")
+            self.context.append(("output", str(response["response"].get("output", response["response"].get("error")))))
         self.calls = []
         await self.send({"serverContent": {"turnComplete": True}})  # late, as some models do
         await self._answer()

@@ -169,14 +169,15 @@ class OpenAIPeer(RealtimePeer):
     async def _create(self, item: Event) -> None:
         kind = item["type"]
         known(item, _ITEM[kind], "item")
-        if len(item.get("id", "")) > 32 or any(one["id"] == item.get("id") for one in self.items):
+        if len(item.get("id", "")) > 32 or any(known_item["id"] == item.get("id") for known_item in self.items):
             raise RefusedEventError(f"Invalid item id '{item['id']}'.")
         if kind == "message":
             for part in item["content"]:
                 if part["type"] not in _CONTENT[item["role"]]:
                     raise RefusedEventError(f"Invalid content type '{part['type']}' for role '{item['role']}'.")
         elif kind == "function_call_output" and not any(
-            one["type"] == "function_call" and one["call_id"] == item["call_id"] for one in self.items
+            known_item["type"] == "function_call" and known_item["call_id"] == item["call_id"]
+            for known_item in self.items
         ):
             raise RefusedEventError(
                 f"Tool call ID '{item['call_id']}' not found in conversation.", "invalid_tool_call_id"

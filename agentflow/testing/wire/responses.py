@@ -57,7 +57,7 @@ def usage_body(usage: WireUsage) -> JsonObject:
 
 def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
-    return _response(plan, request, [made.item for made in _output(plan, request, signer)])
+    return _response(plan, request, [item.item for item in _output(plan, request, signer)])
 
 
 def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
@@ -70,7 +70,7 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     events.append(_event("block", "response.in_progress", {"response": begun}))
     for run in _runs(output, interleave=plan.reply.interleave):
         events += _frames_of(plan, run)
-    ended = _response(plan, request, [made.item for made in output])
+    ended = _response(plan, request, [item.item for item in output])
     events.append(_event("stop", f"response.{ended['status']}", {"response": ended}))
     return [_numbered(frame, n) for n, frame in enumerate(events)]
 
@@ -197,31 +197,31 @@ def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
 def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
     """Yield groups of items: single items, and the calls, whose events are interleaved."""
     calls: list[tuple[int, _Made]] = []
-    for place, made in enumerate(output):
-        if interleave and made.item["type"] == "function_call":
-            calls.append((place, made))
+    for place, entry in enumerate(output):
+        if interleave and entry.item["type"] == "function_call":
+            calls.append((place, entry))
         else:
-            yield [(place, made)]
+            yield [(place, entry)]
     if calls:
         yield calls
 
 
 def _frames_of(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
-    for place, made in run:
-        kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
-        yield _placed(plan, place, made, _event(kind, "response.output_item.added", {"item": made.begin}))
-    for row in zip_longest(*([_placed(plan, place, made, piece) for piece in made.pieces] for place, made in run)):
+    for place, entry in run:
+        kind: FrameKind = "call" if entry.item["type"] == "function_call" else "block"
+        yield _placed(plan, place, entry, _event(kind, "response.output_item.added", {"item": entry.begin}))
+    for row in zip_longest(*([_placed(plan, place, entry, piece) for piece in entry.pieces] for place, entry in run)):
         yield from (frame for frame in row if frame is not None)
-    for place, made in run:
-        yield _placed(plan, place, made, _event("block", "response.output_item.done", {"item": made.item}))
+    for place, entry in run:
+        yield _placed(plan, place, entry, _event("block", "response.output_item.done", {"item": entry.item}))
 
 
-def _placed(plan: ReplyPlan, place: int, made: _Made, frame: WireFrame) -> WireFrame:
+def _placed(plan: ReplyPlan, place: int, entry: _Made, frame: WireFrame) -> WireFrame:
     """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
-    where: JsonObject = {} if "item" in data else {"item_id": made.item["id"]}
-    if plan.call_index or made.item["type"] != "function_call":
+    where: JsonObject = {} if "item" in data else {"item_id": entry.item["id"]}
+    if plan.call_index or entry.item["type"] != "function_call":
         where["output_index"] = place
     return replace(frame, data=data | where)
 

@@ -56,8 +56,8 @@ class ScriptPlayer:
         """
         if self._brain is None:
             return as_reply(self._next(request))
-        made = self._brain(request)
-        return as_reply(await made if inspect.isawaitable(made) else made)
+        plan = self._brain(request)
+        return as_reply(await plan if inspect.isawaitable(plan) else plan)
 
     def _next(self, request: WireRequest) -> Line:
         if not self.left:

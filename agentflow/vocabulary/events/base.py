@@ -213,32 +213,32 @@ def _open_setattr(self: Event, name: str, value: object) -> None:
 def event_class(cls: type[_T]) -> type[_T]:
     """Decorate an event class and create its three forms (see the module's docstring)."""
     methods = {"__init__": _init_by_hand, "__setattr__": _sealed_setattr}
-    made = cast("type[Event]", slotted(cls, fields_of(cls, True), methods))
+    event_cls = cast("type[Event]", slotted(cls, fields_of(cls, True), methods))
     body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    open_form = cast("type[Event]", type(cls.__name__, (made,), {**body, "__setattr__": _open_setattr}))
-    made.open_form = open_form
-    made.sealed_form = made
-    made.make, made.make_open = _made_later(made, False), _made_later(made, True)
-    return cast("type[_T]", made)
+    open_form = cast("type[Event]", type(cls.__name__, (event_cls,), {**body, "__setattr__": _open_setattr}))
+    event_cls.open_form = open_form
+    event_cls.sealed_form = event_cls
+    event_cls.make, event_cls.make_open = _made_later(event_cls, False), _made_later(event_cls, True)
+    return cast("type[_T]", event_cls)
 
 
 def _init_by_hand(self: Event, **values: object) -> None:
     """Build an open event, for example to test a hook."""
-    made = self.sealed_form
-    _put(self, "__class__", draft_class(made))
-    for f in fields(made):
+    form = self.sealed_form
+    _put(self, "__class__", draft_class(form))
+    for f in fields(form):
         if f.name in values:
             _put(self, f.name, values[f.name])
         elif f.default is not MISSING:
             _put(self, f.name, f.default)
         else:
-            raise TypeError(f"{made.__name__}() needs {f.name}=.")
-    if unknown := values.keys() - set(_field_names(made)):
+            raise TypeError(f"{form.__name__}() needs {f.name}=.")
+    if unknown := values.keys() - set(_field_names(form)):
         raise TypeError(
-            f"{made.__name__}() has no field {', '.join(sorted(unknown))}. Its fields are {', '.join(_field_names(made)[5:])}."
+            f"{form.__name__}() has no field {', '.join(sorted(unknown))}. Its fields are {', '.join(_field_names(form)[5:])}."
         )
-    _put(self, "__class__", made.open_form)
-    for name in values.keys() & made.writable.keys():
+    _put(self, "__class__", form.open_form)
+    for name in values.keys() & form.writable.keys():
         setattr(self, name, values[name])
 
 
@@ -257,6 +257,6 @@ def builder(cls: type[Event], open_: bool) -> Callable[..., Any]:
     """Compile `make_open` or `make` of an event class."""
     names = tuple(name for name in _field_names(cls) if name != "decision")
     form = cls.open_form if open_ else cls
-    made = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
-    setattr(cls, "make_open" if open_ else "make", staticmethod(made))
-    return made
+    build = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
+    setattr(cls, "make_open" if open_ else "make", staticmethod(build))
+    return build

@@ -83,14 +83,14 @@ async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[f
     Raises:
         ModelError: The provider failed, or its vectors are invalid.
     """
-    made = await embedder.embed([text[:_MAX_LENGTH] if text.strip() else "-" for text in texts])
+    vectors = await embedder.embed([text[:_MAX_LENGTH] if text.strip() else "-" for text in texts])
     payer = _payer.get()
-    if payer is not None and made.usage is not None:
-        payer.add_usage(made.usage)
-    sizes = {len(vector) for vector in made.vectors}
-    if len(made.vectors) != len(texts) or len(sizes) > 1:
-        raise _unusable(embedder, f"{len(made.vectors)} vectors with lengths {sorted(sizes)} for {len(texts)} texts")
-    return [_unit(embedder, vector) for vector in made.vectors]
+    if payer is not None and vectors.usage is not None:
+        payer.add_usage(vectors.usage)
+    sizes = {len(vector) for vector in vectors.vectors}
+    if len(vectors.vectors) != len(texts) or len(sizes) > 1:
+        raise _unusable(embedder, f"{len(vectors.vectors)} vectors with lengths {sorted(sizes)} for {len(texts)} texts")
+    return [_unit(embedder, vector) for vector in vectors.vectors]
 
 
 def _unit(embedder: Embedder, vector: Sequence[float]) -> array[float]:

@@ -220,7 +220,7 @@ def _without_provider(model: str) -> str:
     if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # the notation of other libraries
         meant = f"{provider}/{rest}"
     else:
-        maker = next((made for start, made in _MADE_BY.items() if model.startswith(start)), "provider")
+        maker = next((name for start, name in _MADE_BY.items() if model.startswith(start)), "provider")
         meant = f"{maker}/{model}"
     return (
         f"The model name {model!r} contains no provider. Write 'provider/model', such as {meant!r}; with "

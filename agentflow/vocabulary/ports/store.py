@@ -383,12 +383,12 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     if status_after(facts) == "suspended":
         last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
         pending = () if last is None else last.pending
-        waiting = {one.id.removeprefix(f"{one.within}/") for one in pending if one.within is not None}
+        waiting = {wait.id.removeprefix(f"{wait.within}/") for wait in pending if wait.within is not None}
     for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
             if any(msg.metadata.get("within", None) not in (None, *begun) for msg in fact.messages):
                 return index  # a later question, in a continued conversation
-        elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(one.id for one in fact.pending):
+        elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(wait.id for wait in fact.pending):
             closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))
             return next(closed, index) + 1  # the decisions on the call were made later
     return len(inner)
