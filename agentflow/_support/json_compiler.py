@@ -273,7 +273,7 @@ class Compiler:
         """Return the node of a subschema, which is filled in later."""
         self.spend(1)
         if not isinstance(raw, dict | bool):
-            raise no_schema(where, "a schema must be an object, true or false", raw)
+            raise invalid_schema(where, "a schema must be an object, true or false", raw)
         schema = cast("dict[str, Any] | bool", raw)
         known = self._nodes.get(id(schema)) if isinstance(schema, dict) else None
         if known is None:
@@ -287,12 +287,12 @@ class Compiler:
 
     def reference(self, ref: Any, holder: dict[str, Any], where: At) -> Node:
         if not isinstance(ref, str):
-            raise no_schema(where, "a reference must be a string", ref)
+            raise invalid_schema(where, "a reference must be a string", ref)
         return self.node(self._resolve(ref, holder), (None, ref))
 
     def pattern(self, text: Any, where: At) -> SchemaPattern:
         if not isinstance(text, str):
-            raise no_schema(where, "a pattern must be a string", text)
+            raise invalid_schema(where, "a pattern must be a string", text)
         found = self._patterns.get(text)
         if found is None:
             try:
@@ -349,29 +349,29 @@ class Subschema:
 
     def schemas(self, key: str, rule: Any) -> list[Node]:
         if not isinstance(rule, list) or not rule:
-            raise no_schema(self.where(key), "it must be a list of schemas", rule)
+            raise invalid_schema(self.where(key), "it must be a list of schemas", rule)
         return [self.same(subschema, key, index) for index, subschema in enumerate(cast("list[Any]", rule))]
 
     def mapping(self, key: str, rule: Any) -> dict[str, Any]:
         if not isinstance(rule, dict):
-            raise no_schema(self.where(key), "it must be an object", rule)
+            raise invalid_schema(self.where(key), "it must be an object", rule)
         return cast("dict[str, Any]", rule)
 
     def names(self, key: str, rule: Any) -> list[str]:
         if not isinstance(rule, list) or not all(isinstance(name, str) for name in cast("list[Any]", rule)):
-            raise no_schema(self.where(key), "it must be a list of names", rule)
+            raise invalid_schema(self.where(key), "it must be a list of names", rule)
         names = cast("list[str]", rule)
         self.compiler.spend(len(names))
         return list(dict.fromkeys(names))
 
     def number(self, key: str, rule: Any) -> int | float:
         if not is_number(rule) or not isfinite(rule):
-            raise no_schema(self.where(key), "it must be a number", rule)
+            raise invalid_schema(self.where(key), "it must be a number", rule)
         return rule
 
     def count(self, key: str, rule: Any) -> int:
         if not is_integer(rule) or rule < 0:
-            raise no_schema(self.where(key), "it must be a whole number of at least 0", rule)
+            raise invalid_schema(self.where(key), "it must be a whole number of at least 0", rule)
         return int(rule)
 
 
@@ -466,7 +466,7 @@ def _shortened(value: Any, shown: Callable[[Any], str] = repr) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def no_schema(where: At, demand: str, actual: Any) -> JsonSchemaError:
+def invalid_schema(where: At, demand: str, actual: Any) -> JsonSchemaError:
     return JsonSchemaError(f"{demand}, not {_shortened(actual)} (at {_named(where)})")
 
 

@@ -22,8 +22,8 @@ from agentflow._support.json_compiler import (
     SchemaCheck,
     Subschema,
     canonical,
+    invalid_schema,
     is_number,
-    no_schema,
 )
 from agentflow._support.patterns_outside import SchemaPattern
 
@@ -37,7 +37,7 @@ def _type(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(names, list) or not all(
         isinstance(name, str) and name in TYPES for name in cast("list[Any]", names)
     ):
-        raise no_schema(schema.where(key), f"it must be one or several of {', '.join(TYPES)}", rule)
+        raise invalid_schema(schema.where(key), f"it must be one or several of {', '.join(TYPES)}", rule)
     known = [TYPES[name] for name in dict.fromkeys(cast("list[str]", names))]
     if len(known) == 1:
         [fits] = known
@@ -55,7 +55,7 @@ def _type(schema: Subschema, key: str, rule: Any) -> Check:
 
 def _enum(schema: Subschema, key: str, rule: Any) -> Check:
     if key == "enum" and not isinstance(rule, list):
-        raise no_schema(schema.where(key), "it must be a list of values", rule)
+        raise invalid_schema(schema.where(key), "it must be a list of values", rule)
     values = cast("list[Any]", rule if key == "enum" else [rule])
     known = frozenset([canonical(member, schema.compiler.spend) for member in values])
 
@@ -92,7 +92,7 @@ _OF_LIMITS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 def _multiple_of(schema: Subschema, key: str, rule: Any) -> Check:
     divisor = schema.number(key, rule)
     if divisor <= 0:
-        raise no_schema(schema.where(key), "it must be a number above 0", rule)
+        raise invalid_schema(schema.where(key), "it must be a number above 0", rule)
     exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -225,7 +225,7 @@ def _entries(node: Node, after: int) -> Check:
 
 def _prefix_items(schema: Subschema, key: str, rule: Any) -> Check:
     if not isinstance(rule, list):
-        raise no_schema(schema.where(key), "it must be a list of schemas", rule)
+        raise invalid_schema(schema.where(key), "it must be a list of schemas", rule)
     nodes = [schema.inner(subschema, key, index) for index, subschema in enumerate(cast("list[Any]", rule))]
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -261,7 +261,7 @@ def _contains(schema: Subschema, key: str, rule: Any) -> Check:
 
 def _unique_items(schema: Subschema, key: str, rule: Any) -> Check | None:
     if not isinstance(rule, bool):
-        raise no_schema(schema.where(key), "it must be true or false", rule)
+        raise invalid_schema(schema.where(key), "it must be true or false", rule)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, list):

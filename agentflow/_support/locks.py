@@ -29,7 +29,7 @@ class FairLine:
     __slots__ = ("_line", "_lock")
 
     # Shared by all instances; reentrant, because garbage collection can release one while this is held.
-    _guard = threading.RLock()
+    _mutex = threading.RLock()
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -46,7 +46,7 @@ class FairLine:
 
     def _join_line(self) -> Place | None:
         """Take the lock if it is free, or return a place in the line."""
-        with self._guard:
+        with self._mutex:
             if self._take():
                 return None
             loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class FairLine:
         try:
             await waiter
         except BaseException:  # cancelled, or the coroutine was closed
-            with self._guard:
+            with self._mutex:
                 if self._line and place in self._line:
                     self._line.remove(place)
             if not waiter.done():
@@ -84,7 +84,7 @@ class FairLine:
 
     def _passed_on(self) -> bool:
         """Hand the lock to the first waiter that still exists; return False if there is none."""
-        with self._guard:
+        with self._mutex:
             while self._line:
                 loop, waiter = self._line.popleft()
                 try:
@@ -150,15 +150,15 @@ class Condition:
         >>> await condition.wait_for(lambda: len(guests) > 0)
     """
 
-    __slots__ = ("_guard", "_waiting")
+    __slots__ = ("_mutex", "_waiting")
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def notify_all(self) -> None:
         """Let all waiters check their predicates again; may be called from any thread."""
-        with self._guard:
+        with self._mutex:
             waiting, self._waiting = self._waiting, []
         for loop, waiter in waiting:
             try:
@@ -169,7 +169,7 @@ class Condition:
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
         """Wait until a predicate is true; it is checked immediately, and after each notification."""
         while True:
-            with self._guard:
+            with self._mutex:
                 loop = asyncio.get_running_loop()
                 waiter: asyncio.Future[None] = loop.create_future()
                 self._waiting.append((loop, waiter))
@@ -178,7 +178,7 @@ class Condition:
                     return
                 await waiter
             finally:
-                with self._guard:
+                with self._mutex:
                     if (loop, waiter) in self._waiting:
                         self._waiting.remove((loop, waiter))
 

@@ -42,7 +42,7 @@ class NamedRegistry(Generic[T]):
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[T, T, str]] = {}  # registered object, stored object, place of the registration
-        self._guard = threading.RLock()
+        self._mutex = threading.RLock()
 
     @overload
     def register(self, item: T, /, *, name: str | None = None) -> T: ...
@@ -65,7 +65,7 @@ class NamedRegistry(Generic[T]):
         new: T = cast("Any", item)
         known = new.name if name is None else name
         where = _caller()
-        with self._guard:
+        with self._mutex:
             existing = self._entries.get(known)
             if existing is None:
                 self._entries[known] = (new, self._stored(new, known), where)
@@ -111,7 +111,7 @@ class NamedRegistry(Generic[T]):
         Raises:
             NotRegisteredError: There is none.
         """
-        with self._guard:
+        with self._mutex:
             entry = self._entries.pop(name, None)
         if entry is None:
             raise self._unknown(name)
@@ -119,7 +119,7 @@ class NamedRegistry(Generic[T]):
 
     def clear(self) -> None:
         """Remove all objects."""
-        with self._guard:
+        with self._mutex:
             self._entries.clear()
 
     @property
@@ -135,7 +135,7 @@ class NamedRegistry(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Iterate over the currently registered objects, in the order of registration."""
-        with self._guard:
+        with self._mutex:
             entries = tuple(self._entries.values())
         return iter([entry[1] for entry in entries])
 

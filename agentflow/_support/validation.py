@@ -85,7 +85,7 @@ class Refers:
         return ref
 
 
-class Checked:
+class Check:
     """A check for `Annotated`: a function that returns the value, changed or not, or raises `ValueError`."""
 
     def __init__(self, check: Callable[[Any], Any]) -> None:
@@ -95,7 +95,7 @@ class Checked:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
 
-def fits(kind: Any) -> Checked:
+def fits(kind: Any) -> Check:
     """Return a check that a dict is valid data for a dataclass, without unknown keys; the dict is not converted."""
 
     def check(data: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def fits(kind: Any) -> Checked:
             raise ValueError(first_problem(error)) from None
         return data
 
-    return Checked(check)
+    return Check(check)
 
 
 class TaggedBy:

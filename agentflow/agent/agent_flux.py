@@ -50,7 +50,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             "agent.stream(...)`; `await agent.stream(...).reply()` returns the reply, as `await agent.call(...)` does."
         )
 
-    asked: Output[Any] | None = None
+    typed_output: Output[Any] | None = None
     """The typed output of the call; None means text."""
 
     if TYPE_CHECKING:
@@ -113,15 +113,15 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             >>> partial.output
             [1, 2]
         """
-        if self.asked is None:
+        if self.typed_output is None:
             raise UsageError(
                 "partials() needs an output: agent.stream(..., output=Invoice), or Agent(..., output=Invoice)."
             )
         return Flux(self._partials)
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
-        assert self.asked is not None
-        output, last = self.asked, partials.Partial[T_co]({})
+        assert self.typed_output is not None
+        output, last = self.typed_output, partials.Partial[T_co]({})
         async with aclosing(self.open()) as events:
             async for last in partials.growing(events, output):
                 yield last
@@ -130,7 +130,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
                 yield last.completed(reply.output)
 
     def reply(self) -> Mono[Reply[T_co]]:
-        """Run a call to its end and return the reply. Inside `async with`, use `events.reply()` to read the rest of the
+        """Run the call and return its reply. Inside `async with`, use `events.reply()` to read the rest of the
         open call.
 
         Example:

@@ -4,7 +4,7 @@
 Rules:
 
 1. `CallArguments` is created at the start of a call; its fields need no further checks.
-2. Checks that depend on the session (`not_open`, `check_decisions`) run after the call has acquired the session.
+2. Checks that depend on the session (`open_call_error`, `check_decisions`) run after the call has acquired the session.
 """
 
 from __future__ import annotations
@@ -272,11 +272,11 @@ def check_timeout(timeout: float | None) -> None:
         raise UsageError(f"timeout={timeout!r}: use a number of seconds above 0, or None for no limit.")
 
 
-def not_open(session: FullSession) -> Exception:
+def open_call_error(session: FullSession) -> Exception:
     """Return the error for a plain call on a session with an open call."""
     machine = session.machine
     if machine.state is State.SUSPENDED:
-        return SuspendedError(session.id, tuple(waits.id for waits in undecided(machine.pending)))
+        return SuspendedError(session.id, tuple(wait.id for wait in undecided(machine.pending)))
     return UsageError(
         f"Session {session.id!r} has an unfinished call (state {machine.state.name}). Continue that call with "
         "agent.resume(session) before the next call."
@@ -333,8 +333,8 @@ def last_reply(session: FullSession) -> Reply[Any]:
     machine = session.machine
     ended = machine.ended
     if machine.state is State.SUSPENDED or ended is None:
-        waits = Msg.assistant("", id=f"{machine.run_id}-wait"[-40:]) if machine.final is None else machine.final
-        return Reply.of(waits, "suspended", machine.run_id, Usage(), session.pending, session.id)
+        msg = Msg.assistant("", id=f"{machine.run_id}-wait"[-40:]) if machine.final is None else machine.final
+        return Reply.of(msg, "suspended", machine.run_id, Usage(), session.pending, session.id)
     last = Msg.assistant("", id=f"{ended.run_id}-last"[-40:]) if ended.final is None else ended.final
     return Reply.of(last, ended.outcome, ended.run_id, Usage(), (), session.id)
 
@@ -365,22 +365,22 @@ def check_decisions(
     if unknown:
         raise UsageError(f"Session {session.id!r}: no call {unknown} waits for a decision; waiting: {list(pending)}.")
     for key, decision in decisions.items():
-        waits = pending[key]
+        wait = pending[key]
         if not isinstance(cast("object", decision), Approve | Deny | Answer):
             raise UsageError(
                 f"The decision for {key!r} is {decision!r:.60}; use Approve(), Approve(input=...), Deny(reason), "
                 "Answer(value)."
             )
-        if waits.kind == "external" and isinstance(decision, Approve):
+        if wait.kind == "external" and isinstance(decision, Approve):
             raise UsageError(
                 f"Session {session.id!r}: {key!r} is a call of an external tool, so it cannot be approved. "
                 "Use Answer(value) with its result, or Deny(reason)."
             )
-        if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
-            found = _tool_of(session, waits, tools)
+        if isinstance(decision, Approve) and decision.input is not None and wait.tool_use is not None:
+            found = _tool_of(session, wait, tools)
             if found is not None:
-                _check_edited(session, key, waits.tool_use.replace(input=decision.input), found)
-    missing = [waits.id for waits in undecided(pending.values(), decisions)]
+                _check_edited(session, key, wait.tool_use.replace(input=decision.input), found)
+    missing = [wait.id for wait in undecided(pending.values(), decisions)]
     if missing:
         raise UsageError(
             f"Session {session.id!r}: decisions are missing for {missing}. Pass one for each pending call."
@@ -388,23 +388,23 @@ def check_decisions(
     return decisions
 
 
-def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
+def _tool_of(session: FullSession, wait: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
     """Return the tool of a pending call, including calls of sub-agents; None if the tool is not known here."""
-    key = waits.id
-    while waits.within is not None:
-        outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
+    key = wait.id
+    while wait.within is not None:
+        outer = next((call for call in session.machine.open_calls if call.id == wait.within), None)
         agent = None if outer is None else tools.get(outer.name)
         subagent = None if agent is None else wrapped_agent(agent.function)
-        inner = (session.inner or {}).get(waits.within)
+        inner = (session.inner or {}).get(wait.within)
         if subagent is None or inner is None:
             return None
         session, tools = inner, subagent.config.tools
-        key = key.removeprefix(f"{waits.within}/")
+        key = key.removeprefix(f"{wait.within}/")
         found = next((theirs for theirs in session.pending if theirs.id == key), None)
         if found is None:
             return None
-        waits = found
-    return None if waits.tool_use is None else tools.get(waits.tool_use.name)
+        wait = found
+    return None if wait.tool_use is None else tools.get(wait.tool_use.name)
 
 
 def _check_edited(session: FullSession, key: str, use: ToolUseBlock, tool: Tool[..., Any]) -> None:

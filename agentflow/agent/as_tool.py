@@ -65,12 +65,12 @@ class ToolAgent(CallingAgent[T_co]):
             UsageError: The name, the type or the output is invalid.
         """
 
-        asked = None if output is None else outputs.output_of(output)
+        output_form = None if output is None else outputs.output_of(output)
 
         async def ask(
             message: str, context: RunContext
         ) -> str | Msg:  # with a `context` parameter, its events may come from another task
-            return await full_agent(self).answer(message, asked)
+            return await full_agent(self).answer(message, output_form)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
         set_wrapped_agent(ask, full_agent(self))
@@ -158,8 +158,8 @@ class FullToolAgent(ToolAgent[T_co]):
         if begun is not None:
             begun(session)
         if conversation:  # so that it is known after a crash whether this message was sent
-            asked = as_messages(message, self._config.new_id)
-            message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
+            messages = as_messages(message, self._config.new_id)
+            message = (*messages[:-1], with_metadata(messages[-1], within=place.use.id))
         try:
             if (
                 place.inner_decisions is None
@@ -172,10 +172,10 @@ class FullToolAgent(ToolAgent[T_co]):
         except BaseException as error:  # the session may be suspended anyway, such as after its reader has stopped
             if session.machine.state is not State.SUSPENDED:
                 raise
-            waits = self._wait_within(session, place)
+            wait = self._wait_within(session, place)
             if isinstance(error, Exception):  # already reported by the events of this call
-                raise waits from error
-            place.pending = waits.pending_of(place.use)
+                raise wait from error
+            place.pending = wait.pending_of(place.use)
             raise
         if session.machine.state is State.SUSPENDED:
             raise self._wait_within(session, place)
@@ -234,11 +234,11 @@ class FullToolAgent(ToolAgent[T_co]):
         if held:
             decisions: dict[str, Resolution] = {}
             if machine.state is State.SUSPENDED:
-                waits = [waits.id for waits in undecided(session.pending)]
+                ids = [ids.id for ids in undecided(session.pending)]
                 decided = place.inner_decisions
-                if decided is None or any(key not in decided for key in waits):  # no decision has been made yet
+                if decided is None or any(key not in decided for key in ids):  # no decision has been made yet
                     return last_reply(session)
-                decisions = {key: decided[key] for key in waits}
+                decisions = {key: decided[key] for key in ids}
             reply = await self.resume(session, decisions, output=output if mine else None, **options)
             if mine or reply.outcome == "suspended":
                 return reply
@@ -251,8 +251,8 @@ class FullToolAgent(ToolAgent[T_co]):
 
     def _answer_of(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
-            waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
-            why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
+            names = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
+            why = f"it waits for the approval of {names}" if names else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
         return reply if reply.data else replying.text_of(reply, output)
 

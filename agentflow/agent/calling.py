@@ -30,7 +30,7 @@ from agentflow.agent.arguments import (
     Where,
     check_decisions,
     last_reply,
-    not_open,
+    open_call_error,
     outer_request,
     refuse_keywords,
 )
@@ -320,7 +320,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             partial(streams.EventStream, partial(self._open_stream, request), buffer)
         )
         if request.output is not None or self._output is not None:
-            flux.asked = self._typed_output(request.output).output
+            flux.typed_output = self._typed_output(request.output).output
         return flux
 
     def _open(self, request: CallRequest) -> Coroutine[Any, Any, Reply[Any]]:
@@ -342,7 +342,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))
 
     async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
-        """Return the reply on a session that the outer call, which waited for it, has resumed."""
+        """Return the session's reply after its outer call was resumed."""
         reply, wanted = last_reply(session), self.output
         return (
             await replying.with_output(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
@@ -375,8 +375,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return run
 
     def _session_for(self, arguments: CallArguments) -> FullSession:
-        asked = arguments.options.get("session")
-        session = self._sessions.implicit if asked is None else asked
+        chosen = arguments.options.get("session")
+        session = self._sessions.implicit if chosen is None else chosen
         if isinstance(session, FullSession):
             return session
         return self._sessions.of(session, to_continue=arguments.decisions is not None)
@@ -385,8 +385,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Implement `ToolsetAgent`; running calls with a typed output keep their final tool."""
         old, others = self._config, self._others or {}
         super()._take_tools(tools)
-        for asked in (*others.values(), *(() if self._output is None else (self._output,))):
-            asked.move(old, self._config)
+        for typed in (*others.values(), *(() if self._output is None else (self._output,))):
+            typed.move(old, self._config)
 
     def _typed_output(self, form: OutputLike[Any] | None) -> typed_call.TypedOutput:
         """Return the binding of a call's output, cached for the next call with the same output."""
@@ -406,28 +406,28 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         """Build the run of a call on an acquired session; if that fails, release the session."""
         config, options = self._config, arguments.options
         try:
-            asked = None if self._output is None and arguments.output is None else self._typed_output(arguments.output)
+            typed = None if self._output is None and arguments.output is None else self._typed_output(arguments.output)
             place = current_turn.get()
-            caller = None if place is None or place.run.over else place
+            caller = None if place is None or place.run.finished else place
             if config.running.closed and caller is None:  # a nested call is stopped together with its caller
                 raise ShutdownError(self.name, session.id, stopped=False)
             machine = session.machine
             if not self._prepared:
                 self._prepare()
-            if asked is not None:
-                config = asked.over(config)
+            if typed is not None:
+                config = typed.apply_to(config)
             if arguments.decisions is not None:
                 decisions, run_id = check_decisions(session, arguments.decisions, config.tools), machine.run_id
             elif machine.state is State.USER_INPUT:
                 decisions, run_id = None, config.new_id("run_")
             else:
-                raise not_open(session)
+                raise open_call_error(session)
             hooks, source, deps, above = self._hooks, "", options.get("deps"), None
             children = options.get("children", False)
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
-            if asked is not None:
-                hooks = asked.with_hooks(hooks)
+            if typed is not None:
+                hooks = typed.with_hooks(hooks)
             if arguments.hooks:
                 hooks = hooks.with_hooks(arguments.hooks)
             if caller is not None:
@@ -448,8 +448,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 run.scope.waits = Waits(config.clock.monotonic, caller.waits)
             if decisions is not None:
                 run.continuing(decisions)
-            if asked is not None:  # reads the output from the run's state, which exists already if the run is resumed
-                settings.typed = asked.reader_of(run.context.state)
+            if typed is not None:  # reads the output from the run's state, which exists already if the run is resumed
+                settings.typed = typed.reader_of(run.context.state)
         except BaseException:  # no call was created, so nothing else would release the session
             session.release()
             raise

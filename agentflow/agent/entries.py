@@ -81,7 +81,7 @@ class Entries:
 
     @contextmanager
     def sending_from(self, loop: asyncio.AbstractEventLoop) -> Generator[None]:
-        """Register, while the context is open, that a sender in an event loop waits for a slot."""
+        """Count a sender in an event loop as waiting for a slot, while the context is open."""
         with self.guard:
             self._senders[loop] += 1
         try:
@@ -127,7 +127,7 @@ class Entries:
         if not self.take_out(entry):
             return False
         # the caller handles the error, so it need not be logged
-        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)
+        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), was_read=True)
         return True
 
     # ---- by event loop

@@ -52,7 +52,7 @@ class ShutdownReport(NamedTuple):
 
 
 async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: float = 10.0) -> ShutdownReport:
-    """Stop agents: no new call begins, and running calls are left in a state that `agent.resume` continues.
+    """Stop agents: no new call begins, and `agent.resume` can continue the running ones later.
 
     Args:
         agents: An agent, or several.

@@ -319,9 +319,10 @@ class TurnQueue:
         saved = check_form(_QueueData, data, "The saved queue", not_saved("queue"))
         kept = tuple(hooks)
         find = Finder(self._owner.config.tools.values(), kept)
-        asked = Finder((self._owner.asking,), kept)
+        question_finder = Finder((self._owner.asking,), kept)
         turns = [
-            (turn_from_dict(item["turn"], asked if item["question"] else find), item["sent"]) for item in saved["turns"]
+            (turn_from_dict(item["turn"], question_finder if item["question"] else find), item["sent"])
+            for item in saved["turns"]
         ]
         self._check_new([turn.id for turn, _ in turns])
         for turn, sent in turns:

@@ -59,10 +59,10 @@ class QueueEntry:
         place: The point in a run at which the turn was put into the queue.
         run: Its current run.
         cancelled: Whether its sender cancelled it.
-        over: Whether the turn has finished. Tasks that the turn started can read this after it has finished.
+        finished: Whether the turn has finished. Tasks that the turn started can read this after it has finished.
     """
 
-    __slots__ = ("_receipt", "cancelled", "home", "line", "over", "place", "run", "sent", "turn")
+    __slots__ = ("_receipt", "cancelled", "finished", "home", "line", "place", "run", "sent", "turn")
 
     def __init__(self, line: Line, turn: FullTurn[Any], receipt: FullReceipt[Any], sent: bool) -> None:
         self.line = line
@@ -73,14 +73,14 @@ class QueueEntry:
         self.place = current_turn.get()
         self.run: TurnRun | None = None
         self.cancelled = False
-        self.over = False
+        self.finished = False
         receipt.follow(self)
 
-    def settle(self, value: object, error: BaseException | None, seen: bool = False) -> None:
+    def settle(self, value: object, error: BaseException | None, was_read: bool = False) -> None:
         """Settle the receipt, and release the turn."""
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
-            receipt.seen = receipt.seen or seen
+            receipt.seen = receipt.seen or was_read
             receipt.settle(value, error)
 
     def cancel(self) -> None:
@@ -91,7 +91,7 @@ class QueueEntry:
 
 
 inside: ContextVar[tuple[QueueEntry, ...]] = ContextVar("agentflow_queues", default=())
-"""The queued turns that the current code is part of."""
+"""The queued turns within which the current code runs."""
 
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
@@ -99,20 +99,20 @@ _waiting: dict[Line, list[Line]] = {}
 
 
 def _here() -> tuple[Line, ...]:
-    return tuple([entry.line for entry in inside.get() if not entry.over])
+    return tuple([entry.line for entry in inside.get() if not entry.finished])
 
 
 def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
     """Return the chain of queues by which a queue waits for the current code; empty if the queue does not wait for it."""
     ways: list[tuple[Line, ...]] = [(target,)]
-    seen = {target}
+    visited = {target}
     while ways:
         way = ways.pop()
         if way[-1] in here:
             return tuple(queue.name for queue in (way[-1], *way))
         for further in _waiting.get(way[-1], ()):
-            if further not in seen:
-                seen.add(further)
+            if further not in visited:
+                visited.add(further)
                 ways.append((*way, further))
     return ()
 

@@ -6,8 +6,8 @@ Rules:
 2. A sent turn runs in its sender's event loop. Over all loops, turns run one at a time, in the order of sending. So a
    turn depends on no other event loop than its sender's, and its tool can hold resources of that loop.
 3. A worker ends when no task in its event loop waits for a turn.
-4. The worker of another loop runs the turns of a closed event loop that precede its own turns. So a loop that ends once
-   it has its own answer does not end in the middle of another sender's turn.
+4. If an event loop is closed, the worker of another loop runs its turns, but only those that precede that worker's own
+   turns. So a loop that is closed once it has its own answer interrupts no other sender's turn.
 5. A turn that returns a single value has ended, and its receipt is settled, before the value is yielded.
 """
 
@@ -38,7 +38,7 @@ _LOOK_AGAIN: Final = 1.0
 """Seconds after which a waiting worker checks whether another worker's event loop was closed."""
 
 _loops: ContextVar[tuple[object, ...]] = ContextVar("agentflow_run_loops", default=())
-"""The loops over `run()` in which the current code was started."""
+"""The iterations of `run()` whose body started the current code."""
 
 
 def _worker_context() -> Context:
@@ -203,7 +203,7 @@ class Runner:
                 f"{entry.turn.tool.name!r} from that queue. Await it after the loop over agent.run(), or in another "
                 "task."
             )
-        if not entry.sent or entry.over or entry is self.current:
+        if not entry.sent or entry.finished or entry is self.current:
             return
         self._entries.adopt(entry, asyncio.get_running_loop())
         self._workers.wake()
@@ -296,7 +296,7 @@ class Runner:
                 if outer is not None:
                     outer.remove_inner(run.scope)
         except BaseException as error:  # every entry is settled, even if it was cancelled
-            entry.settle(None, _receipt_error(error, turn), seen=values is not None or entry.cancelled)
+            entry.settle(None, _receipt_error(error, turn), was_read=values is not None or entry.cancelled)
             if entry.cancelled and isinstance(error, Exception):
                 # Only the sender receives the error; a traceback would keep the runner's frames alive.
                 error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -304,7 +304,7 @@ class Runner:
             raise
         finally:
             self.current = None
-            entry.over = True
+            entry.finished = True
             entry.run = None
         entry.settle(value, None)
         await run.hand_out(values)

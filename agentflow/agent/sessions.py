@@ -66,7 +66,7 @@ class Sessions:
         self._alive: MutableMapping[str, FullSession] = (
             {} if store is None else WeakValueDictionary()
         )  # referenced elsewhere
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
 
     def own(self) -> FullSession:
         """Return the implicit session."""
@@ -87,8 +87,8 @@ class Sessions:
         if session is None:
             return self.own()
         if isinstance(session, str):
-            waits = (self.waiting.get(session) or self._within.get(session)) if to_continue else None
-            return self.get(session) if waits is None else waits
+            waiting = (self.waiting.get(session) or self._within.get(session)) if to_continue else None
+            return self.get(session) if waiting is None else waiting
         if not isinstance(session, FullSession):  # every `Session` is a `FullSession`
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session
@@ -108,7 +108,7 @@ class Sessions:
         found = self._recent.get(id)
         if found is not None and self._limit is None:
             return found
-        with self._guard:
+        with self._mutex:
             found = self.find(id)
             if found is None:
                 if not id:
@@ -134,7 +134,7 @@ class Sessions:
         Raises:
             UsageError: A call is running on the session.
         """
-        with self._guard:
+        with self._mutex:
             found = self.find(id)
             if found is not None and found.busy:
                 raise UsageError(
@@ -158,13 +158,13 @@ class Sessions:
 
     def __iter__(self) -> Iterator[FullSession]:
         """Iterate over all named sessions in memory."""
-        with self._guard:
+        with self._mutex:
             here = {**self._alive, **self._recent, **self.waiting}
         return iter(here.values())
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
-    """Refuse a nested call that would wait for the session that its outer call has acquired.
+    """Refuse a nested call on a session that an enclosing call holds, since it would wait for itself.
 
     If the two calls are in different tasks, a deadlock is not certain: then a warning is logged, and the new call waits.
 
@@ -176,10 +176,10 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     if not certain:
         run = cast("RunBase | None", called_from.get()) if place is None else place.run
         certain = run is not None and run.scope.waits_for(task)
-        while run is not None and not run.over and not run.uses(session):
+        while run is not None and not run.finished and not run.uses(session):
             certain = certain and run.parent is not None and run.parent.scope.waits_for(run.scope.caller)
             run = run.parent
-        if run is None or run.over:
+        if run is None or run.finished:
             return
     if certain:
         raise UsageError(

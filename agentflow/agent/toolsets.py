@@ -77,12 +77,12 @@ class Toolsets:
 
     def refresh(self) -> None:
         """Update the agent's tools to the current ones."""
-        seen = tuple([toolset.tools for toolset in self.live])
-        if self._seen is not None and all(a is b for a, b in zip(seen, self._seen, strict=True)):
+        current = tuple([toolset.tools for toolset in self.live])
+        if self._seen is not None and all(a is b for a, b in zip(current, self._seen, strict=True)):
             return
-        self._seen = seen
+        self._seen = current
         tools = dict(self.own)
-        for toolset, source in zip(self.live, seen, strict=True):
+        for toolset, source in zip(self.live, current, strict=True):
             for tool in map(full_tool, source):
                 if tools.setdefault(tool.name, tool) is not tool and (toolset.name, tool.name) not in self._left_out:
                     self._left_out.add((toolset.name, tool.name))

@@ -35,7 +35,7 @@ class TypedOutput:
         self._hooks: FullHookSet | None = None
         self._set: FullHookSet | None = None
 
-    def over(self, config: LoopConfig) -> LoopConfig:
+    def apply_to(self, config: LoopConfig) -> LoopConfig:
         """Return the agent's configuration with the final tool. The model does not see it unless a hook adds it to the
         request.
 
@@ -63,7 +63,7 @@ class TypedOutput:
         before = self._extended
         if before is None or self._config is not old:
             return
-        after = self.over(new)
+        after = self.apply_to(new)
         for run in tuple(old.running.runs):
             if isinstance(run, RunBase) and run.config is before:
                 run.config = after

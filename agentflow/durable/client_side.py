@@ -101,6 +101,6 @@ def _with_system(messages: Sequence[Msg], system: str) -> list[Msg]:
     return [Msg.system(system), *messages]
 
 
-def is_client_call(waits: Pending) -> bool:
+def is_client_call(wait: Pending) -> bool:
     """Return whether a call waits for the result of a client's tool."""
-    return waits.hook == ClientSide.__name__ and not waits.within
+    return wait.hook == ClientSide.__name__ and not wait.within

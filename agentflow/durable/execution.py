@@ -345,7 +345,7 @@ class _RunAttempt:
     def _decides(self, pending: Sequence[Pending]) -> bool:
         """Return whether this request decides all of these calls."""
         decisions = self._request.decisions
-        return decisions is not None and all(waits.id in decisions for waits in pending)
+        return decisions is not None and all(wait.id in decisions for wait in pending)
 
     # ---- open, resume, end
 
@@ -373,8 +373,8 @@ class _RunAttempt:
         """End a call that was cancelled or has no time remaining, without running it."""
         request = self._request
         if call_facts is not None or request.decisions is not None:  # close the open call, so that the history is legal
-            waits = pending_of(facts) if call_facts is None or end is not None else ()
-            denied = {wait.id: verdict_to_dict(Deny("cancelled")) for wait in waits}
+            pending = pending_of(facts) if call_facts is None or end is not None else ()
+            denied = {wait.id: verdict_to_dict(Deny("cancelled")) for wait in pending}
             try:
                 return await self._resume(denied, IMMEDIATE, first=call_facts is None)
             except CallTimeoutError:

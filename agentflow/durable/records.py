@@ -272,9 +272,9 @@ def decisions_out(run_id: str, decisions: Mapping[str, object], pending: Sequenc
     Raises:
         UsageError: The decisions do not match the pending calls of the run.
     """
-    keys = [waits.id for waits in pending]
+    keys = [wait.id for wait in pending]
     unknown = [key for key in decisions if key not in keys]
-    missing = [waits.id for waits in undecided(pending, decisions)]
+    missing = [wait.id for wait in undecided(pending, decisions)]
     if unknown or missing:
         raise UsageError(
             f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Pass one decision for "

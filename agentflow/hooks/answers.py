@@ -116,7 +116,7 @@ def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
 
 
 def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
-    """Return the result that replaces a tool's result which a hook with `on_failure="deny"` failed to check."""
+    """Return the replacement for a tool's result that a hook with `on_failure="deny"` failed to check."""
     result = event.tool_result
     text = f"(withheld: {hook.name} failed with {type(error).__name__})"
     return ToolResultBlock(result.tool_use_id, result.name, text, "denied")

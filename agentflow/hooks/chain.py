@@ -168,7 +168,7 @@ class Chain:
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
-        """Whether no hook needs to see this reply, so that its event need not be built."""
+        """Whether the event of this reply need not be built, because no hook needs it."""
         for concerns in self.choosy:  # noqa: SIM110 - see `is_blank`
             if concerns(reply):
                 return False

@@ -167,10 +167,10 @@ class FullHookSet(HookSet):
 
     def _compile(self, kind: type[Event]) -> Chain | None:
         parts: tuple[list[ChainEntry], list[ChainEntry], list[ChainEntry]] = ([], [], [])
-        seen: set[int] = set()
+        known: set[int] = set()
         for hook in self.hooks:
-            if id(hook) not in seen and listens_to(hook, kind):
-                seen.add(id(hook))
+            if id(hook) not in known and listens_to(hook, kind):
+                known.add(id(hook))
                 call = call_of(hook, kind)
                 if self.listeners and not (hook.observer and isinstance(hook, ChangeListener)):
                     call = recorded_calls.recorded(call, hook, kind, self.listeners)

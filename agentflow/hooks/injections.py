@@ -55,6 +55,6 @@ async def before_deciding() -> None:
     reaches this position.
     """
     noting = injecting.get()
-    waits = None if noting is None or noting.marked is None else noting.marked("decided")
-    if waits is not None:
-        await waits
+    work = None if noting is None or noting.marked is None else noting.marked("decided")
+    if work is not None:
+        await work

@@ -143,8 +143,8 @@ class _Marking:
         if not self._begins:
             return call
 
-        async def later(waits: Awaitable[None], event: Event) -> Any:
-            await waits
+        async def later(ready: Awaitable[None], event: Event) -> Any:
+            await ready
             result = call(event)
             if result is not None and is_later(result):
                 return await settle(result)
@@ -154,9 +154,9 @@ class _Marking:
 
         def begun(event: Event) -> Any:
             for listener in self._begins:
-                waits = listener.on_begin(self._hook, event)
-                if waits is not None:
-                    return later(waits, event)
+                ready = listener.on_begin(self._hook, event)
+                if ready is not None:
+                    return later(ready, event)
             return call(event)
 
         return begun
@@ -170,9 +170,9 @@ class _Marking:
             return await settle(result)
         finally:
             for listener in self._ends:
-                waits = listener.on_end(self._hook, event)
-                if waits is not None:
-                    await waits
+                ready = listener.on_end(self._hook, event)
+                if ready is not None:
+                    await ready
 
 
 @dataclass(slots=True, repr=False, eq=False)

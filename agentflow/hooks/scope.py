@@ -52,7 +52,7 @@ class HookScope(TakesHooks):
         hooks: The hooks, in the order of registration. Each change replaces the tuple.
     """
 
-    __slots__ = ("_events", "_guard", "_whose", "hooks")
+    __slots__ = ("_events", "_mutex", "_whose", "hooks")
 
     def __init__(
         self, hooks: Iterable[Hook] = (), whose: str = "", events: tuple[type[Event], ...] | None = None
@@ -60,7 +60,7 @@ class HookScope(TakesHooks):
         self.hooks: tuple[Hook, ...] = tuple(hooks)
         self._whose = whose
         self._events = events
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
 
     def _registered(self) -> tuple[Hook, ...]:
         return self.hooks
@@ -69,7 +69,7 @@ class HookScope(TakesHooks):
         refuse_tools(hooks, self._whose)
         for hook in hooks:
             self._check(hook)
-        with self._guard:
+        with self._mutex:
             for hook in hooks:
                 if not any(hook is known for known in self.hooks):
                     self.hooks = (*self.hooks, hook)
@@ -86,7 +86,7 @@ class HookScope(TakesHooks):
         )
 
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
-        with self._guard:
+        with self._mutex:
             before = self.hooks
             self.hooks = tuple(known for known in before if not any(known is hook for hook in hooks))
             return len(self.hooks) < len(before)
@@ -97,7 +97,7 @@ class HookScope(TakesHooks):
 
     def clear(self) -> None:
         """Remove all hooks."""
-        with self._guard:
+        with self._mutex:
             self.hooks = ()
 
     def __len__(self) -> int:

@@ -157,7 +157,7 @@ class ModelSource(Flux[ModelChunk]):
         source = self._ask(model=model, input_messages=input_messages, options=options)
         return source if self._layer is None else layered(*self._layer, source)
 
-    def over(self, inner: Observable[Any]) -> ModelSource:
+    def with_work(self, inner: Observable[Any]) -> ModelSource:
         """Return the same source with other work; `using` still changes the original request."""
         return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, opens=self.opens)
 
@@ -231,7 +231,7 @@ class ToolSource(Mono[ToolResultBlock]):
         source = self._replace(work, transformed)
         return source if self._layer is None else layered(*self._layer, source)
 
-    def over(self, inner: Observable[Any]) -> ToolSource:
+    def with_work(self, inner: Observable[Any]) -> ToolSource:
         """Return the same source with other work; `chunks` still changes the original work."""
         return ToolSource(_mono_of(inner), self._change, self._replace, self._layer, self.emits)
 
@@ -296,7 +296,7 @@ def observed_as(wrapped: Any, watched: Observable[Any]) -> Observable[Any]:
     """Return an observed stream in the form of the hook's result: a source if the result is a source, and private if
     the result is private."""
     if isinstance(wrapped, ModelSource | ToolSource):
-        return wrapped.over(watched)
+        return wrapped.with_work(watched)
     if isinstance(wrapped, PrivateFlux):
         return PrivateFlux(_flux_of(watched).open)
     return watched

@@ -32,7 +32,7 @@ from agentflow.loop.endings import (
     wind_up,
 )
 from agentflow.loop.escalation import Halted
-from agentflow.loop.journal import written
+from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act, close_open_round
@@ -78,11 +78,11 @@ class Call(RunBase):
         if not suspended and machine.answers is not None:
             decisions = machine.answers
         inside: dict[str, dict[str, Resolution]] = {}
-        for waits in machine.pending if answered else ():
-            if waits.within is not None:
-                theirs = inside.setdefault(waits.within, {})
-                if waits.id in decisions:
-                    theirs[waits.id.removeprefix(f"{waits.within}/")] = decisions[waits.id]
+        for wait in machine.pending if answered else ():
+            if wait.within is not None:
+                theirs = inside.setdefault(wait.within, {})
+                if wait.id in decisions:
+                    theirs[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
         self.resumption = Resumption(unsplit, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
@@ -146,7 +146,7 @@ class Call(RunBase):
         session, running = self.session, self.config.running
         running.runs.discard(self)
         if running.waiting:
-            running.tell()
+            running.notify_if_idle()
         if self.machine.state is not State.USER_INPUT:
             self._keep_open()
         elif running.suspended:
@@ -174,7 +174,7 @@ class Call(RunBase):
         hang (the next call loads the stored facts). A third fires only the last event; the last step does not await.
         """
         task = self.scope.task
-        if task is None or task.done() or step == 3 or (step and self.over):
+        if task is None or task.done() or step == 3 or (step and self.finished):
             self._drop()
             return
         clone, notice = self._detach_from(task)
@@ -199,12 +199,12 @@ class Call(RunBase):
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
-            if self.over:
+            if self.finished:
                 reply, failure = await end_again(self)
             else:
                 with self.scope.cleanup():
-                    await written(
-                        self.journal.settled()
+                    await wait_if_needed(
+                        self.journal.pending_writes()
                     )  # the abandoned driver may be writing the fact that comes next
                     await close_open_round(self)
                 reply, failure = await wind_up(self, asyncio.CancelledError(), self.config.clock.monotonic())
@@ -245,7 +245,7 @@ class Call(RunBase):
         if self.config.system is not None:
             self.additions.head = await self._system()
         if self.resumption is not None:
-            await written(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
+            await wait_if_needed(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
             await journal.flush()  # writes messages that the system prompt's function has injected
             return None
         messages = self.settings.messages
@@ -267,7 +267,7 @@ class Call(RunBase):
                             pass
                         case Deny(reason=reason):
                             self.outcome = "denied"
-                            await written(events.hand_over(event))
+                            await wait_if_needed(events.hand_over(event))
                             return self.say(reason, "denied")
                         case Answer(value=value):
                             answer = as_reply(value, event.decision.hook, "PreCall", self.config.new_id)
@@ -277,8 +277,8 @@ class Call(RunBase):
         writing = journal.append(new_fact(CallOpened, opened))
         if writing is not None:
             await writing
-        if event is not None and (waits := events.hand_over(event)) is not None:
-            await waits
+        if event is not None and (delivery := events.hand_over(event)) is not None:
+            await delivery
         if answer is not None:
             return answer
         hooks = events.hooks
@@ -307,13 +307,13 @@ class Call(RunBase):
         try:
             source: Any = wrap(self, PreCall, event, bare)
         except Exception as error:
-            stage.over = True
+            stage.closed = True
             if not isinstance(error, Veto):
                 raise
             self.outcome = "denied"
             return self.say(error.reason, "denied")
         if source is bare:
-            stage.over = True
+            stage.closed = True
             return None
         try:
             found = await stage.outcome(source)

@@ -78,17 +78,17 @@ class Running:
         for run in [run for run in tuple(self.runs) if run not in self.halted]:
             self.halt(run)
 
-    def when_idle(self, tell: Callable[[], object]) -> None:
+    def when_idle(self, callback: Callable[[], object]) -> None:
         """Call a function once, as soon as no call is running, possibly from another thread."""
-        self.waiting.append(tell)
-        self.tell()
+        self.waiting.append(callback)
+        self.notify_if_idle()
 
-    def tell(self) -> None:
+    def notify_if_idle(self) -> None:
         """Call the waiting functions if no call is running."""
         if self.waiting and not self.runs:
             waiting, self.waiting = self.waiting, []
-            for tell in waiting:
-                tell()
+            for callback in waiting:
+                callback()
 
 
 @frozen

@@ -181,9 +181,9 @@ class Events:
             full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values))
             return cast("Emitted[E]", full) if full is not None and self._waits() else None
         event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
-        waits = run_chain(chain, event, self)
-        if waits is not None:
-            return self._after_hooks(event, waits)
+        rest = run_chain(chain, event, self)
+        if rest is not None:
+            return self._after_hooks(event, rest)
         if buffer is not None:
             full = buffer.put(event)
             if full is not None and self._waits():
@@ -199,9 +199,9 @@ class Events:
         emitted = self.fire(kind, values, hooks)
         return emitted if emitted is None or isinstance(emitted, Event) else await emitted
 
-    async def _after_hooks(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
+    async def _after_hooks(self, event: E, rest: Coroutine[Any, Any, None]) -> E:
         try:
-            await waits
+            await rest
         except (
             BaseException
         ) as error:  # the chain failed or was cancelled: after a Pre event, the reader still needs the event
@@ -240,15 +240,15 @@ class Events:
         event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
         in_chain = self.in_chain
         self.in_chain = (*in_chain, event)
-        waits = run_chain(chain, event, self)
-        if waits is not None:
-            return self._decided(event, waits, shown)
+        rest = run_chain(chain, event, self)
+        if rest is not None:
+            return self._decided(event, rest, shown)
         self.in_chain = in_chain
         return event
 
-    async def _decided(self, event: E, waits: Coroutine[Any, Any, None], shown: bool) -> E:
+    async def _decided(self, event: E, rest: Coroutine[Any, Any, None], shown: bool) -> E:
         try:
-            await waits
+            await rest
         except BaseException as error:  # as in `_after_hooks`
             if self.buffer is not None and shown and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)

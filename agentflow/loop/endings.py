@@ -28,7 +28,7 @@ from agentflow.errors import CallTimeoutError, ShutdownError
 from agentflow.loop.cause import Cause
 from agentflow.loop.emitting import ALL_EVENTS, Events
 from agentflow.loop.escalation import Halted, NotedOn, attach
-from agentflow.loop.journal import Journal, StoredJournal, written
+from agentflow.loop.journal import Journal, StoredJournal, wait_if_needed
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
 from agentflow.loop.states import State
@@ -79,8 +79,8 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
         if writing is not None:
             await writing
-    if event is not None and (waits := events.hand_over(event)) is not None:
-        await waits
+    if event is not None and (delivery := events.hand_over(event)) is not None:
+        await delivery
     if run.scope.stopped:
         run.scope.check()
     if journal.unplaced and not denied:
@@ -104,7 +104,7 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
     if events.abandoned:
         raise GeneratorExit("the run was abandoned")
     run.outcome = outcome
-    scope.state, scope.settled = "ending", (reply, error)
+    scope.state, scope.value_and_error = "ending", (reply, error)
     if CallEnded not in events.handled:
         events.seq += 1
         return
@@ -121,7 +121,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     Returns:
         The settled reply and error.
     """
-    reply, error = run.scope.settled
+    reply, error = run.scope.value_and_error
     usage = run.usage
     with NotedOn(error):
         await end(run, run.outcome, error, reply)
@@ -132,7 +132,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
 
 def abandoned_result(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     """Return the result of a run that could not be awaited: the settled result, or the result for its cause."""
-    reply, error = run.scope.settled
+    reply, error = run.scope.value_and_error
     if reply is not None or error is not None:
         return reply, error
     error, cause = asyncio.CancelledError("the call was abandoned"), run.scope.cause
@@ -242,7 +242,7 @@ async def answer_all(run: RunBase) -> bool:
     if machine.state is State.USER_INPUT or not own_run or _waits(run):
         return False
     if machine.transcript.open_round:
-        await written(run.journal.append(_closing_round(run), origin="interrupted"))
+        await wait_if_needed(run.journal.append(_closing_round(run), origin="interrupted"))
     return True
 
 
@@ -260,16 +260,16 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
     if inside and not _waits(run):
         await run.journal.flush()
         if machine.state is not State.SUSPENDED:
-            pending = tuple([waits for group in inside.values() for waits in group])
-            await written(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
-        await written(run.journal.append(CallClosed(run.run_id, run.call_id, "suspended", machine.final)))
+            pending = tuple([wait for group in inside.values() for wait in group])
+            await wait_if_needed(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
+        await wait_if_needed(run.journal.append(CallClosed(run.run_id, run.call_id, "suspended", machine.final)))
         return
     if not await answer_all(run):
         return
     final = _accepted(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)
     announced = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
-    await written(run.journal.append(closed, origin=None if announced else "closing"))
+    await wait_if_needed(run.journal.append(closed, origin=None if announced else "closing"))
 
 
 async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
@@ -384,7 +384,7 @@ class _UnstoredJournal(StoredJournal):
     __slots__ = ()
 
     append = Journal.append
-    settled = Journal.settled
+    pending_writes = Journal.pending_writes
 
 
 def keep_in_memory(run: RunBase) -> None:

@@ -32,12 +32,12 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
         `CALLER_CALL/SUB_AGENT_CALL`."""
         return tuple(
             replace(
-                waits,
-                id=f"{use.id}/{waits.id}",
+                wait,
+                id=f"{use.id}/{wait.id}",
                 within=use.id,
-                source=f"{self.agent}/{waits.source}" if waits.source else self.agent,
+                source=f"{self.agent}/{wait.source}" if wait.source else self.agent,
             )
-            for waits in self.pending
+            for wait in self.pending
         )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     memory_store = later("agentflow.vocabulary.ports.memory_store")
 
-__all__ = ["Journal", "StoredJournal", "written"]
+__all__ = ["Journal", "StoredJournal", "wait_if_needed"]
 
 
 class Journal:
@@ -131,13 +131,13 @@ class Journal:
         while self.unplaced:
             fact, *rest = self.unplaced
             self.unplaced = tuple(rest)
-            await written(self.append(fact))
+            await wait_if_needed(self.append(fact))
 
     def write_held(self) -> Awaitable[None] | None:
         """Write the held facts now, since no fact follows directly. Return an awaitable only if the store needs time."""
         return None
 
-    def settled(self) -> Awaitable[None] | None:
+    def pending_writes(self) -> Awaitable[None] | None:
         """Return an awaitable for the writes in progress, such as those of an abandoned driver; None if there are none."""
         return None
 
@@ -188,10 +188,10 @@ class StoredJournal(Journal):
         kept = link.record(self._session, ())
         return None if isinstance(kept, list) else self._written((), kept, None, None, False)
 
-    def settled(self) -> Awaitable[None] | None:
-        """Wait for the writes in progress; see `Journal.settled`."""
+    def pending_writes(self) -> Awaitable[None] | None:
+        """Wait for the writes in progress; see `Journal.pending_writes`."""
         link = self._session.link
-        writing = None if link is None else link.settled()
+        writing = None if link is None else link.pending_writes()
         return None if writing is None else self._written((), writing, None, None, False)
 
     def append(self, fact: Fact, *also: Fact, origin: Origin | None = None) -> Awaitable[None] | None:
@@ -276,7 +276,7 @@ class StoredJournal(Journal):
         while self.requested:
             *_, fact = self.requested
             self.requested = self.requested[:-1]
-            await written(self.append(fact))  # together with earlier requests
+            await wait_if_needed(self.append(fact))  # together with earlier requests
 
     async def announce(self, events: Events) -> None:
         """Write requested facts, and announce stored messages that are not part of another event."""
@@ -306,7 +306,7 @@ def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, .
     return (next(msg for msg in reversed(machine.transcript.messages) if msg.role == "tool"),)
 
 
-async def written(writing: Awaitable[object] | None) -> None:
+async def wait_if_needed(writing: Awaitable[object] | None) -> None:
     """Wait for a write of `append`, or for another step that may need time."""
     if writing is not None:
         await writing

@@ -205,7 +205,7 @@ class Machine(Folded):
         """Fold a `ToolDecided`."""
         use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(fact)
+            raise self.not_open_error(fact)
         self.decided[use_id] = fact
         return ()
 
@@ -213,7 +213,7 @@ class Machine(Folded):
         """Fold a `ToolStarted`."""
         use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(fact)
+            raise self.not_open_error(fact)
         self.started[use_id] = fact.attempt
         if self.answers:  # an approval is valid only once
             self.answers.pop(use_id, None)
@@ -223,7 +223,7 @@ class Machine(Folded):
         """Fold a `ToolFinished`."""
         use_id = fact.tool_use_id
         if use_id not in self.unfinished:
-            raise self.not_open(fact)
+            raise self.not_open_error(fact)
         self.unfinished.discard(use_id)
         self.finished[use_id] = fact.result
         if self.stop is None:
@@ -261,9 +261,9 @@ class Machine(Folded):
         self.answers = None
         self.injected = ()
         self.decided = {}  # calls without a result are vetted again after resuming
-        for waits in fact.pending:
-            if waits.within in self.started:  # the call had started before, and will start again
-                del self.started[waits.within]
+        for wait in fact.pending:
+            if wait.within in self.started:  # the call had started before, and will start again
+                del self.started[wait.within]
         return ()
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:

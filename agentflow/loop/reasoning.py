@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 from agentflow._support.cancellation import cancel_requests
 from agentflow.errors import HookContractError, ModelError, Veto
-from agentflow.loop.journal import written
+from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Attempts, Stage, apply_steps, close_quietly, model_source, wrap
 from agentflow.reactive import Flux
@@ -142,7 +142,7 @@ def _accept(run: RunBase, *values: *_Values) -> Awaitable[object] | None:
 
 async def _accept_slowly(run: RunBase, emitted: Awaitable[PostReasoning | None], values: _Values) -> None:
     """Accept a reply after hooks that need time."""
-    await written(_record(run, await emitted, *values))
+    await wait_if_needed(_record(run, await emitted, *values))
 
 
 def _record(
@@ -220,7 +220,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
-            await written(_accept(run, journal_reply, Usage(), 0.0, purpose, ""))
+            await wait_if_needed(_accept(run, journal_reply, Usage(), 0.0, purpose, ""))
         case Deny(reason=reason):
             await _closed_with(run, reason, "denied")
         case Stop(reason=reason):
@@ -234,7 +234,7 @@ async def _closed_with(run: RunBase, reason: str, outcome: Literal["denied", "st
     closing = run.say(reason or outcome, outcome)
     run.outcome = outcome
     reasoned = Reasoned(run.run_id, run.events.iteration, closing, Usage(), 0.0, stop=reason)
-    await written(run.journal.append(reasoned))
+    await wait_if_needed(run.journal.append(reasoned))
     await run.journal.flush()
 
 
@@ -367,12 +367,12 @@ async def _through_arounds(
         flux: Flux[ModelChunk] = wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped)  # pyright: ignore[reportUnknownVariableType] - the hook's items
         steps = steps_over(flux, bare) if attempts.observed is None else None
         if steps is not None:
-            asked = resolve_model(model) if isinstance(model, str) else model
-            return await _pull(run, asked.stream(request), [], None, steps), request.model
+            target_model = resolve_model(model) if isinstance(model, str) else model
+            return await _pull(run, target_model.stream(request), [], None, steps), request.model
         chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:
-        stage.over = True
+        stage.closed = True
 
 
 async def _model_cancelled(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
@@ -411,7 +411,7 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     kept = with_metadata(message("assistant", content, partial_reply.id, usage=partial_reply.usage), interrupted=True)
     run.additions.partial = kept
     injected = Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number())
-    await written(run.journal.append(injected, origin="interrupted"))
+    await wait_if_needed(run.journal.append(injected, origin="interrupted"))
 
 
 def _without_calls(msg: Msg) -> Msg:

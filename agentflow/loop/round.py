@@ -21,7 +21,7 @@ from typing import Any, assert_never, cast
 from agentflow.errors import StoreError, Veto
 from agentflow.loop.emitting import Emitted
 from agentflow.loop.escalation import Halted, attach
-from agentflow.loop.journal import written
+from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.parallel import Work, in_tasks
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stage import Stage, wrap
@@ -63,7 +63,7 @@ class _Round:
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
             **self.suspended,
         }
-        if not any(waits.within is not None for group in self.suspended.values() for waits in group):
+        if not any(wait.within is not None for group in self.suspended.values() for wait in group):
             self.suspended = {}
             self.answer_rest(text, "interrupted")
 
@@ -148,14 +148,14 @@ class _Round:
                 if self.stop is not None and tool_call.result is not None:
                     self.results[call.id] = tool_call.result
 
-    def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
+    def _work(self, call: ToolUseBlock, defers: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
             if (turns := self.run.scope.turns) is not None:
                 await turns.wait(call.id, self._starts_no_more)
             if not self._starts_no_more():
                 index = self._place(call)
                 current_turn.set(self.tool_call(call, index))
-                if not await self.execute(call, index, waits):
+                if not await self.execute(call, index, defers):
                     deferred.append(call)
 
         return work
@@ -180,14 +180,14 @@ class _Round:
         open_round = self.run.machine.transcript.open_round
         return open_round.index(call) if len(open_round) > 1 else 0
 
-    async def execute(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
+    async def execute(self, call: ToolUseBlock, index: int, defers: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
         tool_call = self.tool_call(call, index)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
             self.run.additions.inline = index
         try:
-            return await tool_call.run_to_end(waits)
+            return await tool_call.run_to_end(defers)
         finally:
             self.note(call, tool_call)
             if inline:
@@ -315,7 +315,7 @@ async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> 
     round_ = _Round(run, calls)
     if calls:
         round_.answer_rest("Not run: the call was stopped.", "denied")
-        await written(_close(run, round_, round_.ordered(), origin="stopped"))
+        await wait_if_needed(_close(run, round_, round_.ordered(), origin="stopped"))
     else:
         await _finish(run, round_, None)
 
@@ -340,13 +340,13 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     try:
         source: Any = wrap(run, PreToolRound, event, bare)
     except Exception as error:
-        stage.over = True
+        stage.closed = True
         if not isinstance(error, Veto):
             raise
         round_.answer_rest(f"Denied: {error.reason}", "denied")
         return
     if source is bare:
-        stage.over = True
+        stage.closed = True
         await round_.run_calls()
         return
 
@@ -395,15 +395,15 @@ async def _finish(run: RunBase, round_: _Round, emitted: Emitted[PostToolRound])
         with run.scope.cleanup(error):
             complete = len(round_.results) == len(calls)  # otherwise the event said "suspended"
             round_.answer_interrupted("Interrupted.")
-            await written(_close(run, round_, round_.ordered(), origin=None if complete else "interrupted"))
+            await wait_if_needed(_close(run, round_, round_.ordered(), origin=None if complete else "interrupted"))
         raise
     if round_.suspended or (event is not None and event.decision is not None):
         writing = _with_verdict(run, round_, event)
     else:
         writing = _close(run, round_, results)
     run.round = None
-    if (waits := events.hand_over_after(writing, event)) is not None:
-        await waits
+    if (delivery := events.hand_over_after(writing, event)) is not None:
+        await delivery
 
 
 def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
@@ -433,7 +433,7 @@ def _close(
 ) -> Awaitable[None] | None:
     """Make a round's results, or its pending calls, a fact. Pass an origin if no event contains the results."""
     if round_.suspended and round_.stop is None:
-        pending = tuple([waits for group in round_.suspended.values() for waits in group])
+        pending = tuple([wait for group in round_.suspended.values() for wait in group])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     if round_.stop is not None:
         run.outcome = "stopped"
@@ -460,6 +460,6 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
                 round_.stop = None
                 if not run.scope.leaves():
                     try:
-                        await written(_close(run, round_, round_.ordered()))
+                        await wait_if_needed(_close(run, round_, round_.ordered()))
                     except StoreError as problem:
                         attach(error, problem)

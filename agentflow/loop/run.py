@@ -304,14 +304,14 @@ class RunBase:
         return action if action == "reason" or action == "summary" else None
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether the run is finished, except for hooks of its last event."""
         return self.scope.state in ("ending", "done")
 
     @property
-    def lost(self) -> bool:
+    def orphaned(self) -> bool:
         """Whether its event loop was closed while it was running."""
-        return self.scope.lost
+        return self.scope.orphaned
 
     def finish_lost(self) -> None:
         """Finish a run after its event loop was closed."""
@@ -410,7 +410,7 @@ class RunBase:
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
-        marked = injected(messages, source, self.over, self.journal.announcements)
+        marked = injected(messages, source, self.finished, self.journal.announcements)
         key: str | None = None
         additions = self.additions
         if keep and additions.repeatable:

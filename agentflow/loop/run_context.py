@@ -53,20 +53,20 @@ __all__ = [
 _MAX_IN_A_ROW: Final = 100
 
 
-def injected(messages: Sequence[Msg], source: str, over: bool, announcements: int) -> tuple[Msg, ...]:
+def injected(messages: Sequence[Msg], source: str, finished: bool, announcements: int) -> tuple[Msg, ...]:
     """Return the messages of `context.inject`, marked with their source.
 
     Args:
         messages: The messages, as passed.
         source: The name of the caller.
-        over: Whether the call has ended already.
+        finished: Whether the call has ended already.
         announcements: The number of `MessagesAdded` events since the last step of the call.
 
     Raises:
         UsageError: The call has ended, hooks inject messages in an infinite loop, or a message has an invalid role or
             contains tool calls.
     """
-    if over:
+    if finished:
         raise UsageError("This call has ended, so no message can be injected into it.")
     if announcements > _MAX_IN_A_ROW:
         raise UsageError(
@@ -148,8 +148,8 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
     later = [messages[index] for index in range(place + 1, len(messages))]
     if not later:
         return ContextWindow(used, limit, "reported")
-    seen = sum(characters(messages[index]) for index in range(place))
-    return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, seen / prompt))), limit, "estimate")
+    length = sum(characters(messages[index]) for index in range(place))
+    return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, length / prompt))), limit, "estimate")
 
 
 async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:

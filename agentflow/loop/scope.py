@@ -54,7 +54,7 @@ class RunScope:
         tasks: The parallel tool calls, by group.
         state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
             the outcome is settled and only hooks of the last event are running.
-        settled: The reply and the error, once its outcome is fixed.
+        value_and_error: The reply and the error, once its outcome is fixed.
         cause: The cause of its cancellation, or None.
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
@@ -74,7 +74,7 @@ class RunScope:
     tasks: tuple[ToolTasks, ...] = ()
     at: tuple[str, ...] = ()
     listener: Callable[[Notice], object] | None = None
-    settled: tuple[Any, BaseException | None] = (None, None)
+    value_and_error: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
     turns: CallTurns | None = None
     delay: Callable[[Callable[[], None], Requester], object] | None = None
@@ -132,14 +132,17 @@ class RunScope:
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
         self.state = "done"
-        self.settled = (value, error)
+        self.value_and_error = (value, error)
         task, self.task, self._abandon = self.task, None, None
         if task is not None and task is running_task():  # it ends normally, so nothing is left to do when it has ended
             task.remove_done_callback(self._driver_ended)
         cause = self.cause
         if cause is not None:
             if cause.kind == "closed" and not isinstance(error, KeyboardInterrupt | SystemExit):
-                self.settled = (None, None)  # the error is never read, and its traceback would create a reference cycle
+                self.value_and_error = (
+                    None,
+                    None,
+                )  # the error is never read, and its traceback would create a reference cycle
             self.listener = None
             self._raised_in = ()
         if self._timer is not None:
@@ -207,14 +210,14 @@ class RunScope:
                 cancellation = error
                 self.cancel(kind, reason)
             except GeneratorExit:  # the event loop was closed
-                self.drop_lost()
+                self.drop_orphaned()
                 raise
-        value, error = self.settled
+        value, error = self.value_and_error
         if cancellation is not None or kind == "closed":
             value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
         elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
             self.parent.mark_raised()
-        self.settled = (value, None)
+        self.value_and_error = (value, None)
         if error is not None:
             try:
                 raise error
@@ -223,14 +226,14 @@ class RunScope:
         return value
 
     @property
-    def lost(self) -> bool:
+    def orphaned(self) -> bool:
         """Whether its event loop was closed while it was running."""
         task = self.task
         return task is not None and task.get_loop().is_closed()
 
-    def drop_lost(self) -> None:
+    def drop_orphaned(self) -> None:
         """Close the driver after its event loop was closed. Its `finally` blocks run without awaiting."""
-        if self.task is not None and self.lost:
+        if self.task is not None and self.orphaned:
             cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
 
     # ---- cancelling
@@ -359,7 +362,7 @@ class RunScope:
         if (task := self.task) is None:
             return
         loop = task.get_loop()
-        inner = [child for child in self.inner if not child.lost]
+        inner = [child for child in self.inner if not child.orphaned]
         if inner:  # a cancelled child run always ends, since it has its own limit
             self._tries = 2
             for child in inner:

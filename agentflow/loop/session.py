@@ -59,12 +59,12 @@ class Interruptible(Protocol):
         ...
 
     @property
-    def lost(self) -> bool:
+    def orphaned(self) -> bool:
         """Whether its event loop was closed while it was running."""
         ...
 
     def finish_lost(self) -> None:
-        """Finish a lost call at once, so that the session is legal and free again."""
+        """Finish an orphaned call at once, so that the session is legal and free again."""
         ...
 
 
@@ -93,8 +93,8 @@ class OuterCall(NamedTuple):
         if session is None or self.owner() is None:
             return None
         machine = session.machine
-        waits = machine.pending if machine.state is State.SUSPENDED else ()
-        return session if any(wait.within == self.use_id for wait in waits) else None
+        pending = machine.pending if machine.state is State.SUSPENDED else ()
+        return session if any(wait.within == self.use_id for wait in pending) else None
 
 
 class Session(FairLine):
@@ -268,7 +268,7 @@ class Session(FairLine):
         """Return the sub-agents' sessions that are saved with it: suspended ones, and ones kept as conversations."""
         inner = full_session(self).inner or {}
         kept = [(key, session) for key, session in inner.items() if key.startswith(CONVERSATION)]
-        waiting = {waits.within for waits in self.pending if waits.within is not None}
+        waiting = {wait.within for wait in self.pending if wait.within is not None}
         held = [session for _, session in kept]
         return [*kept, *((key, inner[key]) for key in inner if key in waiting and inner[key] not in held)]
 
@@ -394,9 +394,9 @@ class FullSession(Session):
         Raises:
             UsageError: It is an agent's implicit session and a call is running on it.
         """
-        if self.run is not None and self.run.lost:
+        if self.run is not None and self.run.orphaned:
             self.run.finish_lost()
-        with self._guard:
+        with self._mutex:
             if self.implicit and self._held and not self.closing:
                 raise UsageError(
                     f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
@@ -423,7 +423,7 @@ class FullSession(Session):
         link = self.link
         if link is None or (self._held and link.loaded):
             return
-        with self._guard:
+        with self._mutex:
             place = self._join_line()
         if place is not None:
             await self._wait(place)

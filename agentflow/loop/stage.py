@@ -65,7 +65,7 @@ class Stage:
         kind: The event's class.
 
     Attributes:
-        over: Whether the stage has ended, so that its work must not run again.
+        closed: Whether the stage has ended, so that its work must not run again.
         begun: The number of times that the work was started.
         opened: The open streams, in the order in which they were opened.
         failure: The `CancelledError` that the model or the tool raised itself; no hook is to blame for it.
@@ -74,7 +74,7 @@ class Stage:
     # Plain functions of hooks never set these, so they are no instance attributes until then.
     _running = 0
     begun = 0
-    over = False
+    closed = False
     failure: asyncio.CancelledError | None = None
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
@@ -91,7 +91,7 @@ class Stage:
             CancelledError: The run was cancelled, and a hook swallowed the cancellation.
         """
         name = self._kind.__name__
-        if self.over:
+        if self.closed:
             raise UsageError(
                 f"The source of {name} was used after its stage had ended. Consume it inside the observable that `around` "
                 "returns, before that completes. Do not store it or hand it to a background task."
@@ -115,7 +115,7 @@ class Stage:
 
     def check_reader(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
         """Refuse to continue a stream after its stage, or in a task that did not open it."""
-        if self.over or asyncio.current_task() is not task:
+        if self.closed or asyncio.current_task() is not task:
             self.check()
             return asyncio.current_task()
         return task
@@ -233,7 +233,7 @@ class Stage:
         try:
             value = await wrapped
         except GeneratorExit:  # the event loop is closed
-            self.over = True
+            self.closed = True
             raise
         except BaseException as error:  # the stage closes its streams on every path
             await self.close()
@@ -257,7 +257,7 @@ class Stage:
 
         A read of an inner stream is refused meanwhile, so its end cannot complete a reply.
         """
-        self.over = True
+        self.closed = True
         cancellation: asyncio.CancelledError | None = None
         opened, self.opened = self.opened, []
         for stream in opened:
@@ -295,7 +295,7 @@ class ChunkSource(Flux[T]):
         """Start a run; see `Flux.open`."""
         return self.opens(self.inner.open)  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - set by __init__
 
-    def over(self, inner: Any) -> ChunkSource[Any]:
+    def with_chunks(self, inner: Any) -> ChunkSource[Any]:
         """Return the same source with other chunks."""
         return ChunkSource(Flux[Any].wrap(inner), self.opens)  # pyright: ignore[reportArgumentType] - set by __init__
 
@@ -472,7 +472,7 @@ def _changed(
     def both(chunks: Flux[Any]) -> Any:
         assert transform is not None
         changed = transform(chunks)
-        return further(chunks.over(changed) if isinstance(chunks, ChunkSource) else changed)
+        return further(chunks.with_chunks(changed) if isinstance(chunks, ChunkSource) else changed)
 
     return tool_source(do, work, emits, further if transform is None else both, instead)
 

@@ -225,10 +225,10 @@ class Folded:
         """Return the pending calls of suspended sub-agents, by the id of the tool call, unless the tool call was
         started again."""
         found: dict[str, tuple[Pending, ...]] = {}
-        for waits in self.pending:
-            use_id = waits.within
+        for wait in self.pending:
+            use_id = wait.within
             if use_id is not None and use_id not in self.started and use_id not in self.finished:
-                found[use_id] = (*found.get(use_id, ()), waits)
+                found[use_id] = (*found.get(use_id, ()), wait)
         return found
 
     @property
@@ -287,12 +287,12 @@ class Folded:
     def check_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
         """Check a fact about a call, which must be a call of the open round without a result."""
         if fact.tool_use_id not in self.unfinished:
-            raise self.not_open(fact)
+            raise self.not_open_error(fact)
 
-    def not_open(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
+    def not_open_error(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
         """Return the error for a fact about a call that is not open."""
-        waits = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
-        return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {waits}.")
+        state = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
+        return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {state}.")
 
     def check_round(self, fact: RoundClosed) -> None:
         """Check a `RoundClosed`."""

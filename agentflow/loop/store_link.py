@@ -227,7 +227,7 @@ class StoreLink:
             writes.try_acquire()
         return self._finished(writes, session, written, kept, len(facts))
 
-    def settled(self) -> Awaitable[StoredMessages] | None:
+    def pending_writes(self) -> Awaitable[StoredMessages] | None:
         """Return an awaitable that completes after the writes in progress; None if there are none."""
         writes = self._writes
         return None if writes is None or not writes.locked else self._settled(writes)

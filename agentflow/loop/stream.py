@@ -333,7 +333,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._buffer.close()
             run.abandoned_by_reader()
             run.scope.cancel("closed", "its stream was dropped")
-            run.scope.drop_lost()
+            run.scope.drop_orphaned()
 
 
 async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:

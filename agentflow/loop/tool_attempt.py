@@ -32,7 +32,7 @@ from agentflow.errors import (
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import ToolSuspended
-from agentflow.loop.journal import written
+from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.stage import Stage
 from agentflow.reactive.iterators import raise_in
@@ -55,14 +55,14 @@ class Hold:
 
     Attributes:
         lock: The lock of the tool.
-        over: Whether the lock was released; a background task of the tool may still refer to this object.
+        released: Whether the lock was released; a background task of the tool may still refer to this object.
     """
 
-    __slots__ = ("lock", "over")
+    __slots__ = ("lock", "released")
 
     def __init__(self, lock: FairLock) -> None:
         self.lock = lock
-        self.over = False
+        self.released = False
 
 
 held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", default=())
@@ -121,7 +121,7 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
     try:
         work: Any = tool.start(use, context)
     except BaseException:  # hooks of `Error` run next
-        await written(run.journal.write_held())
+        await wait_if_needed(run.journal.write_held())
         raise
     try:
         writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, call.attempt, run.call_id)))
@@ -216,7 +216,7 @@ async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transfor
     if lock is None:
         return await make_attempt(call, tool, transform)
     held = held_locks.get()
-    if any(hold.lock is lock and not hold.over for hold in held):
+    if any(hold.lock is lock and not hold.released for hold in held):
         raise SafeExecutionError(
             f"Tool {tool.name!r} (lock=True) called itself while holding its own lock, which would deadlock. "
             "Call its function directly there, or remove lock=True."
@@ -229,7 +229,7 @@ async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transfor
     try:
         return await make_attempt(call, tool, transform)
     finally:
-        hold.over = True
+        hold.released = True
         lock.release()
 
 
@@ -312,7 +312,7 @@ class ToolChunks:
         source = stage.chunks_of(emitted())
         try:
             try:
-                async for chunk in source.over(transform(source)):
+                async for chunk in source.with_chunks(transform(source)):
                     await self.fire(chunk)
             finally:
                 await stage.close()
@@ -349,7 +349,7 @@ class ToolChunks:
         if self._transform is not None:
             stage = Stage(self._call.run, PreActing)
             source = stage.chunks_of(driven)
-            stream = source.over(self._transform(source)).open()
+            stream = source.with_chunks(self._transform(source)).open()
         consume = self._call.consume
         collected: list[object] = []
         requested = cancel_requests()

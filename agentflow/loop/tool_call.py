@@ -18,7 +18,7 @@ from agentflow.errors import HookContractError, ShutdownError, ToolError, Veto
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
-from agentflow.loop.journal import written
+from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.run import Resumption, RunBase
 from agentflow.loop.stage import Stage, apply_steps, tool_source, wrap
 from agentflow.loop.tool_attempt import Hold, HookWork, failure_of, fits, make_attempt, work_of
@@ -196,15 +196,15 @@ class ToolCall:
         if isinstance(verdict, Suspend):
             self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
 
-    def _defers(self, waits: Callable[[ToolType], bool]) -> bool:
+    def _defers(self, defers: Callable[[ToolType], bool]) -> bool:
         """Whether the call must be deferred because hooks have changed it to a tool of another type."""
-        return self.use is not self.original and self.verdict is None and waits(self.type)
+        return self.use is not self.original and self.verdict is None and defers(self.type)
 
-    async def run_to_end(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
+    async def run_to_end(self, defers: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
 
         Args:
-            waits: Returns whether the call must be deferred if hooks have changed it to a tool of this type.
+            defers: Returns whether the call must be deferred if hooks have changed it to a tool of this type.
 
         Returns:
             True if the call has finished; False if it was deferred, so this must be called again later.
@@ -245,11 +245,11 @@ class ToolCall:
                     decided = new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
                     if (writing := run.journal.append(decided)) is not None:
                         await writing
-                if waits is not None and self._defers(waits):
+                if defers is not None and self._defers(defers):
                     return False
             elif self.phase == "decided":
                 self._recall()
-                if waits is not None and self._defers(waits):
+                if defers is not None and self._defers(defers):
                     return False
             if scope.stopped:
                 scope.check()
@@ -379,7 +379,7 @@ class ToolCall:
                 if value is self.rendered:
                     return value
         finally:
-            stage.over = True  # a failure while wrapping ends the stage too
+            stage.closed = True  # a failure while wrapping ends the stage too
         return self._result("(no output)") if value is EMPTY else self._block(value)
 
     async def work(self, transform: Transform | None = None, instead: Work | None = None) -> ToolResultBlock:
@@ -437,9 +437,9 @@ class ToolCall:
             event = await emitted
         except BaseException as error:  # the result stays, even if its hooks fail
             with self.run.scope.cleanup(error):
-                await written(self._record(None, duration, waited))
+                await wait_if_needed(self._record(None, duration, waited))
             raise
-        await written(self._record(event, duration, waited))
+        await wait_if_needed(self._record(event, duration, waited))
 
     def _record(self, event: PostActing | None, duration: float, waited: float) -> Awaitable[object] | None:
         """Make the result after hooks a fact, and hand over the event."""
@@ -461,13 +461,13 @@ class ToolCall:
         else:
             self.result = self._result("Suspended: waits for a decision.", "suspended")
             self.open_end = "deferred"
-        await written(self.close())
+        await wait_if_needed(self.close())
 
     def _waits_inside(self) -> bool:
         """Whether a sub-agent is suspended in the call. If so, the call stays suspended, however its work ends."""
         if not self.pending and self.verdict is None:
             self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
-        return any(waits.within is not None for waits in self.pending)
+        return any(wait.within is not None for wait in self.pending)
 
     async def abort(self, error: BaseException) -> None:
         """Close a call that was interrupted: set its result, and emit its `PostActing`."""
@@ -481,4 +481,4 @@ class ToolCall:
                 self.result = self._result(text, "interrupted")
                 self.pending = ()
         if open_:
-            await written(self.close())
+            await wait_if_needed(self.close())

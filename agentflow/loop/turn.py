@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from agentflow._support.facade import objects_of
 from agentflow._support.ids import new_id
 from agentflow._support.json_text import all_finite
-from agentflow._support.validation import Above, Checked, closed
+from agentflow._support.validation import Above, Check, closed
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
@@ -353,7 +353,7 @@ class _TurnData(TypedDict):
     version: int
     id: str
     tool: str
-    arguments: Annotated[dict[str, Any], Checked(_finite)]
+    arguments: Annotated[dict[str, Any], Check(_finite)]
     timeout: Annotated[float, Above(0)] | None
     tags: list[str]
     metadata: dict[str, Any]

@@ -63,7 +63,7 @@ class TurnRun(RunBase):
     last: Event | None
     """The value that the reader receives after the turn has ended."""
 
-    async def give(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
+    async def deliver(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
         """Pass a value of a turn to hooks and the reader. If the value is a turn, it is routed."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.events.emit(TurnValue, (turn.view, value))
@@ -73,10 +73,10 @@ class TurnRun(RunBase):
         if values is not None:
             await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
-    async def give_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
-        """Like `give`, for a value with no work after it; `hand_out` passes it to the reader."""
+    async def deliver_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
+        """Like `deliver`, for a value with no work after it; `hand_out` passes it to the reader."""
         if isinstance(value, FullBoundTool) and self.route is not None:
-            await self.give(turn, value, None)
+            await self.deliver(turn, value, None)
             return
         event = await self.events.emit(TurnValue, (turn.view, value))
         if values is not None:
@@ -214,7 +214,7 @@ class _TurnCall(ToolCall):
     def __init__(self, turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0)
         if turn.tool.streaming:
-            self.consume = partial(run.give, turn, values=values)
+            self.consume = partial(run.deliver, turn, values=values)
 
     def key(self) -> str:
         return self.original.id  # the turn's id, since each run has another run id
@@ -300,7 +300,7 @@ def make_run(
 
 def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
     """Return a run without a conversation; see `make_run`."""
-    outer = None if place is None or place.run.over else place
+    outer = None if place is None or place.run.finished else place
     parent = None if outer is None else outer.run
     source = ""
     if parent is not None:
@@ -382,20 +382,20 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
     tool = call.tool  # a hook may have changed it
     streams = call.consume is not None and tool is not None and tool.streaming
     if not streams or (call.rendered is None and not call.delivered):  # or a verdict answered the turn
-        await run.give_last(turn, value, values)
+        await run.deliver_last(turn, value, values)
     return value
 
 
 def _missing(pending: tuple[Pending, ...]) -> str:
     """Return what a suspended turn needs to run, since turns cannot wait."""
-    waits = pending[0]
-    if waits.within is not None:
-        inner = "" if waits.tool_use is None else f" of {waits.tool_use.name!r}"
+    wait = pending[0]
+    if wait.within is not None:
+        inner = "" if wait.tool_use is None else f" of {wait.tool_use.name!r}"
         return (
-            f"its sub-agent {waits.source!r} waits for a decision on a call{inner}. Call that agent directly, and resume it "
+            f"its sub-agent {wait.source!r} waits for a decision on a call{inner}. Call that agent directly, and resume it "
             "with agent.resume(session, decisions)."
         )
-    if waits.kind == "external":
+    if wait.kind == "external":
         return "it must be answered from outside. Set turn.approval = Answer(value) and run it again."
     return "it needs an approval. Set turn.approval = Approve() and run it again."
 

@@ -232,20 +232,20 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Return the result for the client; if the call is suspended, ask the client's user for the decisions first."""
         while reply.outcome == "suspended":
-            waits = undecided(reply.pending)
-            if any(wait.kind == "external" for wait in waits) or not reporter.can_ask():
+            pending = undecided(reply.pending)
+            if any(wait.kind == "external" for wait in pending) or not reporter.can_ask():
                 return _failed(
-                    f"The agent waits for a person's decision: {'; '.join(map(_question, waits)) or 'the call is parked'}."
+                    f"The agent waits for a person's decision: {'; '.join(map(_question, pending)) or 'the call is parked'}."
                 )
             if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
-                return self._defer(session, waits)
-            decisions = {wait.id: await reporter.ask(wait) for wait in waits}
+                return self._defer(session, pending)
+            decisions = {wait.id: await reporter.ask(wait) for wait in pending}
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
-    def _defer(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
+    def _defer(self, session: Session, pending: list[Pending]) -> types.InputRequiredResult:
         key = uuid4().hex  # the id cannot be guessed, so only this client can use it
         self._waiting[key] = session
         if len(self._waiting) > _MAX_WAITING:
@@ -254,7 +254,7 @@ class _AgentOffers:
             wait.id: types.ElicitRequest(
                 params=types.ElicitRequestFormParams(message=_question(wait), requested_schema=_form(wait))
             )
-            for wait in waits
+            for wait in pending
         }
         return types.InputRequiredResult(input_requests=requests, request_state=key)
 
@@ -264,8 +264,8 @@ class _AgentOffers:
         session = self._waiting.pop(key, None)
         if session is None:
             return _failed("The conversation of this answer no longer exists. Call the tool again.")
-        waits = undecided(session.pending)
-        decisions = {wait.id: _decision(wait, answers.get(wait.id)) for wait in waits}
+        pending = undecided(session.pending)
+        decisions = {wait.id: _decision(wait, answers.get(wait.id)) for wait in pending}
         try:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
             return await self._outcome(reply, session, reporter)
@@ -381,34 +381,34 @@ class _Reporter:
         can = self.session.client_capabilities
         return can is not None and can.elicitation is not None
 
-    async def ask(self, waits: Pending) -> Resolution:
+    async def ask(self, wait: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
         # The question names the client's call: without it, it would go to another stream, which may not be open.
-        return _decision(waits, await self.session.elicit_form(_question(waits), _form(waits), self._request_id))
+        return _decision(wait, await self.session.elicit_form(_question(wait), _form(wait), self._request_id))
 
 
-def _question(waits: Pending) -> str:
-    use = waits.tool_use
-    if _asked_schema(waits) is not None:
-        return one_line(f"{waits.request['server']}: {waits.request['message']}")[:2000]
-    if use is None or waits.hook.startswith("mcp:"):
-        return one_line(str(waits.request))[:2000]
+def _question(wait: Pending) -> str:
+    use = wait.tool_use
+    if _asked_schema(wait) is not None:
+        return one_line(f"{wait.request['server']}: {wait.request['message']}")[:2000]
+    if use is None or wait.hook.startswith("mcp:"):
+        return one_line(str(wait.request))[:2000]
     return one_line(f"May {use.name}({', '.join(f'{key}={value!r}' for key, value in use.input.items())}) run?")[:2000]
 
 
-def _asked_schema(waits: Pending) -> types.ElicitRequestedSchema | None:
+def _asked_schema(wait: Pending) -> types.ElicitRequestedSchema | None:
     """Return the form requested by an MCP server of the agent; None for another question."""
-    return waits.request.get("schema") if waits.hook.startswith("mcp:") else None
+    return wait.request.get("schema") if wait.hook.startswith("mcp:") else None
 
 
-def _form(waits: Pending) -> types.ElicitRequestedSchema:
+def _form(wait: Pending) -> types.ElicitRequestedSchema:
     """Return the form for a question."""
-    return _asked_schema(waits) or _DECISION
+    return _asked_schema(wait) or _DECISION
 
 
-def _decision(waits: Pending, answer: object) -> Resolution:
+def _decision(wait: Pending, answer: object) -> Resolution:
     """Return a user's decision; any answer but a clear yes is a denial."""
-    if _asked_schema(waits) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
+    if _asked_schema(wait) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
         return Approve(input=answer.content or {})
     if (
         isinstance(answer, types.ElicitResult)

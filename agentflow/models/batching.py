@@ -344,9 +344,9 @@ class BatchWire(DirectWire):
         Returns:
             The reason why requests have no result.
         """
-        waits, failed = _waits(self._poll), 0
+        delays, failed = _waits(self._poll), 0
         while True:
-            pause = next(waits)
+            pause = next(delays)
             try:
                 ended = await self._look(known.id or "")
                 for url in ended.urls if ended is not None else ():

@@ -167,10 +167,10 @@ def facts_of(error: BaseException) -> Facts:
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    known: set[int] = set()
     link: BaseException | None = error
-    while link is not None and id(link) not in seen and not isinstance(link, ModelError):
-        seen.add(id(link))
+    while link is not None and id(link) not in known and not isinstance(link, ModelError):
+        known.add(id(link))
         yield link
         link = link.__cause__ or link.__context__  # LiteLLM raises `from None` over the HTTP answer
 

@@ -131,8 +131,8 @@ class OpenAIWire(DirectWire):
         return over_responses(profile) if named or required else profile
 
     def _url(self) -> str:
-        over = self._converter().profile.speaks == "items"
-        return f"{self._base()}/responses" if over else f"{self._base()}/chat/completions"
+        as_items = self._converter().profile.speaks == "items"
+        return f"{self._base()}/responses" if as_items else f"{self._base()}/chat/completions"
 
     def _signed(self) -> dict[str, str]:
         headers = {"authorization": f"Bearer {self._key() or 'none'}"}

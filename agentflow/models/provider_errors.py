@@ -205,16 +205,16 @@ def _message(facts: Facts, model: str, wait: float | None, place: str | None) ->
     fault = fault_of(facts)
     if fault == "authentication":
         return _refused_key(facts, model, where)
-    problem, cure = _FAULTS.get(fault, ("", "")) if fault is not None else ("", "")
+    problem, advice = _FAULTS.get(fault, ("", "")) if fault is not None else ("", "")
     if not problem or facts.status == 413:
         problem = _problem(facts)
-    cure = cure or _cure(facts, problem)
-    if place is not None and "api_base=" in cure:
-        cure += f" The request went to {without_password(place)}."
+    advice = advice or _advice(facts, problem)
+    if place is not None and "api_base=" in advice:
+        advice += f" The request went to {without_password(place)}."
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
     reason = f": {facts.text}" if facts.text else ""
     end = "" if reason.endswith(("!", "?", "…")) else "."
-    return f"{model} {problem}{where}{reason}{end}{later}{' ' * bool(cure)}{cure}"
+    return f"{model} {problem}{where}{reason}{end}{later}{' ' * bool(advice)}{advice}"
 
 
 def _refused_key(facts: Facts, model: str, where: str) -> str:
@@ -284,7 +284,7 @@ def _problem(facts: Facts) -> str:
     return _REFUSED if facts.status is not None and 400 <= facts.status < 500 else _NOT_CALLED
 
 
-def _cure(facts: Facts, problem: str) -> str:
+def _advice(facts: Facts, problem: str) -> str:
     """Return the advice; empty if there is none."""
     if "ProviderError" in facts.names and facts.status is None and facts.mentions([_NO_EVENTS]):
         return "Check that api_base= is the root of an API with this wire (often .../v1)."

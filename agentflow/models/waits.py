@@ -106,12 +106,12 @@ def _wait_in(message: str) -> float | None:
 
 def _reset(headers: Mapping[str, str], now: Callable[[], float]) -> float | None:
     """Return the longest reset of the exhausted limits."""
-    waits: list[float] = []
+    delays: list[float] = []
     for reset, remaining in _RESETS:
         left = _number(headers.get(remaining))
         if (when := headers.get(reset)) is None or (left is not None and left > 0):
             continue
         # Azure sends -1 if it does not know.
         if (wait := _moment(when, now)) is not None and not when.strip().startswith("-"):
-            waits.append(wait)
-    return max(waits, default=None)
+            delays.append(wait)
+    return max(delays, default=None)

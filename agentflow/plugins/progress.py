@@ -39,32 +39,34 @@ class _RepeatedCalls:
 class NoProgress(Hook):
     """Detects repeated tool calls.
 
-    If a reply makes the same set of calls (names and arguments; ids and order do not matter) for the `same`-th time in a row,
+    If a reply makes the same set of calls (names and arguments, in any order) for the `repeats`-th time in a row,
     the calls are not run: the model gets a warning (`Again`, a note marked `metadata["synthetic"] == "no_progress"`). If its
     next reply makes the same calls once more, the call is stopped: outcome `stopped`, and the reason names the calls.
     Different calls in between, or a new run, reset the count. If another hook keeps rejecting an answer and the model
-    repeats it, the `same`-th equal answer stops the call, and is the reply.
+    repeats it, the `repeats`-th equal answer stops the call, and is the reply.
 
     Priority 110 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        same: The number of equal replies in a row that is too many, including the current one; at least 2.
+        repeats: The number of equal replies in a row that is too many, including the current one; at least 2.
         nudges: The number of warnings before the stop, 0 or more. Each uses one of `max_iterations`.
         ignore: Patterns of tools that may be repeated with the same arguments, such as `"wait_*"`. A reply with such a call is
             not counted, and resets the count.
         nudge: The warning; `{count}` and `{calls}` are filled in.
 
     Example:
-        >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[NoProgress(same=3, ignore=["poll_*"])])
+        >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[NoProgress(repeats=3, ignore=["poll_*"])])
     """
 
     priority = 110
     events = (PostReasoning,)
 
-    def __init__(self, same: int = 3, *, nudges: int = 1, ignore: Sequence[str] = (), nudge: str = NUDGE) -> None:
-        if same < 2 or nudges < 0:
-            raise UsageError(f"NoProgress(same={same}, nudges={nudges}): same must be 2 or more, nudges 0 or more.")
-        self.same = same
+    def __init__(self, repeats: int = 3, *, nudges: int = 1, ignore: Sequence[str] = (), nudge: str = NUDGE) -> None:
+        if repeats < 2 or nudges < 0:
+            raise UsageError(
+                f"NoProgress(repeats={repeats}, nudges={nudges}): repeats must be 2 or more, nudges 0 or more."
+            )
+        self.repeats = repeats
         self.nudges = nudges
         self.ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
         self.nudge = nudge
@@ -79,7 +81,7 @@ class NoProgress(Hook):
             state.last, state.count, state.nudges = signature, 1, 0
             return None
         state.count += 1
-        if state.count < self.same:
+        if state.count < self.repeats:
             return None
         if not reply.tool_uses:
             return Stop(f"Stopped without progress: the same answer {state.count} times in a row.")

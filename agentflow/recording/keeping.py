@@ -12,7 +12,7 @@ from agentflow.errors import UsageError
 from agentflow.recording.log import RunLog
 from agentflow.recording.reading import RunLogError, read_lines
 
-__all__ = ["KeptLines", "KeptLog", "LogStore", "check_bounds", "load_from", "too_many"]
+__all__ = ["KeptLines", "KeptLog", "LogStore", "check_bounds", "load_from", "logs_to_delete"]
 
 _IN_USE = 60.0
 """Seconds after the last write during which a log counts as being written."""
@@ -116,7 +116,9 @@ def check_bounds(max_bytes: int | None, max_age: timedelta | None) -> None:
         raise UsageError(f"max_age={max_age!r} is invalid; use a timedelta above 0, or None.")
 
 
-def too_many(logs: Iterable[KeptLog], now: float, max_bytes: int | None, max_age: timedelta | None) -> list[KeptLog]:
+def logs_to_delete(
+    logs: Iterable[KeptLog], now: float, max_bytes: int | None, max_age: timedelta | None
+) -> list[KeptLog]:
     """Select the logs to delete, oldest first; logs that are being written are kept."""
     found = sorted(logs, key=lambda log: (log.updated, log.run_id))
     left = sum(log.size for log in found)

@@ -115,7 +115,7 @@ def _request(body: ChatBody) -> ChatRequest:
         run_id=secrets.token_hex(8),
         messages=[Msg.user(_blocks(message.parts), id=message.id) for message in new],
         earlier=[message.id for message in users if message not in new],
-        decide=lambda waits: None if (part := calls.get(waits.id)) is None else _decision(part, waits),
+        decide=lambda wait: None if (part := calls.get(wait.id)) is None else _decision(part, wait),
         results=results,
         system="\n\n".join([text for text in (body.system, *system) if text]),
         tools=[ToolSpec(name, tool.description, tool.parameters) for name, tool in body.tools.items()],
@@ -132,9 +132,9 @@ def _blocks(parts: Sequence[ChatPart]) -> list[TextBlock | DataBlock]:
     return found
 
 
-def _decision(part: ChatPart, waits: Pending) -> DecisionBody | None:
+def _decision(part: ChatPart, wait: Pending) -> DecisionBody | None:
     approval = part.approval
-    if waits.kind == "external":
+    if wait.kind == "external":
         return DecisionBody(action="answer", value=part.output) if part.state == "output-available" else None
     if part.state != "approval-responded" or approval is None or approval.approved is None:
         return None

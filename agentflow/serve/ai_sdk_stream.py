@@ -96,7 +96,7 @@ class ChunkStream:
             yield {"type": "finish-step"}
 
     def _attached(self, event: ReplyEvent) -> Iterator[Chunk]:
-        if self._parts.wrong:
+        if self._parts.text_differs:
             yield {"type": "data-reply", "data": {"text": event.text}}
         for url, title in dict.fromkeys((source.url, source.title) for source in event.sources or ()):
             yield _source(f"{self._parts.id}_{url or title}", url, title)

@@ -137,10 +137,10 @@ def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending])
     Raises:
         Refusal: No call waits under this key, or the decision is invalid.
     """
-    waits = pending.get(key)
-    if waits is None:
+    wait = pending.get(key)
+    if wait is None:
         raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")
-    match decision.action, waits.kind:
+    match decision.action, wait.kind:
         case "deny", _:
             return Deny(decision.reason)
         case "approve", "approval" | "parked":

@@ -79,18 +79,18 @@ class Chat:
     @property
     def announced(self) -> frozenset[str]:
         """The calls that waited when it began, which the page knows from the previous run."""
-        return frozenset(waits.id for waits in self.run.waited)
+        return frozenset(wait.id for wait in self.run.waited)
 
     @property
     def answered(self) -> frozenset[str]:
         """The announced calls that the page has answered with a result."""
-        return frozenset(waits.id for waits in self.run.waited if is_client_call(waits))
+        return frozenset(wait.id for wait in self.run.waited if is_client_call(wait))
 
     @property
     def wanted(self) -> frozenset[str]:
         """The calls of the page's tools that wait after the run."""
         reply = self.run.reply
-        return frozenset(waits.id for waits in (() if reply is None else reply.pending) if is_client_call(waits))
+        return frozenset(wait.id for wait in (() if reply is None else reply.pending) if is_client_call(wait))
 
 
 class Chats:
@@ -192,15 +192,15 @@ def _resolutions(waiting: Sequence[Pending], request: ChatRequest) -> dict[str, 
     Raises:
         Refusal: Some are missing.
     """
-    pending = {waits.id: waits for waits in waiting}
+    pending = {wait.id: wait for wait in waiting}
     found: dict[str, Resolution] = {}
-    for key, waits in pending.items():
-        if is_client_call(waits):
+    for key, wait in pending.items():
+        if is_client_call(wait):
             if key in request.results:
                 found[key] = Answer(request.results[key])
-        elif (decision := request.decide(waits)) is not None:
+        elif (decision := request.decide(wait)) is not None:
             found[key] = resolution(key, decision, pending)
-    missing = [waits.id for waits in undecided(pending.values(), found)]
+    missing = [wait.id for wait in undecided(pending.values(), found)]
     if missing:
         raise Refusal(409, "suspended", f"The session waits for answers to {missing}. Send all of them.")
     return found

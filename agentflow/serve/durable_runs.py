@@ -153,11 +153,11 @@ class DurableRun:
 
     async def steer(self, text: str) -> None:
         """Send a message to the running call."""
-        await stored(self._client.send(self.session_id, Msg.user(text)))
+        await database_work(self._client.send(self.session_id, Msg.user(text)))
 
     async def cancel(self, reason: str) -> bool:
         """Cancel its current call; return whether there was one."""
-        return self.end is None and await stored(self._client.cancel(self.id, reason))
+        return self.end is None and await database_work(self._client.cancel(self.id, reason))
 
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
@@ -298,7 +298,7 @@ class DurableCalls:
                 self._check_room(call.owner, request.session, waiting)
         request = request._replace(run_id=run_id, messages=input_of(call.input, new_id))
         try:
-            await stored(self.agents[request.agent].client.start(request))
+            await database_work(self.agents[request.agent].client.start(request))
         except UsageError as error:
             raise Refusal(409, "key_in_use", "This id belongs to another call.") from error
         return await self._reread(run_id)
@@ -318,7 +318,7 @@ class DurableCalls:
         """Return the runs of all users that are queued or running."""
         found: dict[str, ListedRun] = {}
         for client, names in self._clients():
-            found.update((run.run_id, run) for run in await stored(client.waiting(names, _SEARCHED)))
+            found.update((run.run_id, run) for run in await database_work(client.waiting(names, _SEARCHED)))
         return list(found.values())
 
     def _clients(self) -> list[tuple[FollowingClient, list[str]]]:
@@ -335,11 +335,13 @@ class DurableCalls:
         client = self.agents[request.agent].client
         _check_arguments(ref.agent, call)
         run_id = full_session(ref.agent.session(ref.stored)).machine.run_id
-        added = [msg.id for msg in call.input if isinstance(msg, Msg) and await stored(client.send(ref.stored, msg))]
+        added = [
+            msg.id for msg in call.input if isinstance(msg, Msg) and await database_work(client.send(ref.stored, msg))
+        ]
         try:
-            await stored(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
+            await database_work(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
         except BaseException as error:  # including cancellation: the messages belong to these decisions
-            await stored(client.withdraw(ref.stored, added))
+            await database_work(client.withdraw(ref.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
             raise
@@ -356,14 +358,14 @@ class DurableCalls:
         if not _RUN_ID.fullmatch(run_id):
             return None
         for client, names in self._clients():
-            calls = await stored(client.calls(run_id))
+            calls = await database_work(client.calls(run_id))
             if calls and calls[0].agent in names and calls[0].session.startswith(f"{owner}.{calls[0].agent}."):
                 return DurableRun(run_id, calls, self)
         return None
 
     async def _reread(self, run_id: str) -> DurableRun:
         for client, _ in self._clients():
-            calls = await stored(client.calls(run_id))
+            calls = await database_work(client.calls(run_id))
             if calls and calls[0].agent in self.agents:
                 return DurableRun(run_id, calls, self)
         raise Refusal(404, "no_such_run", "The run has been deleted.")
@@ -373,20 +375,20 @@ class DurableCalls:
         run_id = full_session(ref.agent.session(ref.stored)).machine.run_id
         client = self.agents[ref.agent.name].client
         with suppress(UsageError, TimeoutError, RunFailedError):
-            await stored(client.cancel(run_id, reason))
+            await database_work(client.cancel(run_id, reason))
             async with asyncio.timeout(_DISMISS_SECONDS):
-                await stored(client.result(run_id))
+                await database_work(client.result(run_id))
 
     async def withdraw(self, agent: str, session: str) -> None:
         """Delete the messages to a session, if workers run its agent."""
         if agent in self.agents:
-            await stored(self.agents[agent].client.withdraw(session))
+            await database_work(self.agents[agent].client.withdraw(session))
 
     async def of(self, owner: str) -> list[DurableRun]:
         """Return an owner's runs among the most recent runs of each agent, newest first."""
         found: list[DurableRun] = []
         for client, names in self._clients():
-            recent = await stored(client.recent(names, _SEARCHED))
+            recent = await database_work(client.recent(names, _SEARCHED))
             own = [run.run_id for run in recent if run.session.startswith(f"{owner}.")][:_LISTED]
             found += [run for run_id in own if (run := await self.find(owner, run_id)) is not None]
         return found
@@ -418,7 +420,7 @@ class DurableCalls:
             await agent.client.close()
 
 
-async def stored(work: Awaitable[T], what: Literal["run", "session"] = "run") -> T:
+async def database_work(work: Awaitable[T], what: Literal["run", "session"] = "run") -> T:
     """Await work in the database.
 
     Raises:
@@ -444,8 +446,8 @@ def _check_arguments(agent: Agent[Any], call: ServedCall) -> None:
         Refusal: Some are invalid.
     """
     tools = {tool.name: tool for tool in agent.tools}
-    for waits in call.waiting:
-        use, resolution = waits.tool_use, (call.decisions or {}).get(waits.id)
+    for wait in call.waiting:
+        use, resolution = wait.tool_use, (call.decisions or {}).get(wait.id)
         if use is None or not isinstance(resolution, Approve) or resolution.input is None:
             continue
         if (tool := tools.get(use.name)) is not None:

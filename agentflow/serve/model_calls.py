@@ -232,11 +232,11 @@ class ModelCalls:
             raise Refusal(500, "failed", f"The agent failed (reference {end.reference}).")
         if reply.outcome == "interrupted":
             raise Refusal(500, "interrupted", "The run was interrupted.")
-        if any(waits.tool_use is None or not is_client_call(waits) for waits in reply.pending):
+        if any(wait.tool_use is None or not is_client_call(wait) for wait in reply.pending):
             text = "The agent waits for a person's decision, which this API cannot express. Use /agents/{agent}/runs."
             raise Refusal(409, "approval_required", text)
         key = key_of(run)
-        uses = [waits.tool_use for waits in reply.pending if waits.tool_use is not None]
+        uses = [wait.tool_use for wait in reply.pending if wait.tool_use is not None]
         calls = tuple([ClientCall(f"call_{key}_{n}", use.name, use.arguments) for n, use in enumerate(uses)])
         if isinstance(run, Run) and (calls or keep):
             self._kept[key] = _Kept(run.owner, run.session.copy(run.session.id))
@@ -266,7 +266,7 @@ def _answers(key: str, results: Mapping[str, str], waiting: Sequence[Pending]) -
     Raises:
         Refusal: Some are missing or unknown.
     """
-    ids = {f"call_{key}_{n}": waits.id for n, waits in enumerate(waiting)}
+    ids = {f"call_{key}_{n}": wait.id for n, wait in enumerate(waiting)}
     unknown = [use_id for use_id in results if use_id not in ids]
     if unknown:
         raise bad_request(f"No call {unknown} waits for a result.")

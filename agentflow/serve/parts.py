@@ -4,7 +4,7 @@ The protocols of pages share this; `agui/output.py` and `ai_sdk_stream.py` only 
 
 1. At most one text or thinking part is open. It is closed before any other part, and before the end.
 2. A call is opened once, and gets its arguments once, before its result, its question and the end.
-3. Protocols cannot retract text: if a reply's text differs from that of the page, `wrong` is set.
+3. Protocols cannot retract text: if a reply's text differs from that of the page, `text_differs` is set.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class PageParts:
 
     Attributes:
         calls: The calls on the page by id: the name, or None once the arguments are complete.
-        wrong: Whether the page received a text that differs from the last reply.
-        changed: Whether the page has a text that is not in the run.
+        text_differs: Whether the page received a text that differs from the last reply.
+        has_extra_text: Whether the page has a text that is not in the run.
     """
 
     def __init__(self, prefix: str, calls: Iterable[str]) -> None:
         self.calls: dict[str, str | None] = dict.fromkeys(calls)
-        self.wrong = False
-        self.changed = False
+        self.text_differs = False
+        self.has_extra_text = False
         self._restarted = False  # whether the page has a text of the current reply that is discarded
         self._prefix = prefix
         self._count = 0
@@ -87,7 +87,7 @@ class PageParts:
             case TextEvent(text=text, restart=restart):
                 if restart:
                     self._restarted = self._restarted or bool(self._text)
-                    self.changed, self._text = self.changed or self._restarted, ""
+                    self.has_extra_text, self._text = self.has_extra_text or self._restarted, ""
                     yield from self._close()
                 yield from self._add("text", text)
             case ThinkingEvent(text=text):
@@ -96,8 +96,8 @@ class PageParts:
                 if not self._text:
                     yield from self._add("text", text)
                 yield from self._close()
-                self.wrong = self._restarted or self._text != text
-                self.changed, self._restarted = self.changed or self.wrong, False
+                self.text_differs = self._restarted or self._text != text
+                self.has_extra_text, self._restarted = self.has_extra_text or self.text_differs, False
                 self._text, self._last = "", text
                 yield event
             case ToolEvent():
@@ -122,7 +122,7 @@ class PageParts:
                         yield PageCall(key, name, input={})
                 yield event
             case _:
-                self.changed = self.changed or isinstance(event, GapEvent)
+                self.has_extra_text = self.has_extra_text or isinstance(event, GapEvent)
                 if self._open == "thinking":
                     yield from self._close()
                 yield event

@@ -30,7 +30,7 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.session import STATUSES, Session, SessionStatus, full_session
 from agentflow.plugins.steering import Steering
 from agentflow.serve.bodies import DecisionBody, resolution
-from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, digest, stored
+from agentflow.serve.durable_runs import STORED_SESSION, DurableCalls, DurableRun, HasWorkers, database_work, digest
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import Run, RunRequest, Runs, ServedCall, ServedRun, StoredSession
@@ -153,7 +153,7 @@ class Service:
         Raises:
             Refusal: It cannot be read.
         """
-        return await stored(ref.agent.history(ref.agent.session(ref.stored)), "session")
+        return await database_work(ref.agent.history(ref.agent.session(ref.stored)), "session")
 
     def status(self, session: Session) -> SessionStatus:
         """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
@@ -173,13 +173,13 @@ class Service:
     async def sessions(self, owner: str, agent: str) -> list[tuple[str, SessionInfo]]:
         """Return the sessions of a user with their public ids, the last used first."""
         start = f"{owner}.{self.agent(agent).name}."
-        infos = await stored(_store_of(self.agent(agent)).sessions(start), "session")
+        infos = await database_work(_store_of(self.agent(agent)).sessions(start), "session")
         sessions = [(info.id.removeprefix(start), info) for info in infos]
         return [(public, info) for public, info in sessions if _NAME.fullmatch(public)]  # no sub-agents' sessions
 
     async def title(self, ref: StoredSession) -> str | None:
         """Return the beginning of a session's first user message; this loads the whole session."""
-        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
+        facts: Sequence[Fact] = await database_work(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         messages = [msg for fact in facts if isinstance(fact, SessionBegan | CallOpened) for msg in fact.messages]
         texts = [entry.text for entry in self.view.history(messages) if entry.role == "user" and entry.text]
         return one_line(texts[0])[:_TITLE] if texts else None
@@ -201,7 +201,7 @@ class Service:
         if after is not None and before is not None:
             raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
         await self._idle(ref)
-        existing = await stored(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
+        existing = await database_work(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
         if existing:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
         point = after if before is None else await self._length_before(ref, before)
@@ -214,7 +214,7 @@ class Service:
 
     async def import_(self, ref: StoredSession, session: Session) -> None:
         """Store a session."""
-        await stored(_store_of(ref.agent).import_(session.to_dict(), ref.stored), "session")
+        await database_work(_store_of(ref.agent).import_(session.to_dict(), ref.stored), "session")
 
     async def rewind(self, ref: StoredSession, message: str) -> None:
         """Remove an input message, its call and everything after it from a session without a current run.
@@ -230,15 +230,15 @@ class Service:
         except UsageError as error:
             raise Refusal(409, "session_busy", "Another request reads this session. Try again.") from error
         if length:
-            await stored(store.fork(ref.stored, shortened, length), "session")
+            await database_work(store.fork(ref.stored, shortened, length), "session")
         await self._drop(ref.agent, ref.stored)
         if length:
-            await stored(store.fork(shortened, ref.stored), "session")
+            await database_work(store.fork(shortened, ref.stored), "session")
             await self._drop(ref.agent, shortened)
 
     async def _length_before(self, ref: StoredSession, message: str) -> int:
         """Return the number of facts before the call with an input message; 0 if it is the first call."""
-        facts: Sequence[Fact] = await stored(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
+        facts: Sequence[Fact] = await database_work(_as_coroutine(_store_of(ref.agent).load(ref.stored)), "session")
         for length, fact in enumerate(facts):
             if isinstance(fact, CallOpened) and any(msg.id == message for msg in fact.messages):
                 return length if any(isinstance(fact, CallOpened) for fact in facts[:length]) else 0
@@ -259,11 +259,11 @@ class Service:
         """Delete a session, and those of sub-agents in it."""
         store = _store_of(agent)
         await self.durable.withdraw(agent.name, session)
-        inner = [info.id for info in await stored(store.sessions(f"{session}/"), "session")]
+        inner = [info.id for info in await database_work(store.sessions(f"{session}/"), "session")]
         for session_id in (session, *inner):
             with suppress(UsageError):  # another request reads it
                 agent.forget(session_id)
-            await stored(store.delete(session_id), "session")
+            await database_work(store.delete(session_id), "session")
 
     async def _idle(self, ref: StoredSession) -> None:
         session, _ = await self.load(ref)
@@ -338,11 +338,11 @@ class Service:
             Refusal: It does not wait, or the decisions are invalid.
         """
         session, _ = await self.load(ref)
-        pending = {waits.id: waits for waits in session.pending}
+        pending = {wait.id: wait for wait in session.pending}
         if self.status(session) not in ("suspended", "unfinished"):
             raise Refusal(409, "not_waiting", "This session does not wait for decisions.")
         resolutions = {key: resolution(key, decision, pending) for key, decision in decisions.items()}
-        missing = [waits.id for waits in undecided(pending.values(), resolutions)]
+        missing = [wait.id for wait in undecided(pending.values(), resolutions)]
         if missing:
             raise Refusal(422, "decisions_missing", f"Decisions are missing for {missing}.")
         waiting = session.pending
@@ -360,8 +360,8 @@ class Service:
         if self.is_durable(ref):
             await self.durable.dismiss(ref, reason)
             return
-        denied = {waits.id: Deny(reason) for waits in session.pending}
-        await stored(ref.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
+        denied = {wait.id: Deny(reason) for wait in session.pending}
+        await database_work(ref.agent.resume(session, denied, hooks=[_Dismissal(reason)]), "session")
 
     async def last_end(self, owner: str, ref: StoredSession, session: Session) -> EndEvent:
         """Return the end of a loaded session's last call. No run may be working on the session."""

@@ -323,16 +323,16 @@ class View:
 
     def questions(self, pending: Sequence[Pending]) -> list[Question]:
         """Return the view of the calls that a suspended run waits for."""
-        return [self._question(waits) for waits in pending]
+        return [self._question(wait) for wait in pending]
 
-    def _question(self, waits: Pending) -> Question:
-        request: object = waits.request
+    def _question(self, wait: Pending) -> Question:
+        request: object = wait.request
         text: object = cast("Mapping[str, object]", request).get("question") if isinstance(request, Mapping) else None
-        use = waits.tool_use
+        use = wait.tool_use
         name = None if use is None else use.name
         return Question(
-            id=waits.id,
-            kind=waits.kind,
+            id=wait.id,
+            kind=wait.kind,
             question=None if text is None else self._text(str(text)),
             name=name,
             label=None if name is None else self.labels.get(name),

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from agentflow.recording.keeping import KeptLines, KeptLog, check_bounds, too_many
+from agentflow.recording.keeping import KeptLines, KeptLog, check_bounds, logs_to_delete
 from agentflow.state.session_tables import LOG_PARTS, LOGS
 from agentflow.state.statements import column_text
 from agentflow.state.thread import Queued
@@ -81,7 +81,7 @@ class KeepsLogs(ABC):
         check_bounds(max_bytes, max_age)
 
         def prune(connection: Connection) -> list[KeptLog]:
-            excess = too_many(_list_logs(connection), time.time(), max_bytes, max_age)
+            excess = logs_to_delete(_list_logs(connection), time.time(), max_bytes, max_age)
             return [log for log in excess if _delete_log(connection, log)]
 
         return self._ask(lambda: self._transact(prune, "Deleting old run logs")).future

@@ -47,11 +47,11 @@ from agentflow.state.statements import (
     check_delivered,
     check_id,
     column_text,
-    cure,
     fork_session,
     list_sessions,
     prune_sessions,
     record_of,
+    repair_advice,
 )
 from agentflow.state.thread import JobThread, Queued
 from agentflow.vocabulary.facts import Fact
@@ -209,12 +209,14 @@ class SqlStore(KeepsLogs, SessionStore):
         facts: list[Fact] = []
         for place, (version, body) in enumerate(rows, 1):
             if version != place:
-                raise StoreError(f"Fact {place} of session {session_id!r} is missing. {cure(session_id, place)}")
+                raise StoreError(
+                    f"Fact {place} of session {session_id!r} is missing. {repair_advice(session_id, place)}"
+                )
             try:
                 facts.append(fact_from_json(cast("str", body)))
             except StoreError as error:
                 raise StoreError(
-                    f"Fact {place} of session {session_id!r}: {error} {cure(session_id, place)}"
+                    f"Fact {place} of session {session_id!r}: {error} {repair_advice(session_id, place)}"
                 ) from error
         return tuple(facts)
 

@@ -53,7 +53,7 @@ def check_id(session_id: str) -> None:
         )
 
 
-def cure(session_id: str, number: int) -> str:
+def repair_advice(session_id: str, number: int) -> str:
     """Return advice for a session with an unreadable fact."""
     if number == 1:
         return "There is no fact before it: restore the session from a backup, or delete it."

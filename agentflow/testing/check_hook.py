@@ -398,19 +398,19 @@ class _HookCheck:
         self.where = where
         self.count += 1
         ran = run_watched(work, self.watchdog, self.timeout)
-        seen = f"in {where!r}"
+        where_seen = f"in {where!r}"
         if ran.hung:
-            self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({seen})")
+            self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({where_seen})")
             return ran
         for task in ran.tasks:
             self.findings.add(
-                "leaked_task", "leaves a task running when the run has ended", evidence=f"{task} ({seen})"
+                "leaked_task", "leaves a task running when the run has ended", evidence=f"{task} ({where_seen})"
             )
         for generator in ran.generators:
             message = "leaves an async generator unclosed"
-            self.findings.add("unclosed_generator", message, evidence=f"{generator} ({seen})")
+            self.findings.add("unclosed_generator", message, evidence=f"{generator} ({where_seen})")
         for lost in ran.lost:
-            self.findings.add("leaked_task", "starts work and ignores its failure", evidence=f"{lost} ({seen})")
+            self.findings.add("leaked_task", "starts work and ignores its failure", evidence=f"{lost} ({where_seen})")
         broken = self.broken or ran.error
         if broken is not None and not isinstance(broken, asyncio.CancelledError):
             raise broken
@@ -472,13 +472,13 @@ class _HookCheck:
 
 def _log_is_on() -> bool:
     """Whether agentflow's log is enabled."""
-    seen: list[str] = []
-    sink = logger.add(seen.append, level=1, format="{message}")
+    lines: list[str] = []
+    sink = logger.add(lines.append, level=1, format="{message}")
     try:
         logger.log(1, "a check of a hook begins")
     finally:
         logger.remove(sink)
-    return bool(seen)
+    return bool(lines)
 
 
 class _Errors(ChangeListener):

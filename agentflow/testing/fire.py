@@ -64,9 +64,9 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     if chain is None or not chain.calls:  # no hook may change it
         object.__setattr__(shown, "__class__", kind)
     if chain is not None:
-        waits = run_chain(chain, shown, NoRun())
-        if waits is not None:
-            await waits
+        rest = run_chain(chain, shown, NoRun())
+        if rest is not None:
+            await rest
     return FireResult(shown, None if shown.decision is None else shown.decision.verdict)
 
 

@@ -117,12 +117,12 @@ class Toolset(Iterable[SomeTool]):
                 here = {key: value for key, value in fixed.items() if key in _parameters(plain)}
                 used.update(here)
                 tool = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **options)
-            if made.name in self._tools:
+            if tool.name in self._tools:
                 raise UsageError(
-                    f"Toolset of {self._of}: two of its methods become a tool named {made.name!r}. Rename one with "
+                    f"Toolset of {self._of}: two of its methods become a tool named {tool.name!r}. Rename one with "
                     "@tool(name=...), or exclude it."
                 )
-            self._tools[made.name] = made
+            self._tools[tool.name] = tool
         unused = [key for key in fixed if key not in used]
         if unused:
             raise UsageError(

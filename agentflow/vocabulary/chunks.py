@@ -240,14 +240,14 @@ def _fold_rest(
         chunk = next(rest, None)
     if folding.current:
         folding.switch("")
-    seen: set[str] = set()
+    known: set[str] = set()
     content: list[ContentBlock] = []
     for block in folding.blocks:
         if isinstance(block, list):
             block = ToolUseBlock.from_json(block[0], block[1], "".join(block[2:]))
         if type(block) is ToolUseBlock:
-            if block.id in seen or block.id in used_ids or not _LEGAL_ID.match(block.id):
+            if block.id in known or block.id in used_ids or not _LEGAL_ID.match(block.id):
                 block = block.replace(id=new_id("call_"))
-            seen.add(block.id)
+            known.add(block.id)
         content.append(block)
     return tuple(content)

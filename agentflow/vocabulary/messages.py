@@ -281,7 +281,7 @@ class Pending:
 
 def undecided(pending: Iterable[Pending], decisions: Container[str] = ()) -> list[Pending]:
     """Return the pending calls that need a decision and have none. A parked call needs none."""
-    return [waits for waits in pending if waits.kind != "parked" and waits.id not in decisions]
+    return [wait for wait in pending if wait.kind != "parked" and wait.id not in decisions]
 
 
 @frozen

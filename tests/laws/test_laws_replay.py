@@ -341,7 +341,7 @@ def check_divergence(found: Divergence | None, world: Team, lives: Team) -> None
     if found is None:
         assert was == now, f"nothing found, and they part: {was[same:][:1]}\n{now[same:][:1]}"
         return
-    if found.lost or found.event.startswith("request"):
+    if found.no_data or found.event.startswith("request"):
         # It shows in requests to models and tools before an event can report it.
         assert (was, world.asked, world.ran) != (now, lives.asked, lives.ran), f"they do not part: {found}"
         return

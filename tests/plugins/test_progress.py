@@ -37,7 +37,7 @@ async def test_a_loop_is_told_and_left_over_the_wire(wired: Wired, how: str) -> 
     """The third equal request is not run: the model reads why, and both wires accept the history."""
     script = [*[UseTool("look", {"place": 1}) for _ in range(3)], Say("I give up.")]
     async with wired.serve(script) as server:
-        agent = Agent("a", wired.model(server), tools=[look], hooks=[NoProgress(same=3)])
+        agent = Agent("a", wired.model(server), tools=[look], hooks=[NoProgress(repeats=3)])
         if how == "call":
             await agent.call("Look.")
         else:
@@ -150,7 +150,7 @@ async def test_each_run_counts_for_itself() -> None:
     """One instance, fifty concurrent runs on two agents, and the same session twice: only repetitions within one run
     count.
     """
-    guard = NoProgress(same=2, nudges=0)
+    guard = NoProgress(repeats=2, nudges=0)
 
     def brain(request: Any) -> Any:
         return "Done." if request.messages[-1].role == "tool" else use("t", "look", place=1)
@@ -160,7 +160,7 @@ async def test_each_run_counts_for_itself() -> None:
     assert {reply.outcome for reply in replies} == {"completed"}
 
 
-@pytest.mark.parametrize("wrong", [{"same": 1}, {"nudges": -1}])
+@pytest.mark.parametrize("wrong", [{"repeats": 1}, {"nudges": -1}])
 def test_options_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
     """A first reply repeats nothing."""
     with pytest.raises(UsageError):

@@ -27,7 +27,7 @@ from agentflow.loop.session import Session
 from agentflow.recording import RunLog, RunLogError
 from agentflow.recording.diffing import diff_runs
 from agentflow.recording.entries import ChunksEntry
-from agentflow.recording.keeping import KeptLines, KeptLog, LogStore, load_from, too_many
+from agentflow.recording.keeping import KeptLines, KeptLog, LogStore, load_from, logs_to_delete
 from agentflow.recording.recorder import Recorder, files
 from agentflow.recording.recorder.records import records_of
 from agentflow.recording.replay import Replay
@@ -277,16 +277,16 @@ def test_too_many_takes_the_oldest_first() -> None:
     logs = [
         KeptLog(name, 0, updated, 100) for name, updated in (("c", 300.0), ("a", 100.0), ("b", 200.0), ("d", 990.0))
     ]
-    assert [log.run_id for log in too_many(logs, 1000, 250, None)] == ["a", "b"]
-    assert [log.run_id for log in too_many(logs, 1000, 1, None)] == ["a", "b", "c"]
-    assert [log.run_id for log in too_many(logs, 1000, None, timedelta(seconds=750))] == ["a", "b"]
-    assert too_many(logs, 1000, None, None) == []
+    assert [log.run_id for log in logs_to_delete(logs, 1000, 250, None)] == ["a", "b"]
+    assert [log.run_id for log in logs_to_delete(logs, 1000, 1, None)] == ["a", "b", "c"]
+    assert [log.run_id for log in logs_to_delete(logs, 1000, None, timedelta(seconds=750))] == ["a", "b"]
+    assert logs_to_delete(logs, 1000, None, None) == []
 
 
 def test_a_log_counts_as_in_use_for_a_minute() -> None:
     """It counts for a minute after its last write; then it is deleted if the limits require it."""
     logs = [KeptLog(f"{age} s", 0, 1000 - age, 100) for age in (59, 60, 61)]
-    assert [log.run_id for log in too_many(logs, 1000, 1, None)] == ["61 s", "60 s"]
+    assert [log.run_id for log in logs_to_delete(logs, 1000, 1, None)] == ["61 s", "60 s"]
 
 
 # ---- stores

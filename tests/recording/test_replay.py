@@ -198,7 +198,7 @@ def test_a_request_that_was_not_recorded_is_a_difference() -> None:
 
     done = Replay(recorder.log).run(Agent("a", Unreachable()), hooks=[asks_again], since=1_000)
     now = "the recording has no further model call"
-    assert done.divergence == Divergence(event="request", seq=0, iteration=2, now=now, lost=True)
+    assert done.divergence == Divergence(event="request", seq=0, iteration=2, now=now, no_data=True)
     assert done.reply is not None
     assert done.reply.outcome == "interrupted"
 

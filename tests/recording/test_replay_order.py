@@ -104,7 +104,7 @@ def test_only_entries_of_others_between_two_steps_of_a_work_keep_them_apart(besi
     agent = Agent("a", ScriptedModel(said), tools=[count], hooks=[recorder], clock=LoopClock())
     run_virtual(agent.call("Go"))
     works = Script(recorder.log)._by_number.values()
-    apart = [[step.apart for step in (*work.pieces, work.over) if step is not None] for work in works]
+    apart = [[step.apart for step in (*work.pieces, work.end_due) if step is not None] for work in works]
     parallel = [[True, True, True, False], [False, True, True, False]]
     assert apart == [[False] * (5 + beside), *(parallel if beside else [[False] * 4]), [False] * 3]
 

@@ -41,7 +41,7 @@ def test_a_text_is_written_without_its_secrets_wherever_it_is_cut(settles: bool)
             batch["at"].append(0.0)
             what = random.random()
             if what < 0.2:
-                front = redactor.settled(batch)
+                front = redactor.take_settled(batch)
                 written.extend([] if front is None else [front])
                 batch = batch if batch["pieces"] else None
             elif what < 0.3:
@@ -72,7 +72,7 @@ def test_a_flush_writes_all_but_what_may_become_a_secret() -> None:
         "pieces": pieces,
         "at": [float(n) for n in range(52)],
     }
-    front = redactor.settled(batch)
+    front = redactor.take_settled(batch)
     assert front is not None
     assert (front["seq"], front["pieces"], front["at"]) == (7, pieces[:51], [float(n) for n in range(51)])
     assert batch == {"kind": "chunks", "call": "c", "seq": 58, "time": 10.051, "pieces": ["ada@exam"], "at": [0.0]}
@@ -87,7 +87,7 @@ def test_arguments_are_looked_through_when_the_call_is_whole() -> None:
 
     redactor = StreamRedactor(REDACTION.outside, REDACTION.finds)
     batch = deltas('{"to": "ada', "\\u0040example", '.com"}')
-    assert redactor.settled(batch) is None
+    assert redactor.take_settled(batch) is None
     redactor.close(batch, whole=True)
     assert [piece["tool_uses"][0].get("arguments", "") for piece in batch["pieces"]] == ["", "", '{"to": "<email>"}']
     clean = deltas('{"to": ', '"bob"}')

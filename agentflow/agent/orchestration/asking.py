@@ -69,7 +69,7 @@ class Live:
         self.steps = dict(zip(ids, group.steps, strict=True))
         self.races, self._race = group.kind == "race", None
 
-    def settled(self, results: tuple[ToolResultBlock, ...]) -> tuple[ToolResultBlock, ...]:
+    def with_winner(self, results: tuple[ToolResultBlock, ...]) -> tuple[ToolResultBlock, ...]:
         """Return the results of the round. If a race has a winner, its suspended calls become errors."""
         first = next((result.name for result in results if result.state == "success"), None)
         if first is None:
@@ -114,7 +114,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             if race is not None:
                 race.enter(new_session)
 
-        async def asked() -> str | Msg:
+        async def run_agent() -> str | Msg:
             output, options = (None, ResumeOptions()) if step is None else (step.output, step.options)
             reply = await own.within(content, output, conversation=conversation, begun=begun, **options)
             if step is not None and step.answered is not None:
@@ -122,7 +122,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             text = answer_of(agent.name, reply, agent.output if output is None else output)
             return reply if reply.data else text
 
-        return await asked() if race is None else await _raced(race, agent.name, asked)
+        return await run_agent() if race is None else await _raced(race, agent.name, run_agent)
 
     set_wrapped_agent(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
@@ -130,10 +130,10 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
     return decorate(found_by_name(ask))
 
 
-async def _raced(race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]]) -> str | Msg:
+async def _raced(race: Race, name: str, run_agent: Callable[[], Awaitable[str | Msg]]) -> str | Msg:
     race.refuse()
     try:
-        answer = await asked()
+        answer = await run_agent()
         await before_deciding()
     except Exception:
         # another agent may have answered first, and then this one must not wait for a person any longer

@@ -27,7 +27,7 @@ U = TypeVar("U")
 
 
 class BatchProgress(NamedTuple):
-    """How far a batch is.
+    """The progress of a batch.
 
     Attributes:
         done: The number of ended calls.

@@ -98,7 +98,7 @@ class _FlowDrawing:
         ]
 
     def parts(self, parts: Sequence[Block], ends: _Ends, breaks: _Ends, continues: _Ends) -> _Ends:
-        """Draw parts one after the other, and return the ends of the last one."""
+        """Draw parts in sequence, and return the open ends of the last one."""
         for part in parts:
             match part.kind:
                 case "exit" if part.text in ("break", "continue"):
@@ -203,9 +203,9 @@ class _Reader:
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
                 body = tuple(part for element in elements for part in self._inside(element))
-                over = ", ".join(f"for {_text(loop.target)} in {_text(loop.iter)}" for loop in node.generators)
+                loops = ", ".join(f"for {_text(loop.target)} in {_text(loop.iter)}" for loop in node.generators)
                 before = [part for loop in node.generators for part in self._inside(loop.iter)]
-                return [*before, *([Block("loop", over, body)] if body else [])]
+                return [*before, *([Block("loop", loops, body)] if body else [])]
             case ast.Lambda():
                 return []
             case _:

@@ -118,7 +118,7 @@ def handoffs(
 
 
 def _by_name(agents: Sequence[Agent[Any]]) -> dict[str, Agent[Any]]:
-    """Return the agents by name, after checking that each can be handed the conversation."""
+    """Return the agents by name, after checking that each can receive the conversation."""
     wrong = next((agent for agent in agents if not is_a(agent, Agent)), None)
     if wrong is not None:
         raise UsageError(f"handoffs(...) takes agents, each as an argument, not {wrong!r:.60}. Write handoffs(a, b).")

@@ -32,8 +32,8 @@ def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
 
 
 def _digest(step: Step[Any]) -> str:
-    asked = json.dumps([step.name, _without_ids(plain(step.input))], sort_keys=True)
-    return sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    call = json.dumps([step.name, _without_ids(plain(step.input))], sort_keys=True)
+    return sha256(call.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _without_ids(value: Any) -> Any:
@@ -47,8 +47,8 @@ def _without_ids(value: Any) -> Any:
 
 def _same(step: Step[Any], use: ToolUseBlock) -> bool:
     """Whether a call belongs to a step. If its id has no digest (older sessions), only the name is compared."""
-    asked = _ASKED.search(use.id)
-    return step.name == use.name and (asked is None or asked[1] == _digest(step))
+    match = _ASKED.search(use.id)
+    return step.name == use.name and (match is None or match[1] == _digest(step))
 
 
 class Replayed(NamedTuple):
@@ -170,13 +170,13 @@ def before(context: RunContext) -> tuple[Msg, ...]:
 
 def contributions(history: Sequence[Msg]) -> Iterator[Msg | ToolResultBlock]:
     """Return the user's messages in a session, and the results of agents that keep a conversation."""
-    asked: set[str] = set()
+    conversational: set[str] = set()
     for msg in history:
         if msg.role == "user" and "synthetic" not in msg.metadata:
             yield msg
-        asked |= {use.id for use in msg.tool_uses if use.input.get("conversation") is True}
+        conversational |= {use.id for use in msg.tool_uses if use.input.get("conversation") is True}
         for result in msg.tool_results:
-            if result.tool_use_id in asked and result.state == "success":
+            if result.tool_use_id in conversational and result.state == "success":
                 yield result
 
 

@@ -262,7 +262,7 @@ class RunWorkflow(NarrowHook):
         """End the suspended calls of a race if another agent has answered."""
         if not isinstance(event, PreToolRound) or not (live := self.pending(event.context)).races:
             return source
-        return cast("Mono[tuple[ToolResultBlock, ...]]", source).map(live.settled)
+        return cast("Mono[tuple[ToolResultBlock, ...]]", source).map(live.with_winner)
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Raise the error of the failed step, unless a later hook has decided otherwise."""

@@ -118,9 +118,9 @@ class AskForOutput(Hook):
 
     async def _find_out(self, event: PreReasoning) -> PreReasoning:
         own = self._model
-        asked = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
+        model = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
         try:
-            modes = await answer_modes(asked)
+            modes = await answer_modes(model)
         except ModelError:  # the model is unknown; calling it raises the error
             modes = AnswerModes()
         self._modes[event.model] = modes

@@ -388,9 +388,9 @@ class Output(Generic[T_co]):
         if not self.several:
             return self.shape.write(value)
         own = [
-            choice.tool
-            for choice in self.choices
-            if isinstance(choice.form, type) and choice.has_tool and type(value) is choice.form
+            form.tool
+            for form in self.choices
+            if isinstance(form.form, type) and form.has_tool and type(value) is form.form
         ]
         for tool in (*own, *self.tools.values()):
             if isinstance(tool, StepTool):

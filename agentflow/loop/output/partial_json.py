@@ -78,7 +78,7 @@ class JsonFeed:
         sink: Receives the additions of each chunk.
 
     Attributes:
-        over: Whether the object is complete, or the text is not JSON.
+        finished: Whether the object is complete, or the text is not JSON.
     """
 
     def __init__(self, sink: JsonListener) -> None:
@@ -91,7 +91,7 @@ class JsonFeed:
         self._high = 0
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether nothing more will be reported."""
         return self._at is _At.OVER
 

@@ -462,29 +462,29 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
         events: The events of the call, from the first.
         output: The output.
     """
-    seen, prefix = Partials(output), {name: "" if not output.several else _PREFIX % name for name in output.tools}
+    partials, prefix = Partials(output), {name: "" if not output.several else _PREFIX % name for name in output.tools}
     own, by_tool, call = "", False, -1
     async for event in events:
         own = own or event.run_id
         if event.run_id != own:  # an event of a sub-agent
             continue
         if isinstance(event, PreReasoning):
-            seen.context = output.context_of(event.context)
-            seen.begin()
+            partials.context = output.context_of(event.context)
+            partials.begin()
             by_tool, call = event.context.state[AnswerState].way == "tool", -1
         elif isinstance(event, ReasoningChunk):
             if event.restart:
-                seen.begin()
+                partials.begin()
                 call = -1
             chunk, news = event.incremental_chunk, False
             if by_tool:
                 for fragment in chunk.tool_uses:
                     if fragment.name in prefix and fragment.index != call:
-                        seen.begin()
-                        seen.feed(prefix[fragment.name])
+                        partials.begin()
+                        partials.feed(prefix[fragment.name])
                         call = fragment.index
-                    news = (fragment.index == call and seen.feed(fragment.arguments)) or news
-            if chunk.text and call < 0 and (not by_tool or seen.takes_text):
-                news = seen.feed(chunk.text) or news
+                    news = (fragment.index == call and partials.feed(fragment.arguments)) or news
+            if chunk.text and call < 0 and (not by_tool or partials.takes_text):
+                news = partials.feed(chunk.text) or news
             if news:
-                yield seen.value
+                yield partials.value

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
 
 
-Checked: TypeAlias = Callable[[Any, RunContext | None], Coroutine[Any, Any, Any]]
+AcceptValue: TypeAlias = Callable[[Any, RunContext | None], Coroutine[Any, Any, Any]]
 """Returns the output for a value, or for the text of an answer, in a run; raises `MisfitError` to refuse it."""
 
 ContextOf: TypeAlias = Callable[[RunContext | None], Any]
@@ -51,7 +51,7 @@ class AnswerTool(FullTool[..., Any]):
 
     expected_errors = (ValueError,)
     form: Form[Any]
-    _accept: Checked | None
+    _accept: AcceptValue | None
     _context: ContextOf
     _named: Callable[[str], str] | None
 
@@ -60,7 +60,7 @@ class AnswerTool(FullTool[..., Any]):
         name: str,
         description: str,
         form: Form[Any],
-        accept: Checked | None,
+        accept: AcceptValue | None,
         context: ContextOf,
         named: Callable[[str], str] | None,
     ) -> None:
@@ -81,7 +81,7 @@ class AnswerTool(FullTool[..., Any]):
         text = text if self._named is None else self._named(text)
         return _same(text) if self._accept is None else self._accepted(text, run, self._accept)
 
-    async def _accepted(self, text: str, run: RunContext | None, accept: Checked) -> str:
+    async def _accepted(self, text: str, run: RunContext | None, accept: AcceptValue) -> str:
         accepted = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
         try:
             await accepted.accept(lambda answer: accept(answer, run), text)
@@ -117,11 +117,11 @@ class StepTool(FullTool[..., Any]):
     expected_errors = (ValueError,)
     form: Form[Any]
     _inner: Tool[..., Any]
-    _validated: Checked
+    _validated: AcceptValue
     _context: ContextOf
 
     def __init__(
-        self, inner: FullTool[..., Any], validated: Checked, context: ContextOf, description: str | None
+        self, inner: FullTool[..., Any], validated: AcceptValue, context: ContextOf, description: str | None
     ) -> None:
         if inner.streaming or inner.external:
             what = "yields several values" if inner.streaming else "is answered from outside"
@@ -235,7 +235,7 @@ def step_of(
     function: Callable[..., Any] | Tool[..., Any],
     name: str | None,
     description: str | None,
-    validated: Checked,
+    validated: AcceptValue,
     context: ContextOf,
 ) -> StepTool:
     """Return the tool of a function that runs as the last step; a plain function runs in a thread.

@@ -162,15 +162,15 @@ class Breakpoint(Hook):
     async def _wait_for_decision(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a decision, for the last debugger to return, or for the limit."""
         returned = asyncio.ensure_future(asyncio.wait(attending))
-        waits: list[asyncio.Future[Any]] = [pause.over, returned]
+        futures: list[asyncio.Future[Any]] = [pause.over, returned]
         if pause.limit is not None:
-            waits.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))
+            futures.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits[1:]:
+            for wait in futures[1:]:
                 wait.cancel()
-            await asyncio.gather(*waits[1:], return_exceptions=True)
+            await asyncio.gather(*futures[1:], return_exceptions=True)
         denies = pause.otherwise == "deny" and Deny in pause.event.verdicts
         pause.end("over", Deny("it was not approved in time") if denies else None)
 

@@ -107,10 +107,10 @@ class UsesTools:
     def __call__(self, trial: Trial) -> str:
         """Check a trial."""
         called = [use.name for use in trial.tool_uses]
-        seen = f"called {', '.join(called) or 'no tools'}"
+        actual = f"called {', '.join(called) or 'no tools'}"
         refused = [name for name in called if any(fnmatchcase(name, pattern) for pattern in self.without)]
         if self.tools is None:
-            return seen if refused else ""
+            return actual if refused else ""
         rest, missing = list(called), False
         for pattern in self.tools:
             index = next((n for n, name in enumerate(rest) if fnmatchcase(name, pattern)), None)
@@ -118,7 +118,7 @@ class UsesTools:
             if index is not None:
                 del rest[index if self.order == "any_order" else 0 : index + 1]
         wrong = refused or missing or (self.order == "exact" and rest)
-        return seen if wrong else ""
+        return actual if wrong else ""
 
 
 @dataclass(frozen=True)
@@ -172,5 +172,5 @@ class StaysWithin:
             "rounds": trial.rounds,
             "tool_calls": len(trial.tool_uses),
         }
-        over = [name for name, limit in self._limits.items() if not values[name] <= limit]
-        return ", ".join(f"{name.replace('_', ' ')}: {values[name]:g}" for name in over)
+        exceeded = [name for name, limit in self._limits.items() if not values[name] <= limit]
+        return ", ".join(f"{name.replace('_', ' ')}: {values[name]:g}" for name in exceeded)

@@ -118,18 +118,18 @@ class OnlineEvaluation(Hook):
         """Collect the events of a chosen call, and evaluate it when it has ended."""
         if _evaluating.get() or not self._chooses(event.run_id):
             return event
-        seen = own(event.context, self, _CallSeen)
-        if seen.began is None:
-            seen.began = event.time
-        seen.events.append(event)
+        collected = own(event.context, self, _CallSeen)
+        if collected.began is None:
+            collected.began = event.time
+        collected.events.append(event)
         if isinstance(event, PreCall):
-            seen.start, seen.input = len(event.history), event.input_messages
+            collected.start, collected.input = len(event.history), event.input_messages
         elif isinstance(event, PostCall):
-            seen.answer = event.final_message
+            collected.answer = event.final_message
         elif isinstance(event, CallEnded):
-            events, seen.events = tuple(seen.events), []  # the events hold the context, which holds `seen`
+            events, collected.events = tuple(collected.events), []  # the events hold the context, which holds `seen`
             if event.outcome not in ("suspended", "interrupted"):
-                self._send(_trial_of(event, seen, events))
+                self._send(_trial_of(event, collected, events))
         return event
 
     def _chooses(self, run_id: str) -> bool:
@@ -222,13 +222,13 @@ class OnlineEvaluation(Hook):
             log_failure("WARNING", error, "on_result failed for the evaluation of run {}", run)
 
 
-def _trial_of(event: CallEnded, seen: _CallSeen, events: tuple[HookEvent, ...]) -> Trial:
+def _trial_of(event: CallEnded, collected: _CallSeen, events: tuple[HookEvent, ...]) -> Trial:
     history = event.context.history
-    start = seen.start
+    start = collected.start
     if start is None:  # the call is a resume: its run began with the last message of the user
         start = max((n for n, msg in enumerate(history) if msg.role == "user"), default=0)
     messages = tuple(history[start:])
-    user_input = seen.input or messages[:1]
+    user_input = collected.input or messages[:1]
     error = event.error
     if error is not None and not isinstance(error, Exception):
         error = RuntimeError(described(error))
@@ -237,7 +237,7 @@ def _trial_of(event: CallEnded, seen: _CallSeen, events: tuple[HookEvent, ...]) 
         None,
         error,
         messages,
-        event.time - (seen.began or event.time),
-        value=seen.answer,
+        event.time - (collected.began or event.time),
+        value=collected.answer,
         events=events,
     )

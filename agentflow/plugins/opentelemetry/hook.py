@@ -363,7 +363,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                 quietly(self._say_reply, span, event, usage, finish, recorded)
                 quietly(span.say, semconv.origin_of(origin))
             quietly(self._measure_model, span, measured, usage)
-            if not span.over:
+            if not span.ended:
                 span.end()
 
     def _say_reply(
@@ -448,7 +448,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             if span.error_type:
                 measured[semconv.ERROR_TYPE] = span.error_type
             quietly(self._tool_seconds.record, span.seconds, measured, span.context)
-            if not span.over:
+            if not span.ended:
                 span.end()
 
     def _say_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:

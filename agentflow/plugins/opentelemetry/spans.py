@@ -61,14 +61,14 @@ class OpenSpan:
         error_type: The type of the span's error; empty if there is none.
     """
 
-    __slots__ = ("_began", "_clock", "context", "error_type", "over", "recording", "span")
+    __slots__ = ("_began", "_clock", "context", "ended", "error_type", "recording", "span")
 
     def __init__(self, span: Span, clock: Clock, context: Context | None) -> None:
         self.span = span
         self.recording = span.is_recording()
         self.context = set_span_in_context(span, context)
         self.error_type = ""
-        self.over = False
+        self.ended = False
         self._clock = clock
         self._began = clock.monotonic()
 
@@ -80,7 +80,7 @@ class OpenSpan:
         unseen.recording = False
         unseen.context = parent.context
         unseen.error_type = ""
-        unseen.over = True
+        unseen.ended = True
         unseen._clock = clock
         unseen._began = clock.monotonic()
         return unseen
@@ -114,9 +114,9 @@ class OpenSpan:
 
     def end(self) -> None:
         """End the span, once."""
-        if self.over:
+        if self.ended:
             return
-        self.over = True
+        self.ended = True
         if not self.recording:
             return
         try:
@@ -127,7 +127,7 @@ class OpenSpan:
     def __del__(self) -> None:
         # the frame that held the span was garbage-collected, so the loop and the clock may no longer exist
         if not getattr(self, "over", True):
-            self.over = True
+            self.ended = True
             self.span.end()
 
 

@@ -253,9 +253,9 @@ def scan(
     out: list[str] = []
     position = look = start  # text is released up to `position`, and searched up to `look`
     current = scanner()
-    seen: Searches = {}
+    searches: Searches = {}
     while position < len(text):
-        at, kind, length = current.next(text, look, final, seen)
+        at, kind, length = current.next(text, look, final, searches)
         if length < 0:
             out.append(text[position:at])
             return out, at

@@ -336,11 +336,11 @@ class Cleaning:
             cleaned_before = view.replacements is not None  # the request was cleaned before, and may have been extended
             if cleaned_before and (known is None or view.replacements is not known.replacements):
                 return None
-            seen = 0 if known is None else view.shared(known.cleaned if cleaned_before else known.original)
-            replacements = Replacements() if known is None or not seen else known.replacements
-            replaced = not cleaned_before and bool(seen and replacements.order)
+            shared = 0 if known is None else view.shared(known.cleaned if cleaned_before else known.original)
+            replacements = Replacements() if known is None or not shared else known.replacements
+            replaced = not cleaned_before and bool(shared and replacements.order)
             head, tail = view.head, view.tail
-            begin, by_place = max(seen, len(head)), replacements.by_place
+            begin, by_place = max(shared, len(head)), replacements.by_place
             for at, msg in enumerate(view.since(begin), begin):
                 if by_place and view.place(at) in by_place:
                     replaced = True
@@ -350,7 +350,7 @@ class Cleaning:
                     if not replacements.put(view, at, instead):
                         return None
                     replaced = True
-            clean_head = known.cleaned.head if known is not None and seen else self._all(head)
+            clean_head = known.cleaned.head if known is not None and shared else self._all(head)
             clean_tail = self._all(tail) if tail else tail
             cleaned = view
             if clean_tail is not tail or (clean_head is not head and clean_head != head):

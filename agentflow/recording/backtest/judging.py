@@ -135,7 +135,7 @@ def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
     found = done.divergence
     if found is None:
         return known
-    if found.lost and not live:
+    if found.no_data and not live:
         reason = f"the change needs a {found.event} that is not in the recording; set a model to continue"
         return replace(known, status="incomparable", reason=reason)
     base = Replay(log).run(variant.agent, **variant.unchanged).divergence
@@ -178,7 +178,7 @@ def _changed(
     use = before.fields.get("tool_use") if isinstance(before, EventEntry) else None
     known = replace(
         known,
-        kind="unrecorded" if found.lost else "edit",
+        kind="unrecorded" if found.no_data else "edit",
         event=found.event,
         seq=found.seq,
         source=found.source,
@@ -240,11 +240,11 @@ def _succeeded(log: RunLog, entry: object) -> bool:
 def _place(log: RunLog, new: RunLog, found: Divergence) -> int:
     """Return the position of the last recorded entry that the replay reached."""
     ours, theirs = ([call for call, entry in one.calls.items() if entry.source == found.source] for one in (new, log))
-    steps = [each for each in new.entries if isinstance(each, _STEPS) and each.call in mine]
+    steps = [each for each in new.entries if isinstance(each, _STEPS) and each.call in ours]
     reached = [each for each in steps if each.seq == found.seq] or steps
-    if not reached or mine.index(reached[-1].call) >= len(theirs):
+    if not reached or ours.index(reached[-1].call) >= len(theirs):
         return len(log.entries) - 1
-    call, seq = theirs[mine.index(reached[-1].call)], found.seq or reached[-1].seq
+    call, seq = theirs[ours.index(reached[-1].call)], found.seq or reached[-1].seq
     places = [n for n, e in enumerate(log.entries) if isinstance(e, _STEPS) and e.call == call and e.seq <= seq]
     return places[-1] if places else 0
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never, cast
 
 from agentflow.recording.encoding import SCALARS, Clean, Encoder, ErrorText, Line, header_line
 from agentflow.recording.log import LISTS
-from agentflow.recording.recorder.stream_redactor import Find, Finds, StreamRedactor
+from agentflow.recording.recorder.stream_redactor import FindMatches, Match, StreamRedactor
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import (
     EVENT_TYPES,
@@ -42,7 +42,7 @@ __all__ = [
     "EntryValues",
     "EventSeen",
     "FactsSeen",
-    "FindsOfRun",
+    "FindMatchesOfRun",
     "Observation",
     "RawChunk",
     "RecordedCall",
@@ -167,7 +167,7 @@ class EntryBuilder:
     """
 
     def __init__(
-        self, content: bool = True, clean: Clean | None = None, finds: FindsOfRun | None = None, mark: str = ""
+        self, content: bool = True, clean: Clean | None = None, finds: FindMatchesOfRun | None = None, mark: str = ""
     ) -> None:
         self._mark = mark
         self._encoder = encoder = Encoder(content, clean, mark)
@@ -192,13 +192,13 @@ class EntryBuilder:
         line = header_line(self._mark, self._encoder.content)
         return {**line, "lost": lost} if lost else line
 
-    def lines(self, seen: Iterable[Observation]) -> list[Line]:
+    def lines(self, observations: Iterable[Observation]) -> list[Line]:
         """Return the entries of observations; of a batch that is being redacted, only the part already known to be clean.
 
         Args:
-            seen: The observations, in order.
+            observations: The observations, in order.
         """
-        for observation in seen:
+        for observation in observations:
             self._encoder.run = observation.place.run
             self._now = observation
             if observation.place.call not in self._numbers:
@@ -456,7 +456,7 @@ class EntryBuilder:
         """Write the part of an open batch that is known to be clean."""
         if self._batch is not None:
             self._encoder.run = self._run_of_batch
-            front = redactor.settled(self._batch)
+            front = redactor.take_settled(self._batch)
             if front is not None:
                 self._write(front)
             if not self._batch["pieces"]:
@@ -482,11 +482,11 @@ class EntryBuilder:
                 return False
 
 
-FindsOfRun = Callable[[str, int, bool, str], tuple[list[Find], int]]
+FindMatchesOfRun = Callable[[str, int, bool, str], tuple[list[Match], int]]
 """Like `Finds`, but for the values of one run."""
 
 
-def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
+def _finds_now(finds: FindMatchesOfRun, encoder: Encoder) -> FindMatches:
     return lambda text, start, whole: finds(text, start, whole, encoder.run)
 
 

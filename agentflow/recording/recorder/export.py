@@ -112,9 +112,11 @@ def lines_of_facts(
 ) -> list[str]:
     """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
     converter = _Converter(session_id, agent)
-    seen = [observation for observation in converter.all(facts, times) if run_id in (None, observation.place.run)]
+    observations = [
+        observation for observation in converter.all(facts, times) if run_id in (None, observation.place.run)
+    ]
     builder = EntryBuilder(clean=None if redaction is None else redaction.outside)
-    return [as_text(line) for line in (header_line(origin="facts"), *builder.lines(seen), *builder.finish())]
+    return [as_text(line) for line in (header_line(origin="facts"), *builder.lines(observations), *builder.finish())]
 
 
 class _Converter:
@@ -193,18 +195,16 @@ class _Converter:
                 origin = "injected" if isinstance(fact, Injected) else "compacted"
                 yield self._event(MessagesAdded, {"messages": tuple(added) or fact.messages, "origin": origin})
             case RoundSuspended():
-                for waits in fact.pending:
-                    if waits.tool_use is not None:
-                        yield from self._waiting(waits, waits.tool_use)
+                for wait in fact.pending:
+                    if wait.tool_use is not None:
+                        yield from self._waiting(wait, wait.tool_use)
             case CallClosed():
                 yield from self._ended(fact, fact.outcome)
             case _:
                 pass
 
-    def _waiting(self, waits: Pending, use: ToolUseBlock) -> Iterable[EventSeen]:
-        yield self._event(
-            PreActing, {"tool_use": use}, decided=Suspend(waits.request), hook=waits.hook or _UNKNOWN_HOOK
-        )
+    def _waiting(self, wait: Pending, use: ToolUseBlock) -> Iterable[EventSeen]:
+        yield self._event(PreActing, {"tool_use": use}, decided=Suspend(wait.request), hook=wait.hook or _UNKNOWN_HOOK)
         result = ToolResultBlock(use.id, use.name, "Suspended: waits for a decision.", "suspended")
         values = {"tool_use": use, "original_tool_use": use, "tool_result": result, "duration_ms": 0.0}
         yield self._event(PostActing, values)

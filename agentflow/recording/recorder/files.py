@@ -24,7 +24,7 @@ from urllib.parse import quote
 from agentflow._support.logs import logger
 from agentflow._support.shown import without_password
 from agentflow.errors import StoreError, UsageError
-from agentflow.recording.keeping import KeptLog, LogStore, too_many
+from agentflow.recording.keeping import KeptLog, LogStore, logs_to_delete
 
 __all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_folder", "prune_store", "target_of"]
 
@@ -183,7 +183,7 @@ def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None)
         except OSError:
             continue  # another process has deleted the log first
         found.append(KeptLog(path.name, stat.st_mtime, stat.st_mtime, stat.st_size))
-    for log in too_many(found, time.time(), max_bytes, max_age):
+    for log in logs_to_delete(found, time.time(), max_bytes, max_age):
         try:
             (folder / log.run_id).unlink(missing_ok=True)
         except OSError as error:

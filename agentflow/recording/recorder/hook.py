@@ -67,7 +67,7 @@ from agentflow.recording.recorder.files import (
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
 from agentflow.recording.recorder.running_work import WORKS, in_hook, work_of
-from agentflow.recording.recorder.stream_redactor import Find
+from agentflow.recording.recorder.stream_redactor import Match
 from agentflow.recording.recorder.writer import Writer, log_of
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext, port_of
@@ -118,7 +118,7 @@ class Redacts(Protocol):
 class FindsInStream(Protocol):
     """Finds secrets in a text that is still incomplete: then such a text is written while it arrives."""
 
-    def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Find], int]:
+    def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Match], int]:
         """Return the secrets in a text, and the position up to which that is certain."""
         ...
 
@@ -257,10 +257,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             self._write_begun(place, event.seq)
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
-            seen = place.facts
-            facts = run.journal.facts[seen.count :]
+            run_facts = place.facts
+            facts = run.journal.facts[run_facts.count :]
             if facts:
-                seen.count += len(facts)
+                run_facts.count += len(facts)
             if run.scope.cause is not None and not place.interrupted:
                 if facts:
                     self._put(EntryValues(place, "facts", {"time": event.time, "facts": facts}))

@@ -515,12 +515,12 @@ class Recording:
         """
         message_id = message if isinstance(message, str) else message.id
         ids = self._ancestors(message_id)
-        seen = [record for record in self.records if isinstance(record, MessageRecord) and record.id in ids]
-        calls = {call for record in seen if record.role == "tool" for call in record.calls}
+        messages = [record for record in self.records if isinstance(record, MessageRecord) and record.id in ids]
+        calls = {call for record in messages if record.role == "tool" for call in record.calls}
         if isinstance(message, Msg):
             calls |= {result.tool_use_id for result in message.tool_results}
-        born = {(r.call_id, r.iteration) for r in seen if r.event == "PostReasoning" and r.role == "assistant"}
-        ends = {r.call_id for r in seen if r.event == "PostCall"} if not born else set[str]()
+        born = {(r.call_id, r.iteration) for r in messages if r.event == "PostReasoning" and r.role == "assistant"}
+        ends = {r.call_id for r in messages if r.event == "PostCall"} if not born else set[str]()
         shaped: list[HookRecord] = []
         shadows: list[HookRecord] = []
         asked: list[HookRecord] = []
@@ -542,7 +542,7 @@ class Recording:
             for record in self.records
             if isinstance(record, InjectedRecord) and any(shown_id in ids for shown_id, _ in record.messages)
         )
-        known = bool(seen or shaped or added or injected)
+        known = bool(messages or shaped or added or injected)
         return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
 
     def _ancestors(self, message_id: str) -> set[str]:

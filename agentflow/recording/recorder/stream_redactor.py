@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.vocabulary.messages import ToolUseBlock
 
-__all__ = ["Find", "Finds", "StreamRedactor"]
+__all__ = ["FindMatches", "Match", "StreamRedactor"]
 
-Find: TypeAlias = tuple[int, int, str]
+Match: TypeAlias = tuple[int, int, str]
 """Start and end of a finding in a text, and its replacement."""
-Finds: TypeAlias = Callable[[str, int, bool], tuple[list[Find], int]]
+FindMatches: TypeAlias = Callable[[str, int, bool], tuple[list[Match], int]]
 """Takes a text, a start, and whether the text is complete; returns the findings, and the end of the settled part."""
 Batch: TypeAlias = dict[str, Any]
 
@@ -37,7 +37,7 @@ class _Channel:
         self.before = ""  # the end of the written text
         self.held = ""  # unsettled text from the last batch
 
-    def look(self, finds: Finds, raw: str, whole: bool) -> tuple[list[Find], int]:
+    def look(self, finds: FindMatches, raw: str, whole: bool) -> tuple[list[Match], int]:
         """Search a text that follows the written one."""
         start = len(self.before)
         found, reached = finds(self.before + raw, start, whole)
@@ -55,12 +55,12 @@ class StreamRedactor:
         finds: Locates them in a text; if None, a text is settled when it is complete.
     """
 
-    def __init__(self, clean: Callable[[Any], Any], finds: Finds | None) -> None:
+    def __init__(self, clean: Callable[[Any], Any], finds: FindMatches | None) -> None:
         self._clean = clean
         self._finds = finds or self._only_whole
         self._streams: dict[tuple[Any, ...], dict[str, _Channel]] = {}
 
-    def _only_whole(self, text: str, start: int, whole: bool) -> tuple[list[Find], int]:
+    def _only_whole(self, text: str, start: int, whole: bool) -> tuple[list[Match], int]:
         if not whole:
             return [], start
         clean = str(self._clean(text[start:]))
@@ -76,12 +76,12 @@ class StreamRedactor:
         for key in [key for key in self._streams if key[0] == call]:
             del self._streams[key]
 
-    def settled(self, batch: Batch) -> Batch | None:
+    def take_settled(self, batch: Batch) -> Batch | None:
         """Split off the leading chunks of an open batch that may be written; None if there are none."""
         pieces = cast("list[Any]", batch["pieces"])
         calls = [n for n, piece in enumerate(pieces) if batch["kind"] != "pieces" and _has_calls(piece)]
         most = calls[0] if calls else len(pieces)
-        looked: list[tuple[str, str, list[Find], int, list[int]]] = []
+        looked: list[tuple[str, str, list[Match], int, list[int]]] = []
         for name, channel in self._channels(batch).items():
             borders = [len(channel.held)]
             for piece in pieces:
@@ -139,7 +139,7 @@ class StreamRedactor:
         known = self._streams.setdefault(_key(batch), {name: _Channel() for name in names})
         return {name: known[name] for name in names}
 
-    def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Find], upto: int) -> None:
+    def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Match], upto: int) -> None:
         """Write the settled part of a text into the chunks."""
         channel = self._channels(batch)[name]
         pieces, held = cast("list[Any]", batch["pieces"]), len(channel.held)
@@ -229,7 +229,7 @@ def _say(batch: Batch, n: int, name: str, text: str) -> None:
         _as_object(pieces, n)[name] = text
 
 
-def _replaced(raw: str, found: Sequence[Find]) -> str:
+def _replaced(raw: str, found: Sequence[Match]) -> str:
     def parts() -> Iterator[str]:
         done = 0
         for begin, end, replacement in found:

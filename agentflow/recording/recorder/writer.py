@@ -93,12 +93,12 @@ class Writer:
 
     def _put(self, observation: Observation) -> None:
         self._latest = observation
-        seen = self.seen
-        waiting = len(seen)
+        queue = self.seen
+        waiting = len(queue)
         if waiting >= self._room and not _ends(observation):
             self._drop(observation)
             return
-        seen.append(observation)
+        queue.append(observation)
         if self._thread is None:
             self._begin()
         elif waiting == self._room // 2:
@@ -172,11 +172,11 @@ class Writer:
 
     def _process(self) -> None:
         with self._lock:
-            seen = self.seen
+            queue = self.seen
             ended: dict[str, None] = {}
             touched: dict[str, None] = {}
-            while seen:
-                observation = seen.popleft()
+            while queue:
+                observation = queue.popleft()
                 self.kept.append(observation)
                 if self._target is None or self.failure is not None:
                     continue
@@ -260,7 +260,7 @@ def as_text(line: Line) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def log_of(seen: Sequence[Observation], builder: EntryBuilder) -> RunLog:
+def log_of(observations: Sequence[Observation], builder: EntryBuilder) -> RunLog:
     """Return the log of observations in memory."""
-    lines = [builder.header(), *builder.lines(seen), *builder.finish()]
+    lines = [builder.header(), *builder.lines(observations), *builder.finish()]
     return read_lines([as_text(line) for line in lines], "memory")

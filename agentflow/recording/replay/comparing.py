@@ -59,7 +59,7 @@ class Divergence:
         recorded: The recorded value; None if there is none.
         now: The value in the new run; None if there is none.
         hooks: The hooks that changed the event, or decided on it, in the new run.
-        lost: Whether the recording lacks the data with which the new run could continue.
+        no_data: Whether the recording lacks the data with which the new run could continue.
     """
 
     event: str
@@ -70,7 +70,7 @@ class Divergence:
     recorded: Any = None
     now: Any = None
     hooks: tuple[str, ...] = ()
-    lost: bool = False
+    no_data: bool = False
 
     def __str__(self) -> str:
         where = f"{self.event} (event {self.seq}, round {self.iteration}{f', in {self.source}' if self.source else ''})"

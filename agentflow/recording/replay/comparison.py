@@ -104,7 +104,7 @@ class RunComparison:
         elif (above := self.pairs.get(call.parent.call)) is not None:
             recorded = self._script.child(above, self.normalizer.number(call.parent.call, call.parent.tool_use))
         if recorded is None:
-            self.diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
+            self.diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", no_data=True))
             return
         self.pairs[call.call], self.found[recorded] = recorded, call.call
         self._done[call.call] = 0
@@ -143,7 +143,7 @@ class RunComparison:
 
     def diverge(self, divergence: Divergence) -> None:
         """Keep the first divergence, and set the reaction; one that leaves nothing to continue with stops the run."""
-        if self.divergence is not None and not (self.reaction == "continue" and divergence.lost):
+        if self.divergence is not None and not (self.reaction == "continue" and divergence.no_data):
             return
         first, self.reaction = self.divergence is None, "stop"
         self.divergence = self.divergence or divergence
@@ -152,6 +152,6 @@ class RunComparison:
                 self.reaction = self._diverged(divergence)
             except Exception as error:  # if it were raised here, it would look like an error of a hook
                 self.raised = error
-        if divergence.lost and self.reaction == "continue":
+        if divergence.no_data and self.reaction == "continue":
             self.reaction = "stop"
         self._listener.on_divergence()

@@ -324,7 +324,7 @@ class Player(Recorder):
             asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
         elif self.compared.reaction is None:
             cut = self.script.cuts.get(self._pairs.get(call, ""))
-            known = [work.over.time] if work is not None and work.over is not None else []
+            known = [work.end_due.time] if work is not None and work.end_due is not None else []
             await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
             await asyncio.sleep(_PATIENCE)
             now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
@@ -332,7 +332,7 @@ class Player(Recorder):
             iteration = self._runs[call].events.iteration
             self.compared.diverge(
                 Divergence(
-                    event=kind, iteration=iteration, source=self.compared.log.calls[call].source, now=now, lost=True
+                    event=kind, iteration=iteration, source=self.compared.log.calls[call].source, now=now, no_data=True
                 )
             )
         while self.compared.divergence is None:
@@ -426,7 +426,9 @@ class Player(Recorder):
             await self._await_cancellation(call)
         if reply is None:
             kind, now = f"request ({side})" if side else "request", "the recording has no further model call"
-            self.compared.diverge(Divergence(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
+            self.compared.diverge(
+                Divergence(event=kind, iteration=iteration, source=place.source, now=now, no_data=True)
+            )
             await self._await_cancellation(call)
             return
         entry = next(entry for entry in reversed(self.compared.log.entries) if isinstance(entry, RequestEntry))
@@ -445,15 +447,15 @@ class Player(Recorder):
             await self._finish(reply)
 
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
-        if reply.end == "cut" or reply.over is None:
+        if reply.end == "cut" or reply.end_due is None:
             try:
-                if reply.over is None or not cancel_requests():  # a hook may have swallowed the cancellation before
+                if reply.end_due is None or not cancel_requests():  # a hook may have swallowed the cancellation before
                     await self._await_cancellation(call, reply)
             finally:  # cancelled work may take time to clean up
-                if reply.over is not None and self.compared.divergence is None:
-                    await self._until(reply.over, ("over", reply.n, 0), reply.end)
+                if reply.end_due is not None and self.compared.divergence is None:
+                    await self._until(reply.end_due, ("over", reply.n, 0), reply.end)
             raise asyncio.CancelledError("a hook swallowed the cancellation")
-        await self._until(reply.over, ("over", reply.n, 0), reply.end)
+        await self._until(reply.end_due, ("over", reply.n, 0), reply.end)
         if reply.end == "failed":
             raise rebuild_error(reply.error or {"type": "Exception"}, {reply.use: use})
 
@@ -477,7 +479,7 @@ class Player(Recorder):
         if work is None:
             now = f"{use.name} {use.raw}"
             self.compared.diverge(
-                Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True)
+                Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, no_data=True)
             )
             return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         self._played[call, use.id] = work

@@ -64,10 +64,10 @@ class ReplayBuffer(EventBuffer):
 
     __slots__ = ("_inner", "_waits")
 
-    def __init__(self, inner: EventBuffer, waits: Callable[[Event], Awaitable[None] | None]) -> None:
+    def __init__(self, inner: EventBuffer, hold: Callable[[Event], Awaitable[None] | None]) -> None:
         super().__init__(0)
         self._inner = inner
-        self._waits = waits
+        self._waits = hold
 
     def put(self, event: Event) -> Awaitable[None] | None:
         self._inner.put(event)

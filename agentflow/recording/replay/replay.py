@@ -294,7 +294,7 @@ def _repeat_call(
         return _plain_call(agent.call(messages, **rest))
     recorded = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
-    waiting = [waits.id for waits in session.pending]
+    waiting = [wait.id for wait in session.pending]
     now = (
         dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
     )  # the ids of calls have changed
@@ -372,10 +372,10 @@ def _check_names(agent: Agent[Any], tools: Collection[str]) -> None:
     known: dict[str, None] = {}
     assert isinstance(agent, FullAgent)  # every agent is one
     below: list[ToolableAgent] = [agent]
-    for agent in below:
-        if agent.live_toolsets:
+    for inner in below:
+        if inner.live_toolsets:
             return
-        for tool in agent.own_tools:
+        for tool in inner.own_tools:
             known[tool.name] = None
             subagent = wrapped_agent(tool.function)
             below += [] if subagent is None or subagent in below else [subagent]

@@ -79,7 +79,7 @@ class RecordedWork:
     Attributes:
         n: Its number in the recording.
         step: The request in comparable form; None for a tool's work.
-        over: The end of the work; None if the recording breaks off.
+        end_due: The end of the work; None if the recording breaks off.
         end: How it ended.
         error: The error, if it failed.
         use: The id of the tool call.
@@ -96,7 +96,7 @@ class RecordedWork:
     time: float
     step: Step | None = None
     pieces: list[Due] = field(default_factory=list[Due])
-    over: Due | None = None
+    end_due: Due | None = None
     end: End = "cut"
     error: ErrorData | None = None
     use: str = ""
@@ -202,7 +202,7 @@ class Script:
             case FactEntry(fact="call_resumed"):
                 self.decisions[entry.call] = self.log.decisions(entry)
             case FactEntry(fact="round_suspended"):
-                self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
+                self.pending[entry.call] = [wait["id"] for wait in entry.fields.get("pending", ())]
             case _:
                 self._read_work(entry)
 
@@ -333,7 +333,7 @@ class Script:
         if reply is None:
             return
         self.order.add(("over", entry.n, 0), entry.time)
-        reply.over = Due(entry.time, self.total, self._apart(entry.n))
+        reply.end_due = Due(entry.time, self.total, self._apart(entry.n))
         reply.end, reply.error = entry.end, entry.error
         if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
             self.order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
@@ -391,7 +391,7 @@ class Script:
         for reply in work.asked:
             steps.append((("begun", reply.n, 0), Due(reply.time, 0, False)))
             steps += [(("chunk", reply.n, n), due) for n, due in enumerate(reply.pieces)]
-            steps += [] if reply.over is None else [(("over", reply.n, 0), replace(reply.over, piece=reply))]
+            steps += [] if reply.end_due is None else [(("over", reply.n, 0), replace(reply.end_due, piece=reply))]
         return sorted(steps, key=lambda step: self.order.places[step[0]])
 
     def all_of(self, calls: Iterable[str]) -> list[Key]:

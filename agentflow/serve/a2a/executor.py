@@ -315,9 +315,9 @@ def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, 
     verb, _, reason = text.partition(":")
     match verb.strip().lower():
         case "approve" if not reason:
-            return {waits.id: DecisionBody(action="approve") for waits in waiting}
+            return {wait.id: DecisionBody(action="approve") for wait in waiting}
         case "deny":
             decision = DecisionBody(action="deny", reason=reason.strip()[:2_000] or "denied")
-            return {waits.id: decision for waits in waiting}
+            return {wait.id: decision for wait in waiting}
         case _:
             raise Refusal(422, "decisions_missing", "The message does not answer the question.")

@@ -135,8 +135,8 @@ class LastTasks(tasks.InMemoryTaskStore):
         await super().save(task, context)
         self._order[task.id] = (context, task.status.state in WORKING)
         self._order.move_to_end(task.id)
-        over = len(self._order) - self._limits.finished
-        for id in [id for id, (_, working) in self._order.items() if not working][: max(over, 0)]:  # noqa: A001
+        excess = len(self._order) - self._limits.finished
+        for id in [id for id, (_, working) in self._order.items() if not working][: max(excess, 0)]:  # noqa: A001
             owner, _ = self._order.pop(id)
             await self.delete(id, owner)
             await self._addresses.delete_info(id, owner)

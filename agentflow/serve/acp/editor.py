@@ -313,11 +313,11 @@ class EditorAgent:
         started = False
         while not cancelled.is_set():
             if session.status in ("suspended", "unfinished"):
-                waits = undecided(session.pending)
-                if started and reply is not None and reply.outcome == "suspended" and not waits:
+                pending = undecided(session.pending)
+                if started and reply is not None and reply.outcome == "suspended" and not pending:
                     return reply  # parked: the next prompt continues it
                 always: dict[str, tuple[bool, str]] = {}
-                decisions = await self._decisions(session_id, opened, waits, always, cancelled)
+                decisions = await self._decisions(session_id, opened, pending, always, cancelled)
                 hooks = self._hooks(opened, always)
                 if cancelled.is_set():
                     hooks.append(CancelledRound())
@@ -363,14 +363,14 @@ class EditorAgent:
         self,
         session_id: str,
         opened: _EditorSession,
-        waits: Sequence[Pending],
+        pending: Sequence[Pending],
         always: dict[str, tuple[bool, str]],
         cancelled: asyncio.Event,
     ) -> dict[str, Resolution]:
         """Ask the user about each pending call; lasting answers go to `always`."""
         decisions: dict[str, Resolution] = {}
         lasting: dict[str, bool] = {}
-        for wait in waits:
+        for wait in pending:
             scope = scope_of(wait, self.agent)
             if cancelled.is_set():
                 decisions[wait.id] = Deny(CANCELLED)
@@ -389,14 +389,14 @@ class EditorAgent:
         return decisions
 
     async def _ask(
-        self, session_id: str, opened: _EditorSession, waits: Pending, scope: str, cancelled: asyncio.Event
+        self, session_id: str, opened: _EditorSession, wait: Pending, scope: str, cancelled: asyncio.Event
     ) -> str | None:
         """Return the id of the chosen option; None if the user cancelled."""
-        assert waits.tool_use is not None
-        use = waits.tool_use
+        assert wait.tool_use is not None
+        use = wait.tool_use
         view = full_agent(self.agent).config.view
         options = options_for(scope)
-        call = opened.updates.request(use, view, one_line(reason_of(waits)))
+        call = opened.updates.request(use, view, one_line(reason_of(wait)))
         answer = await _unless(cancelled, self._connected.request_permission(session_id, call, options))
         if answer is None or isinstance(answer.outcome, schema.DeniedOutcome):
             cancelled.set()

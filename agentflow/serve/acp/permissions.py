@@ -129,14 +129,14 @@ def approvals(agent: Agent) -> list[Approval]:
     return [hook for hook in agent.hooks if isinstance(hook, Approval)]
 
 
-def scope_of(waits: Pending, agent: Agent) -> str:
+def scope_of(wait: Pending, agent: Agent) -> str:
     """Return the scope of a lasting answer; empty if none can be given."""
-    use = waits.tool_use
-    if use is None or waits.source:  # a sub-agent's call has a session of its own
+    use = wait.tool_use
+    if use is None or wait.source:  # a sub-agent's call has a session of its own
         return ""
-    if waits.hook == "requires_approval":
+    if wait.hook == "requires_approval":
         return use.name
-    named = [hook for hook in approvals(agent) if hook.name == waits.hook]
+    named = [hook for hook in approvals(agent) if hook.name == wait.hook]
     return named[0].covers(use) if len(named) == 1 else ""
 
 
@@ -149,9 +149,9 @@ def options_for(scope: str) -> list[schema.PermissionOption]:
     ]
 
 
-def reason_of(waits: Pending) -> str:
+def reason_of(wait: Pending) -> str:
     """Return a hook's question or reason."""
-    request = waits.request
+    request = wait.request
     if isinstance(request, Mapping):
         for key in ("question", "reason"):
             text = cast("Mapping[str, Any]", request).get(key)

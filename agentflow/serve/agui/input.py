@@ -54,7 +54,7 @@ def request_of(body: PageInput) -> ChatRequest:
         messages=messages,
         earlier=earlier,
         results=results,
-        decide=lambda waits: None if (entry := entries.get(waits.id)) is None else _decision(entry, waits.kind),
+        decide=lambda wait: None if (entry := entries.get(wait.id)) is None else _decision(entry, wait.kind),
         answers=bool(entries),
         system="\n\n".join(system),
         tools=[_tool(tool) for tool in body.tools or ()],

@@ -71,7 +71,7 @@ class PageStream:
                 for translated in self._translated(change):
                     yield self._encoded(translated)
             if isinstance(event, EndEvent):
-                if self._parts.changed:
+                if self._parts.has_extra_text:
                     yield self._encoded(self._snapshot(await self._history(), event.questions))
                 yield self._encoded(self._end(event))
 

@@ -109,11 +109,11 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))
         files = list(dict.fromkeys(run.file for _, run in found))
-        cure = f"Choose one or two of {', '.join(files[:_MAX_NAMED])}."
+        advice = f"Choose one or two of {', '.join(files[:_MAX_NAMED])}."
         if len(files) < 2:  # no run, or a file with many
-            cure = "Open the file with `agentflow inspect` and export one of its runs." if files else HOW_TO_GET_ONE
+            advice = "Open the file with `agentflow inspect` and export one of its runs." if files else HOW_TO_GET_ONE
         raise UsageError(
-            f"An export contains one run, or two to compare; {named or 'no argument'} has {len(found)}. {cure}"
+            f"An export contains one run, or two to compare; {named or 'no argument'} has {len(found)}. {advice}"
         )
     sources = [(run.run, each.source(run.id)) for each, run in found]
     target = Path(path)

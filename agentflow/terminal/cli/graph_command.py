@@ -49,11 +49,11 @@ def graph(target: str, mermaid: bool, run_id: str | None) -> int:
     return 0
 
 
-def _below(agent: Agent, seen: set[int]) -> Iterator[Agent]:
+def _below(agent: Agent, known: set[int]) -> Iterator[Agent]:
     """Yield an agent and the agents among its tools, each once."""
-    if id(agent) not in seen:
-        seen.add(id(agent))
+    if id(agent) not in known:
+        known.add(id(agent))
         yield agent
         for tool in full_agent(agent).own_tools:
             if isinstance(inner := wrapped_agent(tool.function), Agent):
-                yield from _below(inner, seen)
+                yield from _below(inner, known)

@@ -55,9 +55,9 @@ class LazyCommand(click.Command):
             if self._needs is None or (error.name or "").startswith("agentflow"):
                 raise
             missing = f"`agentflow {self.name}` needs {error.name}, which is not installed: "
-            cure = f"pip install 'agentflow-hooks[{self._needs}]'."
+            advice = f"pip install 'agentflow-hooks[{self._needs}]'."
             raise CommandError(
-                f"{missing}{cure}" if error.name else f"{error}."
+                f"{missing}{advice}" if error.name else f"{error}."
             ) from error  # errors of the package itself have no name
         command: click.Command = getattr(module, str(self.name))
         return command.make_context(info_name, args, parent, **extra)

@@ -48,9 +48,9 @@ class _Collector(Hook):
     on_failure = "skip"
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        seen = _seen.get()
-        if seen is not None and not isinstance(event, ReasoningChunk | ActingChunk):
-            seen.append(event)
+        collected = _seen.get()
+        if collected is not None and not isinstance(event, ReasoningChunk | ActingChunk):
+            collected.append(event)
         return event
 
 

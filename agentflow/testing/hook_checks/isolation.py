@@ -78,22 +78,28 @@ def place(code: CodeType, line: int | None = None) -> str:
 def stack(task: asyncio.Task[Any]) -> str:
     """Return the stack of a suspended task, outermost coroutine first."""
     found: list[str] = []
-    waits: Any = task.get_coro()
-    while waits is not None and len(found) < 40:
-        frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None) or getattr(waits, "gi_frame", None)
+    coroutine: Any = task.get_coro()
+    while coroutine is not None and len(found) < 40:
+        frame = (
+            getattr(coroutine, "cr_frame", None)
+            or getattr(coroutine, "ag_frame", None)
+            or getattr(coroutine, "gi_frame", None)
+        )
         if frame is not None:
             found.append(place(frame.f_code, frame.f_lineno))
-        waits = _inner(waits)
+        coroutine = _inner(coroutine)
     return " > ".join(found) or task.get_name()
 
 
-def _inner(waits: Any) -> Any:
+def _inner(coroutine: Any) -> Any:
     """Return the awaitable on which an awaitable is suspended."""
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
-        if (inner := getattr(waits, name, None)) is not None:
+        if (inner := getattr(coroutine, name, None)) is not None:
             return inner
-    if type(waits).__name__ == "coroutine_wrapper":  # from `coroutine.__await__()`; it does not expose its coroutine
-        return next(iter(gc.get_referents(waits)), None)
+    if (
+        type(coroutine).__name__ == "coroutine_wrapper"
+    ):  # from `coroutine.__await__()`; it does not expose its coroutine
+        return next(iter(gc.get_referents(coroutine)), None)
     return None
 
 

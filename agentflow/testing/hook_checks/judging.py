@@ -33,10 +33,10 @@ def event_of(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    known: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in known:
+        known.add(id(current))
         yield current
         current = current.__cause__ or current.__context__
 

@@ -79,9 +79,9 @@ class Before(NarrowHook):
             values = [view if name == "turn" else None for name in own]
             copy = chain.make(event.frame, 1, 0, event.time, tuple(values))
             try:
-                waits = run_chain(chain, copy, _Faults(self.failed))
-                if waits is not None:
-                    await waits
+                rest = run_chain(chain, copy, _Faults(self.failed))
+                if rest is not None:
+                    await rest
             except Exception as error:
                 self.failed(error, kind.__name__)
 

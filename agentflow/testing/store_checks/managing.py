@@ -31,15 +31,15 @@ async def _listed(trial: StoreTrial, *ids: str) -> list[tuple[str, int, str]]:
 
 async def listing(trial: StoreTrial) -> None:
     """The list has id, version and status of each session, most recently used first."""
-    idle, cut, waits = (trial.new_session() for _ in range(3))
-    for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (waits, _suspended(3))):
+    idle, cut, suspended = (trial.new_session() for _ in range(3))
+    for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (suspended, _suspended(3))):
         await trial.keep(session_id, facts)
         await asyncio.sleep(0.002)  # so that the times of use differ
-    wanted = [(waits, 3, "suspended"), (cut, 1, "unfinished"), (idle, 3, "idle")]
-    trial.same(await _listed(trial, idle, cut, waits), wanted, "lists id, version, status or order wrongly")
+    wanted = [(suspended, 3, "suspended"), (cut, 1, "unfinished"), (idle, 3, "idle")]
+    trial.same(await _listed(trial, idle, cut, suspended), wanted, "lists id, version, status or order wrongly")
     await trial.keep(idle, a_call(4)[:1])
     wanted = [(idle, 4, "unfinished"), *wanted[:2]]
-    trial.same(await _listed(trial, idle, cut, waits), wanted, "does not keep the list up to date")
+    trial.same(await _listed(trial, idle, cut, suspended), wanted, "does not keep the list up to date")
     for name in (stem := trial.new_session(), f"{stem}%", f"{stem.upper()}%", f"{stem}_", f"{stem}☂/1"):
         await trial.keep(name, a_call(5))
     for prefix, ids in ((f"{stem}%", [f"{stem}%"]), (f"{stem}_", [f"{stem}_"]), (f"{stem}☂", [f"{stem}☂/1"])):
@@ -63,10 +63,10 @@ async def fork(trial: StoreTrial) -> None:
             lambda at=at: store.fork(s, trial.new_session(), at=at), f"a fork at={at!r}, which does not exist"
         )
     await _names_are_checked(trial, s, store.fork, "fork")
-    waits, copy = trial.new_session(), trial.new_session()
-    await trial.keep(waits, _suspended(3))
-    await trial.keep(inner_session_id(waits, "t1"), a_call(4)[:1])
-    await store.fork(waits, copy)
+    suspended, copy = trial.new_session(), trial.new_session()
+    await trial.keep(suspended, _suspended(3))
+    await trial.keep(inner_session_id(suspended, "t1"), a_call(4)[:1])
+    await store.fork(suspended, copy)
     inner = inner_session_id(copy, "t1")
     await trial.holds(inner, a_call(4)[:1], "does not fork the sub-agent's session for which a forked one waits")
 

@@ -361,16 +361,16 @@ def _params_of(requests: list[JsonValue]) -> Iterator[tuple[str, JsonObject]]:
     """Return the checked requests of Anthropic's batch."""
     if not 1 <= len(requests) <= _MAX_REQUESTS["anthropic"]:
         raise ValueError(f"requests: List should have 1 to {_MAX_REQUESTS['anthropic']} items")
-    seen: set[str] = set()
+    keys: set[str] = set()
     for place, request in enumerate(map(as_object, requests)):
         ident, params = as_text(request.get("custom_id")), as_object(request.get("params"))
         if not _CUSTOM_ID.fullmatch(ident):
             raise ValueError(f"requests.{place}.custom_id: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
-        if ident in seen:
+        if ident in keys:
             raise ValueError(f"requests.{place}.custom_id: custom_id must be unique within a batch")
         if not params or params.get("stream"):
             raise ValueError(f"requests.{place}.params: Field required, and stream is not supported")
-        seen.add(ident)
+        keys.add(ident)
         yield ident, params
 
 

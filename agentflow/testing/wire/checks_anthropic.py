@@ -246,12 +246,12 @@ def server_result(s: Subject) -> Violation | None:
 
 
 def call_id_twice(s: Subject) -> Violation | None:
-    seen: set[str] = set()
+    ids: set[str] = set()
     for n, m, block in s.blocks("tool_use"):
         ident = as_text(block.get("id"))
-        if ident in seen:
+        if ident in ids:
             return Violation(n=n, m=m)
-        seen.add(ident)
+        ids.add(ident)
     return None
 
 
@@ -313,12 +313,12 @@ def unexpected_result(s: Subject) -> Violation | None:
 
 
 def double_result(s: Subject) -> Violation | None:
-    seen: set[tuple[int, str]] = set()
+    answered: set[tuple[int, str]] = set()
     for n, m, block in s.blocks("tool_result"):
         key = (n, as_text(block.get("tool_use_id")))
-        if key in seen:
+        if key in answered:
             return Violation(n=n, m=m, id=key[1])
-        seen.add(key)
+        answered.add(key)
     return None
 
 

@@ -243,12 +243,12 @@ def array_items(s: Subject) -> Violation | None:
 
 
 def tool_name_twice(s: Subject) -> Violation | None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for n, function in s.functions():
         name = as_text(function.get("name"))
-        if name in seen:
+        if name in names:
             return Violation(n=n, x=name)
-        seen.add(name)
+        names.add(name)
     return None
 
 

@@ -286,11 +286,11 @@ def first_refusal(rules: Sequence[WireRule], subject: Subject) -> RuleRefusal | 
 
 def repeated(items: Sequence[str]) -> str | None:
     """Return the first item that occurs twice."""
-    seen: set[str] = set()
+    known: set[str] = set()
     for item in items:
-        if item in seen:
+        if item in known:
             return item
-        seen.add(item)
+        known.add(item)
     return None
 
 

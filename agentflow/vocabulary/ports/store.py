@@ -365,7 +365,7 @@ def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
     found: list[str] = []
     if status_after(facts) == "suspended":
         last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
-        found = [] if last is None else [waits.within for waits in last.pending if waits.within is not None]
+        found = [] if last is None else [wait.within for wait in last.pending if wait.within is not None]
     uses = [use for fact in facts if isinstance(fact, Reasoned) for use in fact.message.tool_uses]
     found += [conversation_key(use.name) for use in uses if use.input.get("conversation") is True]
     return tuple(dict.fromkeys(found))

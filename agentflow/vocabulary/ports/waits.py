@@ -52,12 +52,12 @@ def waiting(wait: Wait) -> Generator[None]:
         ...     await asyncio.sleep(0.0)
     """
     listener = on_wait.get()
-    over = None if listener is None else _begun(listener, wait)
+    on_end = None if listener is None else _begun(listener, wait)
     try:
         yield
     finally:
-        if over is not None:
-            _call_safely(over)
+        if on_end is not None:
+            _call_safely(on_end)
 
 
 def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
@@ -68,8 +68,8 @@ def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
         return None
 
 
-def _call_safely(over: Callable[[], object]) -> None:
+def _call_safely(on_end: Callable[[], object]) -> None:
     try:
-        over()
+        on_end()
     except Exception as error:  # noqa: BLE001, RUF100
         log_failure("WARNING", error, "a listener to waits failed at the end of a wait")
