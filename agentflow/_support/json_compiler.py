@@ -305,7 +305,7 @@ class Compiler:
     def _compile(self, node: Node, raw: dict[str, Any]) -> None:
         checks: list[Check] = []
         last: list[Check] = []
-        place = Subschema(self, node, raw)
+        subschema = Subschema(self, node, raw)
         keywords = self._keywords
         for key, rule in raw.items():
             if self.old and "$ref" in raw and key != "$ref":
@@ -313,7 +313,7 @@ class Compiler:
             make = keywords.make.get(key)
             if make is None or (self.old and key in keywords.new):
                 continue
-            check = make(place, key, rule)
+            check = make(subschema, key, rule)
             if check is not None:
                 (last if key in keywords.last else checks).append(check)
         node.fill(checks, last)

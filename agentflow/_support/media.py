@@ -189,16 +189,16 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for its writer
 
 
-def name_in(place: str) -> str | None:
+def name_in(url: str) -> str | None:
     """Return the last part of a path, or of the path of an address.
 
     Example:
         >>> name_in("https://example.com/a/the%20cat.png?x=1"), name_in("docs/cat.png"), name_in("https://example.com")
         ('the cat.png', 'cat.png', None)
     """
-    _, address, rest = place.partition("://")
+    _, address, rest = url.partition("://")
     if not address:
-        return os.path.basename(place) or None
+        return os.path.basename(url) or None
     path = rest.partition("#")[0].partition("?")[0].partition("/")[2]
     name = _unquoted(path.rpartition("/")[2]).decode(errors="replace")
     return name.translate(_NO_PATH) or None

@@ -66,11 +66,11 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
     """
     if _expected.get():
         return False
-    place = (name, type(error).__qualname__, *_raised_at(error.__traceback__))
+    key = (name, type(error).__qualname__, *_raised_at(error.__traceback__))
     with _lock:
-        if place in _warned or len(_warned) >= _MAX_PLACES:
+        if key in _warned or len(_warned) >= _MAX_PLACES:
             return False
-        _warned.add(place)
+        _warned.add(key)
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
     logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *texts, traceback_of(error))
     return True

@@ -87,8 +87,8 @@ class NamedRegistry(Generic[T]):
         return None
 
     def _describe(self, item: T, where: str) -> str:
-        place = self._place(item)
-        written = "" if place is None else f"written at {place} and "
+        source = self._place(item)
+        written = "" if source is None else f"written at {source} and "
         return f"{item!r} ({written}registered at {where})"
 
     def get(self, name: str) -> T:

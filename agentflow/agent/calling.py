@@ -396,7 +396,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         if kept is None or len(kept) > _MAX_CACHED_OUTPUTS:
             kept = self._others = {}
         found = kept.get(id(form))
-        if found is None or found.given is not form:
+        if found is None or found.source is not form:
             output = outputs.output_of(form)
             assert output is not None
             found = kept[id(form)] = typed_call.TypedOutput(form, output)

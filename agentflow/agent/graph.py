@@ -70,8 +70,8 @@ class Graph(NamedTuple):
             again = key in shown and bool(calls)
             lines.append(f"{lead}{one_line(name)} ({kind}{', see above' if again else ''})")
             shown.add(key)
-            for place, edge in enumerate(() if again else calls):
-                branch, rest = ("└─ ", "   ") if place == len(calls) - 1 else ("├─ ", "│  ")
+            for index, edge in enumerate(() if again else calls):
+                branch, rest = ("└─ ", "   ") if index == len(calls) - 1 else ("├─ ", "│  ")
                 if edge.hands_over:
                     lines.append(f"{below}{branch}hands over to {one_line(self.nodes[edge.called][0])}")
                 else:
@@ -90,7 +90,7 @@ class Graph(NamedTuple):
               n1("add")
               n0 --> n1
         """
-        ids = {key: f"n{place}" for place, key in enumerate(self.nodes)}
+        ids = {key: f"n{index}" for index, key in enumerate(self.nodes)}
         boxes = [f"  {ids[key]}{_BOXES[kind].format(escaped(name))}" for key, (name, kind) in self.nodes.items()]
         arrows = [
             f"  {ids[e.caller]} {'-. hands over .->' if e.hands_over else '-->'} {ids[e.called]}" for e in self.edges

@@ -21,14 +21,14 @@ class TypedOutput:
     """A typed output bound to an agent; created once for all the agent's calls with that output.
 
     Args:
-        given: The value of the argument `output=`.
+        source: The value of the argument `output=`.
         output: The same value as an `Output`.
     """
 
-    __slots__ = ("_config", "_extended", "_hooks", "_set", "given", "output")
+    __slots__ = ("_config", "_extended", "_hooks", "_set", "output", "source")
 
     def __init__(self, source: object, output: Output[Any]) -> None:
-        self.given = source
+        self.source = source
         self.output = output
         self._config: LoopConfig | None = None
         self._extended: LoopConfig | None = None

@@ -66,9 +66,9 @@ class DurableAgent(Generic[T_co]):
     ) -> None:
         shared = agent.session(agent.name).store if store is None else store
         if not isinstance(shared, SessionStore) or isinstance(shared, MemoryStore):
-            place = "the memory of one process" if shared is None else repr(shared)
+            where = "the memory of one process" if shared is None else repr(shared)
             raise UsageError(
-                f"Agent {agent.name!r} keeps its sessions in {place}, "
+                f"Agent {agent.name!r} keeps its sessions in {where}, "
                 "but a durable agent needs a store that all workers share. Use Agent(..., store=SqlStore(database_url)) or "
                 "DurableAgent(agent, database_url, store=SqlStore(database_url))."
             )

@@ -54,7 +54,7 @@ _WORK = ("reason", "summary", "act")
 
 
 def _outcome_so_far(machine: Machine) -> Outcome:
-    """Return the outcome of an interrupted run so far; it may have been stopped by its last facts."""
+    """Return the outcome of an interrupted run so far: its last facts may have stopped it."""
     if machine.state is not State.ASSISTANT and machine.final is not None:
         mark = machine.final.metadata.get("synthetic")
         if mark == "denied" or mark == "stopped":
@@ -72,7 +72,7 @@ class Call(RunBase):
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
         """Make this call continue a suspended run with the given decisions, or a run that a crash interrupted with its
         earlier decisions."""
-        machine, unsplit = self.machine, decisions
+        machine, original = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
         answered = suspended or machine.answers is not None
         if not suspended and machine.answers is not None:
@@ -83,7 +83,7 @@ class Call(RunBase):
                 theirs = inside.setdefault(wait.within, {})
                 if wait.id in decisions:
                     theirs[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
-        self.resumption = Resumption(unsplit, decisions, inside, answered and bool(machine.transcript.open_round))
+        self.resumption = Resumption(original, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
         open_run = self.session.open_run
@@ -245,7 +245,7 @@ class Call(RunBase):
         if self.config.system is not None:
             self.additions.head = await self._system()
         if self.resumption is not None:
-            await wait_if_needed(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.given)))
+            await wait_if_needed(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.original)))
             await journal.flush()  # writes messages that the system prompt's function has injected
             return None
         messages = self.settings.messages

@@ -11,7 +11,7 @@ from agentflow._support.values import NamedTuple
 __all__ = ["CallTurns", "Cause", "CauseKind", "Notice", "Requester", "ToolTasks"]
 
 Notice: TypeAlias = Literal["cancelled", "failed", "pending", "swallowed", "twice"]
-"""What the listener of a run is notified of; see `RunScope.listener`."""
+"""The notifications for the listener of a run; see `RunScope.listener`."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
 

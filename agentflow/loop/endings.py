@@ -116,7 +116,7 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
 
 
 async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
-    """Fire the last event again, after a hook of it blocked the run until its driver was abandoned.
+    """Fire the last event again, after one of its hooks blocked the run until the driver was abandoned.
 
     Returns:
         The settled reply and error.
@@ -247,7 +247,8 @@ async def answer_all(run: RunBase) -> bool:
 
 
 def _waits(run: RunBase) -> bool:
-    """Whether the call is closed as suspended. If so, a later cancellation must leave it that way for the resume."""
+    """Whether the call is closed as suspended. A later cancellation must not change this, so that the call can be
+    resumed."""
     if run.machine.state is not State.SUSPENDED:
         return False
     return any(isinstance(fact, CallClosed) and fact.call_id == run.call_id for fact in reversed(run.journal.facts))
@@ -395,7 +396,7 @@ def keep_in_memory(run: RunBase) -> None:
 
 
 def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
-    """Describe the places at which tasks wait: for each the innermost function outside asyncio, with file and line."""
+    """Describe where tasks wait: for each task the innermost function outside asyncio, with its file and line."""
     found = [innermost(task) for task in tasks if not task.done()]
     return ", ".join(dict.fromkeys(found)) or "?"
 

@@ -164,12 +164,12 @@ class _Round:
         return self.stop is not None or self.halted
 
     def _wake_waiting(self) -> None:
-        """Let calls that a replay holds back see that they will not start."""
+        """Notify calls that a replay holds back that they will not start."""
         if (turns := self.run.scope.turns) is not None:
             turns.wake()
 
     def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
-        """Return the execution of a call. That of a deferred call is kept and used again."""
+        """Return the execution of a call; a deferred call keeps its execution."""
         tool_call = self.tool_calls.get(call.id)
         if tool_call is None:
             tool_call = self.tool_calls[call.id] = ToolCall(self.run, call, index)
@@ -286,7 +286,8 @@ async def act(run: RunBase) -> None:
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
-    """Return a running round, or create the round of a single call, which needs one unless it simply returns a result.
+    """Return a running round, or create one for a single call. (A single call needs a round unless it simply returns a
+    result.)
 
     Args:
         running: The round or the call.

@@ -136,22 +136,22 @@ class Resumption:
     """The decisions with which a call continues a run.
 
     Args:
-        given: The decisions passed to this call.
-        decisions: The decisions on the open round's calls by tool-use id: `given`, or the earlier ones after a crash.
+        original: The decisions passed to this call.
+        decisions: The decisions on the open round's calls by tool-use id: `original`, or the earlier ones after a crash.
         in_subagents: The decisions on calls of suspended sub-agents, by the tool call in which a sub-agent runs.
-        in_round: Whether the open round was resumed with decisions; False once this round has run.
+        in_round: Whether the open round was resumed with decisions; False after this round.
     """
 
-    __slots__ = ("decisions", "given", "in_round", "in_subagents")
+    __slots__ = ("decisions", "in_round", "in_subagents", "original")
 
     def __init__(
         self,
-        unsplit: Mapping[str, Resolution],
+        original: Mapping[str, Resolution],
         decisions: Mapping[str, Resolution],
         in_subagents: Mapping[str, Mapping[str, Resolution]],
         in_round: bool,
     ) -> None:
-        self.given = unsplit
+        self.original = original
         self.decisions = decisions
         self.in_subagents = in_subagents
         self.in_round = in_round
@@ -422,7 +422,7 @@ class RunBase:
         if not keep:
             additions.transient = (*additions.transient, *marked)
             return
-        at = additions.inline if (place := self.place()) is None else place
+        at = additions.inline if (position := self.place()) is None else position
         self.journal.request(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:

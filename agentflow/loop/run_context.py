@@ -1,4 +1,4 @@
-"""What a `RunContext` does for hooks and tools: injections, compactions, the size of the context window, side calls.
+"""The methods of a `RunContext` for hooks and tools: injections, compactions, the size of the context window, side calls.
 
 Rules:
 
@@ -103,7 +103,7 @@ def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[M
     transcript = machine.transcript
     check_compacted(until, transcript.messages, bool(transcript.open_round))
     since, earlier = machine.compacted or (0, ())
-    old = (*earlier, *[transcript.messages[place] for place in range(since, until)])
+    old = (*earlier, *[transcript.messages[index] for index in range(since, until)])
     return Compaction(iteration, len(old), estimated(old), len(messages), estimated(messages))
 
 
@@ -140,15 +140,15 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
         model: The model.
     """
     limit = context_limit(model)
-    place, reported = _last_report(messages)
+    last, reported = _last_report(messages)
     if reported is None:
         specs = sum(len(spec.name) + len(spec.description) + len(str(spec.parameters)) for spec in tools)
         return ContextWindow(_estimate(messages, _USUAL_RATE) + int(specs / _USUAL_RATE), limit, "estimate")
     used, prompt = reported.total_tokens, reported.input_tokens
-    later = [messages[index] for index in range(place + 1, len(messages))]
+    later = [messages[index] for index in range(last + 1, len(messages))]
     if not later:
         return ContextWindow(used, limit, "reported")
-    length = sum(characters(messages[index]) for index in range(place))
+    length = sum(characters(messages[index]) for index in range(last))
     return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, length / prompt))), limit, "estimate")
 
 
@@ -170,10 +170,10 @@ def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
     """Return the position of the last reply that reported its usage, and the usage. Replies before a compaction are ignored."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
     fresh = first if not messages else _first_after_summary(messages[first], first)
-    for place in range(len(messages) - 1, fresh, -1):
-        msg = messages[place]
+    for index in range(len(messages) - 1, fresh, -1):
+        msg = messages[index]
         if msg.role == "assistant" and msg.usage is not None and msg.usage.input_tokens:
-            return place, msg.usage
+            return index, msg.usage
     return 0, None
 
 

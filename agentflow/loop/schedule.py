@@ -66,12 +66,12 @@ class ToolSchedule:
         batches: list[list[ToolUseBlock]] = []
         previous = _WRITES
         for call in ordered:
-            place = TOOL_ORDER[type_of(call)]
-            if place != _WRITES and place == previous:
+            rank = TOOL_ORDER[type_of(call)]
+            if rank != _WRITES and rank == previous:
                 batches[-1].append(call)
             else:
                 batches.append([call])
-            previous = place
+            previous = rank
         return batches
 
     def waits(self, vetted: ToolType, planned: ToolType) -> bool:

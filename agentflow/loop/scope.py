@@ -280,7 +280,8 @@ class RunScope:
             self._deliver(requester)
 
     def cancel_at_checkpoint(self, kind: CauseKind, reason: str) -> None:
-        """Let the run raise at its next checkpoint, as if its caller had cancelled it; what it awaits now continues."""
+        """Let the run raise at its next checkpoint, as if its caller had cancelled it; the current await is not
+        interrupted."""
         if self.cause is None and self.state == "running":
             self._stop(Cause(kind, reason, by_caller=True))
 
@@ -347,7 +348,8 @@ class RunScope:
             group.cancel(requester)
 
     def limit_time(self, limited: bool) -> None:
-        """Stop or restart the time limit of the run; a replay ends the run at the recorded position instead."""
+        """Stop or restart the time limit of the run. A replay stops it, and ends the run at the recorded position
+        instead."""
         if self._timer is not None and not self._tries:
             self._timer.cancel()
         if limited and self.timeout and self.task and not self._tries:
@@ -475,7 +477,7 @@ class RunScope:
         return self._own_task(task) is not None
 
     def _own_task(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Return the task of the driver or of a parallel tool call that a task is or works for; None if it is another's."""
+        """Return the task of the driver or of a parallel tool call that a task is, or works for; None for other tasks."""
         while task is not None and task is not self.task and not any(task in group.running for group in self.tasks):
             task = reader_of(task)
         return task
@@ -485,7 +487,8 @@ class RunScope:
         return self.works_in(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the run cannot finish before a task: the task works in the run, or for it in another thread."""
+        """Whether the run cannot finish before a task ends, because the task works in the run, or for it in another
+        thread."""
         if self.works_in(task):
             return True
         return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()

@@ -126,7 +126,8 @@ class Session(FairLine):
 
     @staticmethod
     async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
-        """Check without loading a stored session whether its facts are consistent, and return the state that they give.
+        """Check whether the facts of a stored session are consistent, without loading it, and return the state that results
+        from them.
 
         Args:
             store: The store.

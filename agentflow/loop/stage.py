@@ -165,11 +165,11 @@ class Stage:
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
         if len(self.opened) > _MANY:  # after many attempts, remove the finished streams from the list
             self.opened = [opened for opened in self.opened if opened.ag_frame is not None]
-        place = len(self.opened)  # the streams that `make` opens come after this stream
+        index = len(self.opened)  # the streams that `make` opens come after this stream
         stream: Any = make()
         if stream.__class__ is not AsyncGeneratorType:
             stream = closing(stream)
-        self.opened.insert(place, stream)
+        self.opened.insert(index, stream)
         return stream
 
     async def throw(self, error: asyncio.CancelledError) -> None:

@@ -34,12 +34,12 @@ def suspends_as(place: Literal["model", "tool", "reader"]) -> Callable[[F], F]:
 
 def innermost(task: asyncio.Task[Any]) -> str:
     """Return the innermost function of a task outside asyncio, with its file and line."""
-    place = "?"
+    location = "?"
     for frame in frames_of(task):
         code = frame.f_code
         if "/asyncio/" not in code.co_filename:
-            place = f"{code.co_qualname} ({code.co_filename}:{frame.f_lineno})"
-    return place
+            location = f"{code.co_qualname} ({code.co_filename}:{frame.f_lineno})"
+    return location
 
 
 def position(task: asyncio.Task[Any]) -> str:
@@ -65,8 +65,8 @@ def position(task: asyncio.Task[Any]) -> str:
                 parts.append(found[1])
                 inside = ""
         elif file.startswith(_PACKAGE):
-            if (place := _PLACES.get(code)) is not None:
-                inside = f"tool {frame.f_locals['event'].tool_use.name}" if place == "tool" else place
+            if (location := _PLACES.get(code)) is not None:
+                inside = f"tool {frame.f_locals['event'].tool_use.name}" if location == "tool" else location
                 break
             inside = name
         elif "/asyncio/" not in file:
@@ -96,7 +96,7 @@ def positions(
     try:
         tasks = [driver, *(task for group in beside for task in group if not task.done())]
         first, *others = ["here" if task is requester else position(task) for task in tasks]
-        others += [f"{n}> {place}" for places in inside for n, place in enumerate(places)]
+        others += [f"{n}> {location}" for places in inside for n, location in enumerate(places)]
         return (first, *sorted(others))
     except Exception:  # a hook's `name` may raise
         return ()

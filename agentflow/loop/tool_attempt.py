@@ -131,20 +131,20 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         if not tool.streaming:
             work.close()
         raise
-    place = copy_context()
-    place.run(current_turn.set, call)
+    step_context = copy_context()
+    step_context.run(current_turn.set, call)
     if call.holding:
-        place.run(held_locks.set, call.holding)
+        step_context.run(held_locks.set, call.holding)
     for variable, value in run.settings.inherits:
-        place.run(variable.set, value)
+        step_context.run(variable.set, value)
     try:
         if chunks is None:
             try:
-                yielded = place.run(work.send, None)
+                yielded = step_context.run(work.send, None)
             except StopIteration as stop:  # most tools that wait for nothing end here
                 return stop.value
-            return await drive(work, place, TimeLimit(limit), yielded)
-        return await chunks.of(work, place, tool.streaming)
+            return await drive(work, step_context, TimeLimit(limit), yielded)
+        return await chunks.of(work, step_context, tool.streaming)
     except LimitPassed as passed:
         raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
 
@@ -324,10 +324,12 @@ class ToolChunks:
             pass
         return failure
 
-    async def of(self, work: Any, place: Context, streaming: bool) -> object:
+    async def of(self, work: Any, step_context: Context, streaming: bool) -> object:
         """Run a tool that emits chunks, and return its result."""
         try:
-            result = await self._stream(work, place) if streaming else await drive(work, place, self._limit)
+            result = (
+                await self._stream(work, step_context) if streaming else await drive(work, step_context, self._limit)
+            )
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
                 if (failure := await asyncio.shield(self._pump)) is not None:
@@ -338,12 +340,12 @@ class ToolChunks:
             raise
         return result
 
-    async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
+    async def _stream(self, values: AsyncIterator[object], step_context: Context) -> object:
         """Pass on the values of a streaming tool. Return their joined text or a list of them as the result.
 
         If `consume` receives each value, the last value is returned instead.
         """
-        driven = _driven(values, place, self._limit)
+        driven = _driven(values, step_context, self._limit)
         stream: Any = driven
         stage: Stage | None = None
         if self._transform is not None:
@@ -390,12 +392,12 @@ async def _dropped(pump: asyncio.Task[BaseException | None]) -> None:
             continue
 
 
-async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
-    """Yield the values of an async generator. Run each step of it in `place` and under `limit`."""
+async def _driven(values: Any, step_context: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
+    """Yield the values of an async generator. Run each step of it in `step_context` and under `limit`."""
     try:
         while True:
             try:
-                value = await drive(values.__anext__(), place, limit)
+                value = await drive(values.__anext__(), step_context, limit)
             except StopAsyncIteration:
                 return
             try:
@@ -403,9 +405,9 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
             except asyncio.CancelledError as error:  # a time limit over the tool's `yield` has passed (PEP 789)
                 throw = getattr(values, "athrow", None)
                 if throw is not None:
-                    await drive(throw(error), place, limit)
+                    await drive(throw(error), step_context, limit)
                 raise
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:
-            await drive(aclose(), place, TimeLimit(None))
+            await drive(aclose(), step_context, TimeLimit(None))

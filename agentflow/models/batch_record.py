@@ -99,7 +99,7 @@ class BatchRecord:
 
     def begin(self, name: str, at: float, keys: Mapping[int, str]) -> None:
         """Record a batch that will be submitted, and claim its requests."""
-        self._claimed |= {Slot(name, place) for place in keys}
+        self._claimed |= {Slot(name, index) for index in keys}
         with self._file:
             self._file.execute("begin")
             self._file.execute("insert into batch (name, at) values (?, ?)", (name, at))
@@ -123,7 +123,7 @@ class BatchRecord:
         query = "insert or ignore into result select batch, place, ? from request where batch = ? and place = ?"
         with self._file:
             self._file.execute("begin")
-            self._file.executemany(query, ((line, batch, place) for batch, place, line in lines))
+            self._file.executemany(query, ((line, batch, index) for batch, index, line in lines))
 
     def results(self, name: str) -> int:
         """Return the number of stored results of a batch."""

@@ -379,9 +379,9 @@ class BatchWire(DirectWire):
                     raise await refusal(response)
                 async with aclosing(self._lines_of(response)) as parts:
                     async for line in parts:
-                        batch, _, place = _decode_line(line).custom_id.rpartition("-")
-                        if batch == name and place.isdecimal():
-                            lines.append((name, int(place), line))
+                        batch, _, index = _decode_line(line).custom_id.rpartition("-")
+                        if batch == name and index.isdecimal():
+                            lines.append((name, int(index), line))
                         if len(lines) == _STORE_BATCH:
                             self._opened().store(lines)
                             lines.clear()

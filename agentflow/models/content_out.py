@@ -95,8 +95,8 @@ def check_content(messages: Sequence[Msg], model: str, family: Family, *, listen
 
 def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
     """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
-    for place in range(len(messages) - 1, -1, -1):
-        msg = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        msg = messages[index]
         if msg.role != "user":
             break
         if "synthetic" not in msg.metadata:

@@ -39,14 +39,14 @@ def proxy_for(url: str) -> str | None:
         return None
     try:
         parts = urlsplit(url)
-        place = f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
+        host = f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
     except ValueError:  # aiohttp reports this error too
         return None
     name, proxy = next(
         ((name, proxy) for name in (parts.scheme, "all") if (proxy := proxies.get(name))),
         ("", ""),
     )
-    if not proxy or proxy_bypass(place):
+    if not proxy or proxy_bypass(host):
         return None
     scheme, named, _ = proxy.partition("://")
     if named and scheme.lower() not in ("http", "https"):
@@ -64,20 +64,20 @@ def certificates() -> ssl.SSLContext | bool:
         WrongSettingError: The certificates cannot be read.
     """
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        if place := os.environ.get(name):
-            return _context(name, place)
+        if path := os.environ.get(name):
+            return _context(name, path)
     return True
 
 
 @lru_cache(maxsize=8)
-def _context(name: str, place: str) -> ssl.SSLContext:
+def _context(name: str, path: str) -> ssl.SSLContext:
     import ssl
 
     try:
         if name == "SSL_CERT_DIR":
-            return ssl.create_default_context(capath=place)
-        return ssl.create_default_context(cafile=place)
+            return ssl.create_default_context(capath=path)
+        return ssl.create_default_context(cafile=path)
     except OSError as error:
         raise WrongSettingError(
-            f"{name}={place!r} cannot be read as certificates ({error}). Use a PEM file, or pass tls= with an ssl.SSLContext."
+            f"{name}={path!r} cannot be read as certificates ({error}). Use a PEM file, or pass tls= with an ssl.SSLContext."
         ) from error

@@ -67,10 +67,10 @@ async def fetch(
         ...     print(error.retryable)
         False
     """
-    place = _check_url(url)
+    parsed = _check_url(url)
     read = partial(_block, media_type=media_type, name=name, types=types, max_bytes=max_bytes)
     try:
-        block = await _follow(place, read, headers or {}, redirects, timeout, private=private)
+        block = await _follow(parsed, read, headers or {}, redirects, timeout, private=private)
     except FetchError:
         raise
     except TimeoutError as error:
@@ -88,7 +88,7 @@ async def fetch(
 
 
 async def _follow(
-    place: URL,
+    target: URL,
     read: Callable[[aiohttp.ClientResponse, URL], Awaitable[DataBlock]],
     headers: Mapping[str, str],
     redirects: int,
@@ -108,54 +108,54 @@ async def _follow(
         sent: Mapping[str, str] = {"accept-encoding": "identity", **headers}
         for _ in range(redirects + 1):
             if not private:
-                check_literal(place.host or "")
-            async with session.get(place, allow_redirects=False, headers=sent) as answer:
+                check_literal(target.host or "")
+            async with session.get(target, allow_redirects=False, headers=sent) as answer:
                 if answer.status not in _REDIRECTS or "location" not in answer.headers:
-                    return await read(answer, place)
-                place, sent = _next(place, answer, sent)
+                    return await read(answer, target)
+                target, sent = _next(target, answer, sent)
     return None
 
 
 def _check_url(url: str) -> URL:
     try:
-        place = URL(url)
+        parsed = URL(url)
     except ValueError as error:
         raise UsageError(
             f"fetch({url!r}): this is not a valid address ({error}). Pass a URL such as "
             "'https://example.com/image.png'."
         ) from error
-    if place.scheme not in ("http", "https") or not place.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(
             f"fetch({url!r}): an address must begin with https:// or http://. For a file, use DataBlock.from_path."
         )
-    if place.user or place.password:
+    if parsed.user or parsed.password:
         raise UsageError("fetch: the address contains a user or a password; pass it in headers={'authorization': ...}.")
-    return place
+    return parsed
 
 
-def _next(place: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -> tuple[URL, Mapping[str, str]]:
+def _next(target: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -> tuple[URL, Mapping[str, str]]:
     try:
-        there = place.join(URL(answer.headers["location"]))
+        there = target.join(URL(answer.headers["location"]))
     except ValueError as error:
-        raise FetchError(str(place), "it redirects to something that is not an address") from error
+        raise FetchError(str(target), "it redirects to something that is not an address") from error
     if there.scheme not in ("http", "https") or not there.host or there.user or there.password:
         raise FetchError(
-            str(place), f"it redirects to {there.scheme or 'something that is not an address'}, which is not followed"
+            str(target), f"it redirects to {there.scheme or 'something that is not an address'}, which is not followed"
         )
-    if place.scheme == "https" and there.scheme == "http":
-        raise FetchError(str(place), "it redirects from https to http, which is not followed")
-    return there, sent if there.origin() == place.origin() else {"accept-encoding": "identity"}
+    if target.scheme == "https" and there.scheme == "http":
+        raise FetchError(str(target), "it redirects from https to http, which is not followed")
+    return there, sent if there.origin() == target.origin() else {"accept-encoding": "identity"}
 
 
 async def _block(
     answer: aiohttp.ClientResponse,
-    place: URL,
+    target: URL,
     media_type: str | None,
     name: str | None,
     types: Collection[str] | None,
     max_bytes: int,
 ) -> DataBlock:
-    url = str(place)
+    url = str(target)
     if answer.status != 200:
         raise FetchError(url, f"the server answered {answer.status} {answer.reason}", retryable=answer.status >= 500)
     if (declared := answer.content_length) is not None and declared > max_bytes:

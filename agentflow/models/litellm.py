@@ -93,7 +93,7 @@ class LiteLLMModel(Adapter):
             # After the finish reason, an error only loses the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
-                    error, self._name, secrets=self._secrets(request.options.extra), place=self._api_base
+                    error, self._name, secrets=self._secrets(request.options.extra), address=self._api_base
                 )
         finally:
             if stream is not None:

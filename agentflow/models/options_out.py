@@ -169,8 +169,8 @@ def _began_without_thought(messages: Sequence[Msg], model: str) -> bool:
     """
     head: Msg | None = None
     results = False
-    for place in range(len(messages) - 1, -1, -1):
-        msg = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        msg = messages[index]
         if msg.role == "assistant":
             if not results:
                 break

@@ -64,7 +64,7 @@ def model_error(
     model: str,
     *,
     secrets: Iterable[str] = (),
-    place: str | None = None,
+    address: str | None = None,
 ) -> ModelError:
     """Convert a client's exception to a `ModelError`.
 
@@ -75,7 +75,7 @@ def model_error(
         error: The exception of LiteLLM or a direct wire.
         model: The model's name, for the message.
         secrets: Texts to hide: some servers echo the key that they refuse. Keys in the environment are hidden anyway.
-        place: The URL of the request, shown if a wrong URL may be the cause.
+        address: The URL of the request, shown if a wrong URL may be the cause.
 
     Example:
         >>> model_error(ConnectionResetError("reset by peer"), "openai/gpt-5").retryable
@@ -85,7 +85,7 @@ def model_error(
     wait = requested_wait(facts.headers, facts.raw)
     hidden = [*secrets, *secrets_in(os.environ)]
     failure = ModelError(
-        without_secrets(_message(facts, model, wait, place), hidden),
+        without_secrets(_message(facts, model, wait, address), hidden),
         retryable=is_retryable(facts),
         retry_after=wait,
         status=facts.status,
@@ -195,7 +195,7 @@ def no_key(model: str, variable: str) -> ModelError:
     )
 
 
-def _message(facts: Facts, model: str, wait: float | None, place: str | None) -> str:
+def _message(facts: Facts, model: str, wait: float | None, address: str | None) -> str:
     if facts.mentions(["llm provider not provided"]) or "LiteLLMUnknownProvider" in facts.names:
         return (
             f"LiteLLM does not know the provider of the model {model!r}. Name models 'provider/model', such as 'openai/gpt-5', "
@@ -209,8 +209,8 @@ def _message(facts: Facts, model: str, wait: float | None, place: str | None) ->
     if not problem or facts.status == 413:
         problem = _problem(facts)
     advice = advice or _advice(facts, problem)
-    if place is not None and "api_base=" in advice:
-        advice += f" The request went to {without_password(place)}."
+    if address is not None and "api_base=" in advice:
+        advice += f" The request went to {without_password(address)}."
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
     reason = f": {facts.text}" if facts.text else ""
     end = "" if reason.endswith(("!", "?", "…")) else "."

@@ -194,8 +194,8 @@ def _part(part: Item, model: str) -> Json:
             file: dict[str, str] = part["file"]
             if "file_data" in file:
                 return {"type": "input_file", "filename": file["filename"], "file_data": file["file_data"]}
-            place = file["file_id"]
-            return {"type": "input_file", "file_url" if place.startswith("http") else "file_id": place}
+            file_id = file["file_id"]
+            return {"type": "input_file", "file_url" if file_id.startswith("http") else "file_id": file_id}
         case "input_audio":
             raise UsageError(
                 f"The model {model!r} was sent audio over /responses, which does not support it. Leave the audio out "

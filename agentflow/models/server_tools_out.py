@@ -192,9 +192,9 @@ def shown(tools: Sequence[ServerTool]) -> list[ServerTool]:
     return [tool for tool in tools if tool.name != "tool_search"]
 
 
-def _refused(model: str, tool: ServerTool, place: str, *known: str) -> UsageError:
+def _refused(model: str, tool: ServerTool, where: str, *known: str) -> UsageError:
     return UsageError(
-        f"The model {model!r} has no server tool {tool.name!r}: {place} has {', '.join(known)}. Leave it out of "
+        f"The model {model!r} has no server tool {tool.name!r}: {where} has {', '.join(known)}. Leave it out of "
         "options.server_tools, or use another model; docs/server-tools.md lists the tools of each provider."
     )
 

@@ -319,7 +319,7 @@ class DirectWire(Adapter):
         for link in chain_of(error):
             link.__traceback__ = None
         cause = _malformed(error) if isinstance(error, NO_JSON) else error
-        return model_error(cause, self._name, secrets=self._secrets(extra), place=url)
+        return model_error(cause, self._name, secrets=self._secrets(extra), address=url)
 
     @abstractmethod
     def _url(self) -> str:

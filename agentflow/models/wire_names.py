@@ -37,8 +37,8 @@ def _digest_nine(text: str) -> str:
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     letters: list[str] = []
     for _ in range(9):
-        number, place = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[place])
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
     return "".join(letters)
 
 

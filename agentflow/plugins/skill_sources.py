@@ -85,7 +85,7 @@ class PackageSkills:
         if not places:
             raise UsageError(f"{self}: there is no package {top!r}. Install it.")
         inner = _inner(self.path, self)
-        found = next((folder for place in places if (folder := Path(place, *rest, inner)).is_dir()), None)
+        found = next((folder for root in places if (folder := Path(root, *rest, inner)).is_dir()), None)
         if found is None:
             raise UsageError(f"{self}: the package has no folder {inner!r}. An archive has none: unpack it.")
         return found

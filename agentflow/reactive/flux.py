@@ -125,10 +125,10 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     async def __aexit__(self, *_: object) -> None:
         entered, task = self._entered or [], asyncio.current_task()
-        place = len(entered) - 1
-        while entered[place][0] is not task:  # other tasks can have entered it in the meantime
-            place -= 1
-        await close(entered.pop(place)[1])
+        index = len(entered) - 1
+        while entered[index][0] is not task:  # other tasks can have entered it in the meantime
+            index -= 1
+        await close(entered.pop(index)[1])
 
     # ---- making one
 

@@ -252,14 +252,14 @@ def _differences(where: str, one: Sequence[RunPart], other: Sequence[RunPart]) -
         here = a or b
         assert here is not None
         label = {"call": f"call of {here.name}", "round": f"round {here.name}", "tool call": here.name}[here.kind]
-        place = f"{where}, {label}" if where else label
+        path = f"{where}, {label}" if where else label
         if a is None or b is None:
             hooks = tuple(here.hooks)
-            yield Difference(where=place, what=here.kind, one=a and a.short, other=b and b.short, hooks=hooks)
+            yield Difference(where=path, what=here.kind, one=a and a.short, other=b and b.short, hooks=hooks)
             continue
-        yield from _facts_that_differ(place, a, b, _BEFORE[a.kind])
-        yield from _differences(place, a.parts, b.parts)
-        yield from _facts_that_differ(place, a, b, _AFTER[a.kind])
+        yield from _facts_that_differ(path, a, b, _BEFORE[a.kind])
+        yield from _differences(path, a.parts, b.parts)
+        yield from _facts_that_differ(path, a, b, _AFTER[a.kind])
 
 
 def _facts_that_differ(where: str, one: RunPart, other: RunPart, names: Sequence[str]) -> Iterator[Difference]:
@@ -290,11 +290,11 @@ def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, in
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 
-def _key_events(place: str, one: Sequence[RunPart], other: Sequence[RunPart], keys: dict[int, str]) -> None:
+def _key_events(prefix: str, one: Sequence[RunPart], other: Sequence[RunPart], keys: dict[int, str]) -> None:
     """Store the key by which each event is aligned: the position of its part, and its type."""
     for n, pair in enumerate(_aligned(one, other, _key)):
         inside: list[list[RunPart]] = [[] if part is None else part.parts for part in pair]
         for part in filter(None, pair):
             for event in part.events:
-                keys[id(event)] = f"{place} {n} {event.iteration if part.kind == 'call' else ''} {event.type}"
-        _key_events(f"{place} {n}", inside[0], inside[1], keys)
+                keys[id(event)] = f"{prefix} {n} {event.iteration if part.kind == 'call' else ''} {event.type}"
+        _key_events(f"{prefix} {n}", inside[0], inside[1], keys)

@@ -132,7 +132,7 @@ class Encoder:
     Args:
         content: Whether to record texts; if False, digests replace them.
         clean: Removes secrets from values.
-        mark: Suffix of each ref; it should be unique if several writers use the same log.
+        mark: Suffix of each ref; unique for each of several writers to the same log.
 
     Attributes:
         out: The entries so far; the writer takes them from here.
@@ -239,7 +239,7 @@ class Encoder:
         """
         last, refs = self._lists.get(call, ((), []))
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0
-        added = [self.message(messages[place]) for place in range(keep, len(messages))]
+        added = [self.message(messages[index]) for index in range(keep, len(messages))]
         most = min(len(refs) - keep, len(added))
         same = next((n for n in range(most) if refs[keep + n] != added[n]), most)
         keep, added = keep + same, added[same:]

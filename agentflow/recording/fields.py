@@ -224,7 +224,7 @@ class ToolData(TypedDict, total=False):
 
 
 class PendingData(TypedDict, total=False):
-    """An item, in a fact, for which a suspended call waits."""
+    """A decision, in a fact, for which a suspended call waits."""
 
     id: Required[str]
 

@@ -82,8 +82,7 @@ class RunLog:
     def add(self, entry: Entry) -> None:
         """Add the next entry, which `LogReader` has validated against the earlier ones.
 
-        Raises:
-            ValueError: The entry's list shares more messages with the previous list than the previous list has.
+        Raises: ValueError: The entry's list claims to share more messages with the previous list than that list has.
         """
         self._entries.append(entry)
         match entry:

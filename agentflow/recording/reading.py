@@ -179,7 +179,7 @@ class LogReader:
         return ""
 
     def _check_torn(self) -> None:
-        """Refuse half a line unless another writer starts after it, or one of several other writers continues."""
+        """Refuse an incomplete line, unless another writer starts after it or continues after it."""
         if self._writers == 1:
             raise self._damaged("it is not JSON", self._torn)
 

@@ -1,4 +1,4 @@
-"""A route in the form of Anthropic's API: `/v1/messages`. A model is an agent."""
+"""A route compatible with Anthropic's API: `/v1/messages`. A model is an agent."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Body(BaseModel):
 
 
 def anthropic(service: Service) -> Sequence[BaseRoute]:
-    """Return the route of a server in the form of Anthropic's API."""
+    """Return the Anthropic-compatible route of a server."""
     return [Route("/v1/messages", _AnthropicRoutes(service, ModelCalls(service)).messages, methods=["POST"])]
 
 

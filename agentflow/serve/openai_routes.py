@@ -1,4 +1,4 @@
-"""Routes in the form of OpenAI's API: `/v1/models`, `/v1/chat/completions` and `/v1/responses`. A model is an agent."""
+"""Routes compatible with OpenAI's API: `/v1/models`, `/v1/chat/completions` and `/v1/responses`. A model is an agent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _ResponsesBody(_Options):
 
 
 def openai(service: Service) -> Sequence[BaseRoute]:
-    """Return the routes of a server in the form of OpenAI's API."""
+    """Return the OpenAI-compatible routes of a server."""
     routes = _OpenAIRoutes(service, ModelCalls(service))
     return [
         Route("/v1/models", routes.models),
@@ -174,16 +174,16 @@ class _OpenAIRoutes:
         yield event("response.in_progress", response=base)
         texts: list[str] = []
         empty: Json = {**_message_item(base["id"], ""), "content": [], "status": "in_progress"}
-        place: Json = {"item_id": empty["id"], "output_index": 0, "content_index": 0}
+        ids: Json = {"item_id": empty["id"], "output_index": 0, "content_index": 0}
         async for text in self.calls.deltas(run):
             if text is None:
                 yield None
                 continue
             if not texts:
                 yield event("response.output_item.added", output_index=0, item=empty)
-                yield event("response.content_part.added", **place, part=_text_part(""))
+                yield event("response.content_part.added", **ids, part=_text_part(""))
             texts.append(text)
-            yield event("response.output_text.delta", **place, delta=text, logprobs=[])
+            yield event("response.output_text.delta", **ids, delta=text, logprobs=[])
         whole = "".join(texts)
         try:
             done, result = self._completed(run, base, whole, keep)
@@ -195,9 +195,9 @@ class _OpenAIRoutes:
             if item["type"] == "message":
                 if not texts:
                     yield event("response.output_item.added", output_index=0, item=empty)
-                    yield event("response.content_part.added", **place, part=_text_part(""))
-                yield event("response.output_text.done", **place, text=whole, logprobs=[])
-                yield event("response.content_part.done", **place, part=_text_part(whole))
+                    yield event("response.content_part.added", **ids, part=_text_part(""))
+                yield event("response.output_text.done", **ids, text=whole, logprobs=[])
+                yield event("response.content_part.done", **ids, part=_text_part(whole))
             else:
                 begun = {**item, "arguments": "", "status": "in_progress"}
                 named = {"item_id": item["id"], "output_index": index}

@@ -113,7 +113,7 @@ class EventStreamResponse:
 
 
 async def disconnected_or(request: Request, run: ServedRun, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of work that waits for a run; interrupt the run if the client disconnects first.
+    """Wait for work that depends on a run, and return its result; interrupt the run if the client disconnects first.
 
     Raises:
         Refusal: The client has disconnected.

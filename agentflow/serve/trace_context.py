@@ -9,7 +9,7 @@ from agentflow._support.tracing import current_trace, use_trace
 
 
 class TraceContext:
-    """Middleware that makes a request's `traceparent` the current trace context, and returns it.
+    """Middleware that makes a request's `traceparent` the current trace context, and sends it back in the response.
 
     If an outer application has started a span, that is the parent. Other parts of a context, such as baggage, are not accepted
     from clients.

@@ -96,9 +96,9 @@ def _add_part(connection: Connection, run_id: str, writer: str, number: int, lin
         statement = statement.on_conflict_do_update(index_elements=["run_id"], set_=grown)
     else:  # a log that was deleted meanwhile stays deleted: it would not be readable without its first part
         statement = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
-    place = connection.execute(statement.returning(LOGS.c.parts)).scalar()
-    if place is not None:
-        part = {"run_id": run_id, "place": place, "writer": writer, "number": number, "lines": lines}
+    part_number = connection.execute(statement.returning(LOGS.c.parts)).scalar()
+    if part_number is not None:
+        part = {"run_id": run_id, "place": part_number, "writer": writer, "number": number, "lines": lines}
         connection.execute(insert(LOG_PARTS).values(**part))
 
 

@@ -207,16 +207,16 @@ class SqlStore(KeepsLogs, SessionStore):
             lambda connection: connection.execute(query).all(), f"Loading session {session_id!r}", write=False
         )
         facts: list[Fact] = []
-        for place, (version, body) in enumerate(rows, 1):
-            if version != place:
+        for number, (version, body) in enumerate(rows, 1):
+            if version != number:
                 raise StoreError(
-                    f"Fact {place} of session {session_id!r} is missing. {repair_advice(session_id, place)}"
+                    f"Fact {number} of session {session_id!r} is missing. {repair_advice(session_id, number)}"
                 )
             try:
                 facts.append(fact_from_json(cast("str", body)))
             except StoreError as error:
                 raise StoreError(
-                    f"Fact {place} of session {session_id!r}: {error} {repair_advice(session_id, place)}"
+                    f"Fact {number} of session {session_id!r}: {error} {repair_advice(session_id, number)}"
                 ) from error
         return tuple(facts)
 

@@ -234,8 +234,8 @@ class _Dialogue:
 
     def _chain(self) -> None:
         places = [
-            f"{'▸ ' if place.here else ''}{place.hook} ({place.kind}, {place.priority:g})"
-            for place in self._pause.chain
+            f"{'▸ ' if entry.here else ''}{entry.hook} ({entry.kind}, {entry.priority:g})"
+            for entry in self._pause.chain
         ]
         self._say(f"   {'hooks':<20} {' → '.join(places)}", "dim")
 

@@ -158,7 +158,7 @@ class _Trials(Suite[StoreFlaw]):
 
         async def all_there() -> None:
             found = await trial.load(s)
-            calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
+            calls = sorted(found[start : start + 3] for start in range(0, len(found), 3))
             trial.same(
                 calls, sorted(a_call(n) for n in numbers), "loses or mixes facts that several loops append at once"
             )

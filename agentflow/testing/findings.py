@@ -27,10 +27,10 @@ class Finding(Generic[Kind]):
     count: int = field(default=1, compare=False)
 
     def __str__(self) -> str:
-        place = f" on {self.event}" if self.event else ""
+        where = f" on {self.event}" if self.event else ""
         times = f" ({self.count} times)" if self.count > 1 else ""
         evidence = "".join(f"\n      {line}" for line in self.evidence.splitlines())
-        return f"  {self.kind}{place}{times}: {self.message}{evidence}"
+        return f"  {self.kind}{where}{times}: {self.message}{evidence}"
 
 
 class Report(Generic[Kind]):
@@ -108,7 +108,7 @@ class Findings(Generic[Kind]):
 
     def __init__(self, order: tuple[Kind, ...]) -> None:
         self._found: dict[tuple[Kind, str, str], Finding[Kind]] = {}
-        self._order = {kind: place for place, kind in enumerate(order)}
+        self._order = {kind: rank for rank, kind in enumerate(order)}
 
     def add(self, kind: Kind, message: str, event: str = "", evidence: str = "") -> None:
         """Add a finding."""

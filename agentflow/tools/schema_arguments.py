@@ -74,7 +74,7 @@ class SchemaArguments:
 
     Args:
         tool: The tool's name, for messages.
-        given: A JSON schema of an object, or a class (pydantic model, dataclass, `TypedDict`).
+        schema: A JSON schema of an object, or a class (pydantic model, dataclass, `TypedDict`).
 
     Attributes:
         schema: The JSON schema that the model sees. A given JSON schema is unchanged, except that it is completed to an

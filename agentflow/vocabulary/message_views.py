@@ -66,11 +66,11 @@ class Replacements:
         Returns:
             Whether it was added; a message that has a replacement already keeps it.
         """
-        place = view.place(index)
-        if place is None or place in self.by_place or _shape(view[index]) != _shape(instead):
+        stored = view.place(index)
+        if stored is None or stored in self.by_place or _shape(view[index]) != _shape(instead):
             return False
-        self.order.append(place)
-        self.by_place[place] = len(self.order), instead
+        self.order.append(stored)
+        self.by_place[stored] = len(self.order), instead
         return True
 
 
@@ -243,10 +243,10 @@ class MessageView(Sequence[Msg]):
         places = range(self._stop - 1, self._start - 1, -1)
         return chain(reversed(self._tail), map(stored, places), reversed(self._head))
 
-    def _stored(self, place: int) -> Msg:
+    def _stored(self, index: int) -> Msg:
         replacements, count = self._replaced or _NONE_REPLACED
-        number, instead = replacements.by_place.get(place, _NEVER)
-        return instead if number <= count else self._messages[place]
+        number, instead = replacements.by_place.get(index, _NEVER)
+        return instead if number <= count else self._messages[index]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):

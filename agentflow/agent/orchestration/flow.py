@@ -55,8 +55,8 @@ class Flow(NamedTuple):
         """Return a tree."""
 
         def lines(parts: Sequence[Block], below: str) -> Iterator[str]:
-            for place, part in enumerate(parts):
-                branch, rest = ("└─ ", "   ") if place == len(parts) - 1 else ("├─ ", "│  ")
+            for index, part in enumerate(parts):
+                branch, rest = ("└─ ", "   ") if index == len(parts) - 1 else ("├─ ", "│  ")
                 yield f"{below}{branch}{part.text}"
                 yield from lines(part.parts, below + rest)
 

@@ -164,7 +164,7 @@ def before(context: RunContext) -> tuple[Msg, ...]:
     """Return the conversation before this run."""
     history = context.history
     opened = _journal(context).said
-    first = next((place for place, msg in enumerate(history) if opened and msg.id == opened[0].id), len(history))
+    first = next((index for index, msg in enumerate(history) if opened and msg.id == opened[0].id), len(history))
     return tuple(history[:first])
 
 

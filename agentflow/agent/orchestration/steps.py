@@ -92,11 +92,11 @@ class Group(Generic[T_co]):
         ended = list(zip(self.steps, results, strict=True))
         states: list[tuple[str, ToolState]] = [(step.label, result.state) for step, result in ended]
         values: list[Any] = []
-        for place, (step, result) in enumerate(ended):
+        for index, (step, result) in enumerate(ended):
             if result.state == "success":
                 values.append(step.read(result))
             else:
-                others = (*states[:place], *states[place + 1 :])
+                others = (*states[:index], *states[index + 1 :])
                 values.append(StepError(step.label, result.state, result.text, others))
         successful = [value for value in values if not isinstance(value, StepError)]
         if self.kind != "each" and len(successful) < (1 if self.kind == "race" else len(values)):

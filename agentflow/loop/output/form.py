@@ -237,7 +237,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
     at, end, tries = 0, len(bare), 0
     while at < end and tries < _MAX_TRIES:  # each try can read the whole text
         tries += 1
-        starts = [place for place in (bare.find("{", at), bare.find("[", at)) if place >= 0]
+        starts = [index for index in (bare.find("{", at), bare.find("[", at)) if index >= 0]
         if not starts:
             break
         start = min(starts)

@@ -282,7 +282,7 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 
 
 class JudgeOutput(Hook):
-    """Validates an answer: a misfit goes back to the model, a bounded number of times.
+    """Validates an answer: a misfit is sent back to the model, a limited number of times.
 
     It is a guard, so it sees the result of the editing hooks, in `PostReasoning`; and in `PostCall` the text that the
     call returns, if a hook or a restart changed it.
@@ -375,8 +375,8 @@ class JudgeOutput(Hook):
 
 def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
     """Return the results that the model has not seen yet: those of the last round, if only notes of hooks follow it."""
-    for place in range(len(messages) - 1, -1, -1):
-        msg = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        msg = messages[index]
         if msg.role == "tool":
             return msg.tool_results
         if msg.role != "user" or "synthetic" not in msg.metadata:
@@ -392,7 +392,7 @@ def is_empty(reply: Msg) -> bool:
 
 
 def _failed(result: ToolResultBlock, output: Output[Any]) -> bool:
-    """Whether a final tool refused an answer, or the last step failed; a person's denial is neither."""
+    """Whether a final tool refused an answer, or the last step failed. A person's denial does not count."""
     return result.name in output.tools and result.state in ("error", "timeout")
 
 

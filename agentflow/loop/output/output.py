@@ -35,7 +35,7 @@ Way: TypeAlias = Literal["native", "tool", "prompt"]
 One: TypeAlias = type[T] | Callable[..., Awaitable[T] | T]
 
 End: TypeAlias = Literal["all", "one", "first"]
-"""What runs beside an accepted answer in the same reply: everything, other tools but no other answer, or nothing."""
+"""Which other calls of a reply run if it contains an accepted answer: all, those that are not answers, or none."""
 
 FINAL: Final = "final_answer"
 """The default name of the tool that takes an answer; `Output(name=...)` overrides it."""
@@ -300,7 +300,7 @@ class Output(Generic[T_co]):
         Args:
             answer: The model's answer; for a function, the text of its result.
             run: The context of the run.
-            own: Whether the text is the model's own, so that no function has returned it.
+            own: Whether the model wrote the text, and not a function.
 
         Raises:
             MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
@@ -387,11 +387,7 @@ class Output(Generic[T_co]):
             return content_text(render(value))
         if not self.several:
             return self.shape.write(value)
-        own = [
-            form.tool
-            for form in self.choices
-            if isinstance(form.form, type) and form.has_tool and type(value) is form.form
-        ]
+        own = [c.tool for c in self.choices if isinstance(c.form, type) and c.has_tool and type(value) is c.form]
         for tool in (*own, *self.tools.values()):
             if isinstance(tool, StepTool):
                 continue

@@ -1,6 +1,6 @@
-"""How many answers of a run were refused, and how many may be.
+"""The number of refused answers of a run, and its limits.
 
-An output of a list that has its own `retries` is counted apart; all others are counted together.
+An output of a list with its own `retries` is counted separately; all others are counted together.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class StepTool(FullTool[..., Any]):
     """A tool that runs a function as the last step: its return value, if valid, is the call's output.
 
     Args:
-        made: The tool of that function.
+        inner: The tool of that function.
         validated: Turns the return value into the output, or refuses it with `MisfitError`.
         context: Returns pydantic's validation context for the arguments.
         description: The description for the model; that of the tool by default.
@@ -207,7 +207,7 @@ class Arguments(Form[Any]):
     """The form of a tool's arguments; the value of a text is the text itself, which the tool parses.
 
     Args:
-        made: The tool.
+        tool: The tool.
     """
 
     def __init__(self, tool: FullTool[..., Any]) -> None:

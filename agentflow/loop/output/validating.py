@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 Validators: TypeAlias = Callable[Concatenate[T, ...], Any] | Sequence[Callable[Concatenate[T, ...], Any]]
 Validator: TypeAlias = tuple[Callable[..., Any], int | None]
-"""A function, and the position of its parameter for the context of the run: 0, 1, or None without it."""
+"""A function, and the position of its parameter for the context of the run: 0, 1, or None if it has none."""
 
 
 def validators_of(validators: Any) -> tuple[Validator, ...]:
@@ -62,11 +62,13 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
     Raises:
         MisfitError: A validator refuses the value, or needs the context of a run, and there is none.
     """
-    for function, place in validators:
-        if place is not None and run is None:
+    for function, context_index in validators:
+        if context_index is not None and run is None:
             raise MisfitError(f"{where} is validated in its run only, because a validator reads the RunContext.")
         try:
-            result = function(*((value,) if place is None else (run, value) if place == 0 else (value, run)))
+            result = function(
+                *((value,) if context_index is None else (run, value) if context_index == 0 else (value, run))
+            )
             if inspect.isawaitable(result):
                 result = await result
         except ValueError as error:

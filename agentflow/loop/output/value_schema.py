@@ -1,4 +1,4 @@
-"""The JSON schema of the value that a call gives, which can differ from that of the model's answer."""
+"""The JSON schema of a call's output, which can differ from the schema of the model's answer."""
 
 from __future__ import annotations
 

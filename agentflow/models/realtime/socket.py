@@ -74,7 +74,7 @@ class JsonSocket:
         except failures() as error:
             failure = error
         await self.close()
-        raise model_error(failure, self._model, secrets=self._secrets, place=over_http)
+        raise model_error(failure, self._model, secrets=self._secrets, address=over_http)
 
     async def send(self, event: Mapping[str, Any]) -> None:
         """Send an object.

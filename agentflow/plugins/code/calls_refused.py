@@ -49,8 +49,8 @@ def refusing(machine: str) -> bytes:
         raise UsageError(
             f"Bubblewrap: the system calls of a {machine} are unknown; it runs on {', '.join(_MACHINES)}. Use Monty()."
         )
-    architecture, place = _MACHINES[machine]
-    numbers = [numbers[place] for numbers in _CALLS.values()]
+    architecture, table = _MACHINES[machine]
+    numbers = [numbers[table] for numbers in _CALLS.values()]
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     steps.append((_AT_LEAST, len(numbers) + 1, 0, _SECOND_ABI))
     steps += [(_EQUAL, len(numbers) - n, 0, number) for n, number in enumerate(numbers)]

@@ -46,8 +46,8 @@ def fused(source: AsyncIterator[object], row: Sequence[Step | End]) -> AsyncIter
     """Pass each item through a row of steps."""
     if End not in map(type, row):
         return _stepped(source, cast("Sequence[Step]", row))
-    ends = [(place, step) for place, step in enumerate(row) if isinstance(step, End)]
-    return _watched(source, [(place, step) for place, step in enumerate(row) if not isinstance(step, End)], ends)
+    ends = [(index, step) for index, step in enumerate(row) if isinstance(step, End)]
+    return _watched(source, [(index, step) for index, step in enumerate(row) if not isinstance(step, End)], ends)
 
 
 async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:
@@ -74,26 +74,26 @@ async def _watched(
     source: AsyncIterator[object], steps: Sequence[tuple[int, Step]], ends: Sequence[tuple[int, End]]
 ) -> AsyncIterator[object]:
     """Like `_stepped`, but also notify the `End`s; if a step fails, only those after it."""
-    place = -1
+    index = -1
     failure: Exception | None = None
     try:
         try:
             async for value in source:
-                for place, step in steps:  # noqa: B007 - the handler below reads the failed place
+                for index, step in steps:  # noqa: B007 - the handler below reads the failed place
                     value = step(value)
                     if value is DROP:
                         break
                 else:
                     yield value
-                place = -1  # from here on, a failure is a failure of the source
+                index = -1  # from here on, a failure is a failure of the source
         finally:
             await close(source)
-        place = -1
-        for place, end in ends:  # noqa: B007
+        index = -1
+        for index, end in ends:  # noqa: B007
             if end.on_completed is not None:
                 end.on_completed()
     except Exception as error:
-        failure = _notify_ends(error, place, ends)
+        failure = _notify_ends(error, index, ends)
     try:
         if failure is not None:
             raise failure
@@ -104,8 +104,8 @@ async def _watched(
 def _notify_ends(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
     """Notify the `End`s after the failed step; if one of them fails, its failure replaces the earlier one."""
     try:
-        for place, end in ends:
-            if place > failed and end.on_error is not None:
+        for index, end in ends:
+            if index > failed and end.on_error is not None:
                 try:
                     end.on_error(error)
                 except Exception as another:

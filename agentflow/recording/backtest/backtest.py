@@ -118,7 +118,7 @@ def _logs(runs: Iterable[str | Path | LogStore]) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The content of a log; `skip` has the ids of the runs that are done."""
+    """The content of a log; `skip` contains the ids of runs with a result."""
 
     name: str
     digest: str
@@ -145,7 +145,7 @@ def _judged(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
 
 
 def _work(pipe: Any, make: Callable[[], Variant]) -> None:
-    """Judge logs in a process until the caller ends it; None means that it is ready for one."""
+    """Evaluate logs in a process until the caller ends it; the process sends None when it is ready for a log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which ends its processes
     sys.stdout = sys.stderr
     logger.disable("agentflow")
@@ -159,7 +159,7 @@ def _work(pipe: Any, make: Callable[[], Variant]) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process, its job (None while it starts), and the time by which it should have reported."""
+    """A process, its job (None while it starts), and its deadline for a report."""
 
     process: Any
     pipe: Any
@@ -173,7 +173,7 @@ class _Process:
 
 
 def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: int, limit: float) -> Iterator[RunResult]:
-    """Judge logs in processes; results come as they finish."""
+    """Evaluate logs in processes; yield each result when it is available."""
     context: Any = multiprocessing.get_context("spawn")
     running: dict[Any, _Process] = {}
     waiting = next(jobs, None)

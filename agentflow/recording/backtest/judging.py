@@ -1,10 +1,10 @@
-"""Judge one recorded run: replay it with the change, and describe the first decision that differs.
+"""Evaluate one recorded run: replay it with the change, and describe the first decision that differs.
 
 Rules:
 
 1. The comparison of a run ends at its first difference. What would have followed is not guessed; if a live model is
    set, it continues the run.
-2. A difference counts only if the agent without the change still does what was recorded up to there.
+2. A difference counts only if the agent without the change repeats the recording up to that point.
 3. A run that is not comparable has a reason, and is never counted as unchanged.
 """
 
@@ -150,18 +150,19 @@ def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
 
 
 def _exchanged(log: RunLog, variant: Variant) -> ReplayResult:
-    """Replay a run; a recorded decision of a hook in `without` is attributed to the hook that makes it now."""
+    """Replay a run. If another hook now makes the recorded decision of a hook in `without`, the decision counts as
+    unchanged."""
     compared, last = log, -1
     while True:
         done = Replay(compared).run(variant.agent, **variant.options)
         found = done.divergence
         if found is None or found.field != "decision.hook":
             return done
-        place = _place(log, done.log, found)
-        if place <= last or _decision(log.entries[place])[0] not in variant.without:
+        position = _place(log, done.log, found)
+        if position <= last or _decision(log.entries[position])[0] not in variant.without:
             return done
-        last, entries = place, [*compared.entries]
-        for n, entry in enumerate(log.entries[place:], place):
+        last, entries = position, [*compared.entries]
+        for n, entry in enumerate(log.entries[position:], position):
             if isinstance(entry, EventEntry) and entry.decision and entry.decision["hook"] in variant.without:
                 entries[n] = replace(entry, decision={**entry.decision, "hook": str(found.now)})
         compared = RunLog(entries, log.name)
@@ -173,8 +174,8 @@ def _exchanged(log: RunLog, variant: Variant) -> ReplayResult:
 def _changed(
     log: RunLog, done: ReplayResult, found: Divergence, without: Collection[str], known: RunResult
 ) -> RunResult:
-    place = _place(log, done.log, found)
-    before, total, spent = log.entries[place], _whole(log), _spent(log, place + 1)
+    position = _place(log, done.log, found)
+    before, total, spent = log.entries[position], _whole(log), _spent(log, position + 1)
     use = before.fields.get("tool_use") if isinstance(before, EventEntry) else None
     known = replace(
         known,

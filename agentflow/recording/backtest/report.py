@@ -1,4 +1,4 @@
-"""The report of a backtest, and the file of results from which an interrupted one continues."""
+"""The report of a backtest, and the file of results, with which an interrupted backtest can continue."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _row(n: int, runs: Sequence[RunResult]) -> tuple[str, ...]:
 
 
 def _value(result: RunResult, value: str) -> str:
-    """Format a decision; of an edit, the field with its value in one of the runs."""
+    """Format a decision. For an edit, show the field and its value in one of the runs."""
     return (
         (value or "(no decision)")
         if result.field == "decision"

@@ -193,7 +193,8 @@ class EntryBuilder:
         return {**line, "lost": lost} if lost else line
 
     def lines(self, observations: Iterable[Observation]) -> list[Line]:
-        """Return the entries of observations; of a batch that is being redacted, only the part already known to be clean.
+        """Return the entries of observations. A batch that is being redacted is returned only as far as it is known to be
+        clean.
 
         Args:
             observations: The observations, in order.
@@ -342,7 +343,7 @@ class EntryBuilder:
         return shown
 
     def _request(self, call: str, sent: Line) -> None:
-        """Write a request, without what is the same in the call's last `PreReasoning`."""
+        """Write a request, without values that equal those of the call's last `PreReasoning`."""
         encoder, side = self._encoder, sent["side"]
         self._close()
         before = self._asked.get(call)
@@ -361,7 +362,8 @@ class EntryBuilder:
     # ---- batches
 
     def _chunk(self, observation: EventSeen) -> None:
-        """Batch a chunk of a reply; if hooks passed it on unchanged, it is written once, as an event that names its reply."""
+        """Batch a chunk of a reply. A chunk that hooks passed on unchanged is written once, as an event with the reply's
+        number."""
         seq, iteration, time, _, chunk, attempt, restart = observation.values
         reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
@@ -385,7 +387,7 @@ class EntryBuilder:
         self._end_failed(observation, self._append(observation.place, head, time, piece, seq))
 
     def _paused(self, read: EntryValues) -> bool:
-        """Add a wait for the reader to the chunk after which the run waited, if that is the last one of the batch."""
+        """Add a wait for the reader to the last chunk of the batch, if the run waited after that chunk."""
         batch = self._batch
         if batch is None or batch["call"] != read.place.call or "seq" not in batch:
             return False
@@ -398,12 +400,12 @@ class EntryBuilder:
         return True
 
     def _write_raws(self, place: RecordedCall) -> None:
-        """Write the chunks of a call that became no event: if a wrapper reads two replies at once, their order matters."""
+        """Write the call's chunks without an event: their order matters if a wrapper reads two replies at once."""
         for n in [n for n, raw in self._raw.items() if raw.place is place]:
             self._write_raw(n)
 
     def _write_raw(self, n: int) -> None:
-        """Write a model's chunk that became no event."""
+        """Write a model's chunk that has no event."""
         raw = self._raw.pop(n, None)
         if raw is not None:
             self._append(raw.place, ("reply", raw.place.call, n, raw.after), raw.time, self._encoder.piece(raw.chunk))

@@ -4,7 +4,7 @@ Rules:
 
 1. Each write appends whole lines at once: several processes may write into one file.
 2. A line that a killed process left incomplete is terminated by the next writer, so that only that line is lost.
-3. A write that a store cannot accept now is repeated later, and stored once.
+3. A write that a store cannot accept yet is repeated later, and stored once.
 4. If a folder or a store exceeds its limits, the oldest logs are deleted; logs in use stay.
 """
 
@@ -110,8 +110,7 @@ class StoreTarget:
     def give(self, run_id: str, writer: str, number: int, lines: str) -> None:
         """Add lines to a run's log, and wait until they are stored.
 
-        Raises:
-            StoreError: The lines cannot be stored even later, or too many lines wait.
+        Raises: StoreError: The failure is permanent, or too many lines wait.
         """
         self._waiting.append((run_id, writer, number, lines))
         if time.monotonic() < self._again:
@@ -202,7 +201,7 @@ Prune: TypeAlias = Callable[[int | None, timedelta | None], None]
 
 
 def target_of(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, Prune | None]:
-    """Return the factory of runs' sinks; and, if each run has a log of its own, the function that deletes the oldest."""
+    """Return the factory of sinks; if each run has its own log, also the function that deletes the oldest logs."""
     if where is None:
         return None, None
     if isinstance(where, str) and "://" in where:

@@ -119,7 +119,7 @@ class FindsInStream(Protocol):
     """Finds secrets in a text that is still incomplete: then such a text is written while it arrives."""
 
     def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Match], int]:
-        """Return the secrets in a text, and the position up to which that is certain."""
+        """Return the secrets in a text, and the position up to which the search is complete."""
         ...
 
 
@@ -293,7 +293,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         place.working.clear()
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """Remember that a hook begins, in case anything else happens before it ends."""
+        """Note that a hook begins; its start is recorded if anything else happens before it ends."""
         frame = frame_of(event)
         # the hook runs after the recorder, so the event is recorded already
         if hook.observer and hook.priority >= self.priority:
@@ -320,13 +320,13 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         return None
 
     def _in_order(self, place: RecordedCall, kind: str, fields: Line) -> None:
-        """Record an observation, after the beginnings of hooks before it."""
+        """Record an observation, after the starts of the hooks that began before it."""
         if place.begun:
             self._write_begun(place)
         self._put(_make(EntryValues, (place, kind, fields)))
 
     def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
-        """Record the beginnings of running hooks, except for the last ones if they belong to the event that ends now."""
+        """Record the starts of running hooks, except the last ones if they belong to the event that ends now."""
         begun = place.begun
         while begun and begun[-1].place is place and begun[-1].fields["seq"] == seq:
             begun.pop()
@@ -409,7 +409,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     def _wait_for_reader(
         self, other: Callable[[Event, Awaitable[None]], Awaitable[None]] | None, event: Event, until: Awaitable[None]
     ) -> Awaitable[None]:
-        """Return what a run awaits after an event; another recorder may record the wait too."""
+        """Return the awaitable for which a run waits after an event; another recorder may record the wait too."""
         until = until if other is None else other(event, until)
         place = self._places.get(event.call_id)
         if place is None:
@@ -458,7 +458,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._in_order(place, "interrupt", line)
 
     def _work_here(self, place: RecordedCall) -> int | None:
-        """Return the number of the call's work whose code is running, also in a task that it created; None in a hook."""
+        """Return the number of the call's work to which the running code belongs, also in a task of that work; None in a
+        hook."""
         return None if in_hook(Recorder._tool_work.__code__) else work_of(place)
 
     # ---- results of models and tools

@@ -141,7 +141,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A field before and after a hook. For an `around` hook, these are the result of the work and that of the wrapper."""
+    """A field before and after a hook; for an `around` hook, the result of the work and the result of the wrapper."""
 
     field: str
     before: Shown
@@ -191,7 +191,7 @@ class HookRecord(RunRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRecord(RunRecord):
-    """A message, when first observed in this form.
+    """The first observation of a message with this content.
 
     Attributes:
         id: The message's id.

@@ -15,11 +15,12 @@ __all__ = ["WORKS", "in_hook", "work_of"]
 Works: TypeAlias = "tuple[RecordedCall, int, Works] | None"
 """Nested work, innermost first: its call, as one recorder has it, and its number."""
 WORKS: Final[ContextVar[Works]] = ContextVar("WORKS", default=None)
-"""The work in which the running code is, also in tasks that it creates; set by the recorder."""
+"""The work of which the running code is a part, also in tasks that it creates; set by the recorder."""
 
 
 def work_of(place: RecordedCall) -> int | None:
-    """Return the number of the call's work in which the running code is; None outside. Hooks of a tool's chunk are inside."""
+    """Return the number of the call's work to which the running code belongs; None if there is none. Hooks of a tool's
+    chunk belong to it."""
     works = WORKS.get()
     while works is not None and works[0] is not place:
         works = works[2]
@@ -27,7 +28,7 @@ def work_of(place: RecordedCall) -> int | None:
 
 
 def in_hook(work: CodeType) -> bool:
-    """Whether the running code is a hook's, such as one of a tool's chunk, and not the tool's.
+    """Whether the running code belongs to a hook, such as one for a tool's chunk, and not to the tool.
 
     Args:
         work: The code of the recorder's coroutine around the tool's work.

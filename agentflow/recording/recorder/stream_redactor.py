@@ -3,7 +3,7 @@
 Rules:
 
 1. Only settled text is written: text that cannot become part of a secret, whatever text follows.
-2. Without findings, chunks are written unchanged. With one, the batch's first chunk of the text carries all of it.
+2. Without matches, chunks are written unchanged. With a match, the batch's first chunk contains the whole text.
 3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
    stream.
 4. The arguments of a call are settled when the call is complete: a secret may contain JSON escapes.
@@ -19,9 +19,9 @@ from agentflow.vocabulary.messages import ToolUseBlock
 __all__ = ["FindMatches", "Match", "StreamRedactor"]
 
 Match: TypeAlias = tuple[int, int, str]
-"""Start and end of a finding in a text, and its replacement."""
+"""The start and end of a secret in a text, and its replacement."""
 FindMatches: TypeAlias = Callable[[str, int, bool], tuple[list[Match], int]]
-"""Takes a text, a start, and whether the text is complete; returns the findings, and the end of the settled part."""
+"""Takes a text, a start, and whether the text is complete; returns the matches, and the end of the settled part."""
 Batch: TypeAlias = dict[str, Any]
 
 _CONTEXT = 200
@@ -153,8 +153,8 @@ class StreamRedactor:
                 _say(batch, n, name, "")
             return
         begin = 0
-        for place, n in enumerate(places):
-            end = begin + len(_text(batch, pieces[n], name)) + (held if place == 0 else 0)
+        for index, n in enumerate(places):
+            end = begin + len(_text(batch, pieces[n], name)) + (held if index == 0 else 0)
             _say(batch, n, name, raw[begin : min(end, upto)])
             begin = min(end, upto)
 

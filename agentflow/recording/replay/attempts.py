@@ -1,9 +1,9 @@
-"""Start the attempts at a reply in their recorded order, if wrappers make several at once.
+"""Start the attempts at a reply in their recorded order, if wrappers make several at the same time.
 
 Rules:
 
 1. An attempt starts when the recorded start of the next reply is due.
-2. One more attempt than in the recording may wait here, if a race was won before that attempt started. It waits until it is
+2. If a race was won before an attempt started, the recording lacks that attempt. In the replay it waits here until it is
    cancelled, and uses none of the recorded replies.
 """
 
@@ -36,7 +36,7 @@ class RecordedAttempts:
 
     @contextmanager
     def running(self, call: str, iteration: int) -> Generator[None]:
-        """Count an attempt that has started, until it ends."""
+        """Count an attempt while it is running."""
         self._running[call, iteration] += 1
         try:
             yield
@@ -44,7 +44,7 @@ class RecordedAttempts:
             self._running[call, iteration] -= 1
 
     async def start(self, call: str, iteration: int) -> None:
-        """Wait until an attempt should start, or until it is clear that the recording has no such attempt.
+        """Wait until an attempt should start, or until it is certain that the recording has no such attempt.
 
         Raises:
             CancelledError: It is cancelled before its start, as in the recording.

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. It happens after everything recorded before it, when all tasks of the run are suspended at the recorded positions. This is
-   checked after each step of a task, because the next step may resume one of them.
-2. If they never are (because the agent was changed, or the log is older), the run is cancelled when it makes no
-   progress and as much time has passed as in the recording.
+1. A cancellation follows all earlier entries of the recording, and happens when all tasks of the run are suspended at the
+   recorded positions. This is checked after each step of a task, because the next step may resume one of them.
+2. If they never reach these positions (because the agent was changed, or the log is older), the run is cancelled as soon as
+   it makes no progress and the recorded time has passed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentflow.recording.replay.script import Script
 __all__ = ["Cancellations", "RecordedCancellation", "kind_of"]
 
 _TURNS: Final = 30
-"""Number of turns of the event loop without progress after which the run can only wait for time to pass."""
+"""The number of event loop iterations without progress after which the run can only be waiting for a timer."""
 _LOOKS: Final = 40
 """Number of checks while the recorded time passes."""
 _PATIENCE: Final = 1.0
@@ -69,13 +69,14 @@ class CancellationRequest:
         self._performed = asyncio.get_running_loop().create_future()
 
     def perform(self) -> None:
-        """Cancel the run, and let the hook's task continue first."""
+        """Cancel the run, after the hook's task has continued."""
         if not self._performed.done():
             self._performed.set_result(None)
         self._cancel()
 
     def performed(self) -> Awaitable[None] | None:
-        """Return a future for the hook's task to await; None if the run is already cancelled, or in another task."""
+        """Return a future for the hook's task to await; None if the run is already cancelled, or if this is another
+        task."""
         if self._performed.done() or self.task is not asyncio.current_task():
             return None
         return self._performed
@@ -120,11 +121,13 @@ class RecordedCancellation:
         loop.call_soon(self._check)
         self._check_between(loop, 0, self._turn)
 
-    def _check_between(self, loop: asyncio.AbstractEventLoop, place: int, turn: int) -> None:
+    def _check_between(self, loop: asyncio.AbstractEventLoop, position: int, turn: int) -> None:
         """Insert a check before a callback that is already scheduled; only asyncio's own loops allow that."""
         ready = getattr(loop, "_ready", None)
         if isinstance(ready, deque):
-            cast("deque[asyncio.Handle]", ready).insert(place, asyncio.Handle(self._check_at_step, (loop, turn), loop))
+            cast("deque[asyncio.Handle]", ready).insert(
+                position, asyncio.Handle(self._check_at_step, (loop, turn), loop)
+            )
 
     def _check_at_step(self, loop: asyncio.AbstractEventLoop, turn: int) -> None:
         """Cancel the run if it is at the recorded position; otherwise check after the next step in this turn of the loop."""
@@ -156,7 +159,7 @@ class RecordedCancellation:
             self._cancel(scope)
 
     def _check_later(self, positions: tuple[str, ...]) -> bool:
-        """Schedule another check; return True if checking again is useless."""
+        """Schedule another check; return True if no further check can succeed."""
         loop = asyncio.get_running_loop()
         if positions != self._seen:
             self._seen, self._unchanged = positions, 0
@@ -220,8 +223,8 @@ class Cancellations:
         progress.on_early_cancellation = self._cancel_again
 
     def delay(self, call: str, cancel: Callable[[], None], requester: Requester) -> None:
-        """Perform a requested cancellation in its recorded turn: an interrupt by an awaited hook, a cancellation by the
-        caller's run, or that of tool calls after a failure."""
+        """Perform a requested cancellation in its recorded turn: of a call, by an awaited hook or by the caller's run, or
+        of tool calls after a failure."""
         key: Key = ("cut", call, _PLACES[requester])
         known = self._progress.is_ahead(key) and not self._progress.free()
         if known and requester == "caller" and key in self._requests:
@@ -239,7 +242,7 @@ class Cancellations:
             self._progress.report_cancellation()
 
     def requested(self, call: str) -> Awaitable[None] | None:
-        """Return a future for a hook to await that has requested an interrupt; None without a request."""
+        """Return a future to await for a hook that has requested an interrupt; None if it has not."""
         request = self._requests.get(("cut", call, 0))
         return None if request is None else request.performed()
 
@@ -272,7 +275,7 @@ class Cancellations:
             RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
 
     def _cancel_by_caller(self, key: Key) -> None:
-        """Cancel a call if its caller has requested it already; otherwise the caller cancels it later, by itself."""
+        """Cancel a call if its caller has already requested this; otherwise the caller will cancel it."""
         if (request := self._requests.get(key)) is not None:
             request.perform()
         self._progress.mark_done(key)

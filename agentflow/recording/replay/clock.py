@@ -34,7 +34,7 @@ class ReplayClock:
         return self._began + self.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for a time, shortened by the pace."""
+        """Sleep for some seconds of recorded time."""
         await asyncio.sleep(seconds / (self._pace or 1.0))
 
     async def reach(self, time: float) -> None:
@@ -48,7 +48,7 @@ class ReplayClock:
                 self._waiting.discard(jumped)
 
     def jump(self, time: float) -> None:
-        """Set the clock forward to a time, unless it is later already."""
+        """Set the clock forward to a time, unless that time has passed."""
         ahead = time - self.now()
         if ahead > 0:
             self._ahead += ahead

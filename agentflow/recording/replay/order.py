@@ -2,13 +2,13 @@
 
 Rules:
 
-1. Each event, request, start of work, chunk, injection and end of work has a position in one order, that of the log; so has a
-   hook's call if another entry was written, or another event's hook was called, during it. Without a position it began
-   directly before the next entry of its event. A chunk is placed by its time, before the hooks of its event and of later
-   ones: the log has it with its event, which hooks may have held for a while.
-2. A replay performs each step in its turn. Models and tools are held back here; an event that comes early waits after its
-   hooks.
-3. A step that waits for something that never happens continues after the recorded time, and the replay diverges.
+1. Each event, request, start of work, chunk, injection and end of work has a position in the order of the log. A hook's
+   call has a position if another entry was written, or another event's hook was called, during the call. Otherwise it began
+   directly before the next entry of its event. The log writes a chunk with its event, which hooks may have delayed, so a
+   chunk is placed by its time, before the hooks of its event and of later ones.
+2. A replay performs each step in its turn. Models and tools wait here for their turn; an event that is early waits after
+   its hooks.
+3. A step whose predecessors never happen continues after the recorded time, and the replay diverges.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Order:
         self.cuts: dict[str, Key] = {}
         self.unreached: dict[Key, list[Key]] = {}
 
-    def add_event(self, call: str, place: int, kind: str, use: str, seq: int, time: float) -> None:
+    def add_event(self, call: str, position: int, kind: str, use: str, seq: int, time: float) -> None:
         """Add an event; the number of its tool call distinguishes it from concurrent ones."""
-        key: Key = ("event", call, place)
+        key: Key = ("event", call, position)
         self._seqs[key] = seq
         self.events.setdefault((call, kind, use), []).append(key)
         self.add(key, time)
@@ -107,7 +107,7 @@ class Order:
         if key[0] == "cut":
             self.cuts[str(key[1])] = key
 
-    def add_chunk(self, n: int, place: int, call: str, seq: int, time: float) -> None:
+    def add_chunk(self, n: int, position: int, call: str, seq: int, time: float) -> None:
         """Insert a chunk: before later steps and the hooks of its event, after earlier steps of the same work."""
         at = self._before_hooks(call, seq)
         paused: Key = (
@@ -117,17 +117,18 @@ class Order:
         )  # the run took the chunk after this pause; rounded times may say otherwise
         while at and self._times[at - 1] > time and self._keys[at - 1][1] != n and self._keys[at - 1] != paused:
             at -= 1
-        self._keys.insert(at, ("chunk", n, place))
+        self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
-    def put_back(self, n: int, place: int, cut: Key, call: str, seq: int) -> None:
-        """Insert a chunk that was delivered before a cancellation and had its event after it: before its event's hooks."""
+    def put_back(self, n: int, position: int, cut: Key, call: str, seq: int) -> None:
+        """Insert a chunk that was delivered before a cancellation, but with an event after it: before the hooks of that
+        event."""
         at = min(self._keys.index(cut), self._before_hooks(call, seq))
-        self._keys.insert(at, ("chunk", n, place))
+        self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, self._times[at - 1] if at else self._times[at])
 
     def _before_hooks(self, call: str, seq: int) -> int:
-        """Return the position before the hooks of an event and of later events of its call, which begin after it."""
+        """Return the position before the hooks of an event and of the later events of its call."""
         marked = (
             self._marked.get(call, []) if seq else []
         )  # older logs do not have the place of a chunk that is no event
@@ -142,7 +143,7 @@ class Order:
 
     def settle(self) -> None:
         """Finish the order once all steps are added."""
-        self.places = {key: place for place, key in enumerate(self._keys)}
+        self.places = {key: position for position, key in enumerate(self._keys)}
         for keys in self.events.values():
             keys.sort(key=self._seqs.__getitem__)  # in the order in which their hooks started
 
@@ -151,33 +152,33 @@ class Order:
 
     def wait_before(self, key: Key) -> float:
         """Return the seconds between the previous step and this one."""
-        place = self.places[key]
-        return self._times[place] - self._times[place - 1] if place else 0.0
+        position = self.places[key]
+        return self._times[position] - self._times[position - 1] if position else 0.0
 
-    def time_at(self, place: int) -> float:
+    def time_at(self, position: int) -> float:
         """Return the time of a position."""
-        return self._times[place]
+        return self._times[position]
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
 
 def cancel_again(task: asyncio.Task[Any], times: int) -> None:
-    """Request cancellations of a task that were withdrawn because they came too early."""
+    """Repeat cancellations of a task that were withdrawn because they came too early."""
     for _ in range(times):
         task.cancel()
 
 
 class Progress:
-    """The progress of a replay through an order.
+    """The progress of a replay through the recorded order.
 
     Args:
         order: The recorded order.
         clock: The clock of the replay.
-        free: Whether nothing needs to wait: the replay has diverged.
+        free: Returns whether no step has to wait, because the replay has diverged.
 
     Attributes:
-        free: Whether nothing needs to wait.
+        free: Whether no step has to wait.
         on_cancellation: Called with the key of a cancellation when it is next.
         on_early_cancellation: Called with a task that was cancelled too early, and how often, when its turn has come.
     """
@@ -207,35 +208,36 @@ class Progress:
     def next_mark(self, event: Key, what: str, hook: str) -> Key | None:
         """Return a hook's next mark of a kind for an event; earlier marks count as done."""
         name, marks = self._order.marks_of(event)
-        for place in range(self._marked[event], len(marks)):
-            if (marks[place].what, marks[place].hook) == (what, hook):
-                for before in range(self._marked[event], place):
+        for position in range(self._marked[event], len(marks)):
+            if (marks[position].what, marks[position].hook) == (what, hook):
+                for before in range(self._marked[event], position):
                     self.mark_done(("mark", name, before))
-                self._marked[event] = place + 1
-                return "mark", name, place
+                self._marked[event] = position + 1
+                return "mark", name, position
         return None
 
     def next_failure(self, event: Key, hook: str) -> Key | None:
         """Return the next failure of a hook at an event; None if the recording has no more."""
         keys = [key for key in self._order.failures_of(event) if str(key[1]).endswith(f" {hook}")]
-        place = self._marked[keys[0]] if keys else 0
-        if place >= len(keys):
+        position = self._marked[keys[0]] if keys else 0
+        if position >= len(keys):
             return None
         self._marked[keys[0]] += 1
-        return keys[place]
+        return keys[position]
 
     def next_step(self, event: Key) -> Key:
-        """Return the next step of an event's hooks, or the event: a hook without a mark began directly before it."""
+        """Return the next step of an event's hooks, or else the event itself: a hook without a mark began directly before
+        it."""
         name, marks = self._order.marks_of(event)
-        ahead: list[Key] = [("mark", name, place) for place in range(self._marked[event], len(marks))]
+        ahead: list[Key] = [("mark", name, position) for position in range(self._marked[event], len(marks))]
         ahead += [key for key in self._order.failures_of(event) if self.is_ahead(key)]
         return min([*ahead, event], key=lambda key: self._order.places.get(key, 0))
 
     def finish_hooks(self, event: Key) -> None:
-        """Mark the hooks of an event as finished: recorded marks that they did not reach count as done."""
+        """Mark the hooks of an event as finished; marks that they did not reach count as done."""
         name, marks = self._order.marks_of(event)
-        for place in range(self._marked[event], len(marks)):
-            self.mark_done(("mark", name, place))
+        for position in range(self._marked[event], len(marks)):
+            self.mark_done(("mark", name, position))
         for key in self._order.failures_of(event):
             self.mark_done(key)
 
@@ -248,8 +250,8 @@ class Progress:
 
     def mark_done(self, key: Key) -> None:
         """Mark a step as done, in its turn or not."""
-        place = self._order.places.get(key)
-        if place is None:
+        position = self._order.places.get(key)
+        if position is None:
             return
         for done in (key, *self._order.unreached.get(key, ())):
             self._done_steps[self._order.places[done]] = 1
@@ -274,13 +276,13 @@ class Progress:
 
     def is_ahead(self, key: Key) -> bool:
         """Whether a step is in the recording, and is not done."""
-        place = self._order.places.get(key)
-        return place is not None and not self._done_steps[place]
+        position = self._order.places.get(key)
+        return position is not None and not self._done_steps[position]
 
     def is_next(self, key: Key) -> bool:
         """Whether all earlier steps are done."""
-        place = self._order.places.get(key)
-        return place is None or place <= self._next or self.free()
+        position = self._order.places.get(key)
+        return position is None or position <= self._next or self.free()
 
     async def wait(self, key: Key) -> None:
         """Wait until all earlier steps are done."""
@@ -288,7 +290,8 @@ class Progress:
             await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
 
     async def wait_for_start(self, call: str, use: str, run: RunBase, closed: Callable[[], bool]) -> None:
-        """Wait until a tool call of a parallel round should start; if it never did, until its run or round is stopped."""
+        """Wait until a tool call of a parallel round should start; if the recording has no start, until its run or round is
+        stopped."""
         keys = self._order.events.get((call, "PreActing", use))
         if not keys:
             await self._until(len(self._keys) - 1, lambda: run.scope.stopped or closed() or self.free())
@@ -321,10 +324,10 @@ class Progress:
             self.on_early_cancellation(task, early)
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Wait until a condition on the finished steps is true, or until the replay makes no more progress."""
+        """Wait until a condition on the finished steps is true, or until the replay no longer makes progress."""
         await self._until(len(self._keys) - 1, lambda: reached() or self.free())
 
-    async def _until(self, place: int, reached: Callable[[], bool]) -> None:
+    async def _until(self, position: int, reached: Callable[[], bool]) -> None:
         patience = _PATIENCE
         while not reached():
             if self._moved is None:
@@ -333,6 +336,6 @@ class Progress:
             await asyncio.wait([self._moved], timeout=patience)
             # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.
             patience = _PATIENCE if self._next != before else 2 * patience
-            late = self._clock.now() > self._order.time_at(place) + _PATIENCE
+            late = self._clock.now() > self._order.time_at(position) + _PATIENCE
             if self._next == before and (late or patience > _MAX_GAP):
                 return

@@ -1,9 +1,9 @@
-"""Play a script to a run: its models and tools return recorded data, and its events are compared.
+"""Replay a script: the run's models and tools return recorded data, and its events are compared.
 
 Rules:
 
 1. It is the innermost hook around models and tools: all other hooks of the agent run for real.
-2. No request is sent and no tool runs. Sub-agents run, with their own part of the script.
+2. No request is sent and no tool runs. Sub-agents run, each with its part of the script.
 3. Only the first divergence is kept. After it, the run is stopped or continues with a live model.
 """
 
@@ -130,19 +130,19 @@ class Player(Recorder):
         return place
 
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
-        """Return what a run awaits after an event if it waited for its reader in the recording."""
+        """Return an awaitable for the run after an event, if the recorded run waited for its reader there."""
         key = self._waits.pop((event.call_id, event.seq), None)
         return None if key is None else RecordedWait(key, self.script.waits[key], self._progress, self._clock)
 
     async def _reach(self, time: float, always: bool) -> None:
-        """Let time pass until a recorded time; `always`: also in real time."""
+        """Wait until a recorded time; with `always`, also in real time."""
         if self._paced or self._passes or always:
             await self._clock.reach(time)
         else:
             self._clock.jump(time)
 
     def on_event(self, event: HookEvent) -> Any:
-        """Compare an event; if it comes too early because another task should be first, wait for its turn."""
+        """Compare an event; if another task should be first, wait for the event's turn."""
         frame = frame_of(event)
         if frame is None:
             return None
@@ -169,7 +169,8 @@ class Player(Recorder):
         self._pass(key, event)
 
     def _pass(self, key: Key, event: HookEvent) -> None:
-        """Mark an event as done. If its call began nothing more before an enclosing call cancelled it, let it begin nothing."""
+        """Mark an event as done. If an enclosing call cancelled this call after the event, let the call begin no more
+        work."""
         self._progress.mark_done(key)
         ending = self.script.last_events.get(key)
         if ending is not None and self.compared.divergence is None:
@@ -184,7 +185,7 @@ class Player(Recorder):
             )
 
     def _recorded_key(self, recorded: str, event: Event, call: str) -> Key | None:
-        """Return the recorded event with the same class and tool call; None if there is none left."""
+        """Return the next recorded event with the same class and tool call; None if none remains."""
         known = self._expected.get((call, event.seq), _UNKNOWN)
         if known is not _UNKNOWN:
             return known
@@ -221,7 +222,7 @@ class Player(Recorder):
             self._progress.mark_done(turn)
 
     def on_end(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """Let a hook wait for the turn of its failure, or for an interrupt that it has requested."""
+        """Let a hook wait for the turn of its failure, or of an interrupt that it has requested."""
         failure = self._failing.pop((event.call_id, event.seq, hook.name), None)
         if failure is not None:
             return self._wait(failure)
@@ -233,7 +234,7 @@ class Player(Recorder):
         scope.passes = scope.stopped
 
     def on_call(self, call: HookCall) -> None:
-        """Note that an awaited hook has failed, or mark another failure as done."""
+        """Note that an awaited hook has failed; mark the failure of any other hook as done."""
         super().on_call(call)
         event, recorded = call.event, self._pairs.get(call.event.call_id)
         if call.error is None or recorded is None:
@@ -269,7 +270,7 @@ class Player(Recorder):
         return None
 
     async def _wait(self, key: Key, ends: End = "done") -> None:
-        """Wait for the turn of a step and mark it as done; `ends` is the end of the work to which it belongs."""
+        """Wait for the turn of a step and mark it as done; `ends` is how its work ended."""
         try:
             await self._held_back(key, ends, partial(self._progress.wait, key))
         finally:  # if this step is cancelled while it waits, later steps should not wait for it
@@ -282,18 +283,18 @@ class Player(Recorder):
     # ---- the comparison's listener
 
     def on_paired(self, call: str, recorded: str) -> None:
-        """Expect a call's recorded end, instead of its limit of time."""
+        """Wait for a call's recorded end instead of its time limit."""
         if recorded not in self.script.broken_off:
             self._runs[call].scope.limit_time(False)
 
     def on_compared(self) -> None:
-        """Notify what waits for events of the new run."""
+        """Wake the steps that wait for events of the new run."""
         self._moved.set()
         self._moved = asyncio.Event()
         self._end_of_log()
 
     def on_divergence(self) -> None:
-        """Stop the run, or let it continue without the recording."""
+        """Stop the run, or let it continue live."""
         self._cancellations.perform()
         if self.compared.reaction == "stop":
             if self._root is not None:
@@ -400,7 +401,7 @@ class Player(Recorder):
                 await self._pass_request(place, iteration)
 
     async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
-        """Let the next recorded reply pass, since the run was stopped before it asked for it."""
+        """Skip the next recorded reply, since the run was stopped before it requested it."""
         reply = self.script.reply(self._pairs.get(place.call, ""), iteration, "")
         if reply is not None:
             self._progress.mark_done(("begun", reply.n, 0))
@@ -495,7 +496,7 @@ class Player(Recorder):
 
     @suspends_as("tool")
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
-        """Do the work of a tool in its turn: the recorded one, or that of a sub-agent or of a missing tool for real."""
+        """Do the work of a tool in its turn: return the recorded result; a sub-agent or a missing tool runs for real."""
         await self._wait(("begun", work.n, 0), work.end)
         ends: End = "cut"
         try:
@@ -506,7 +507,7 @@ class Player(Recorder):
             await self._finish(work, ends)
 
     async def _finish(self, work: RecordedWork, ends: End = "cut") -> None:
-        """Let the recorded end of work pass, if it was closed or cancelled before, or a sub-agent did it."""
+        """Skip the recorded end of work that was closed or cancelled before, or that a sub-agent did."""
         if self.compared.divergence is None:
             for key, _ in self.script.steps_of(work):
                 self._progress.mark_done(key)

@@ -1,4 +1,4 @@
-"""A run's event buffer during a replay: the run waits for its reader as recorded, however fast the replay's is."""
+"""A run's event buffer during a replay: the run waits for its reader as recorded, at any speed of the replay's reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 class RecordedWait:
-    """A wait for the reader, until its turn; if it was cancelled in the recording, until it is cancelled.
+    """A wait for the reader: until its turn, or, if it was cancelled in the recording, until it is cancelled.
 
     Args:
         key: The key of the wait in the order.
@@ -59,7 +59,7 @@ class ReplayBuffer(EventBuffer):
 
     Args:
         inner: The buffer that the reader reads.
-        waits: Returns what to wait for after an event, or None.
+        hold: Returns an awaitable to wait for after an event, or None.
     """
 
     __slots__ = ("_inner", "_waits")

@@ -3,8 +3,9 @@
 Rules:
 
 1. Data from a model or a tool is due at its recorded time, and in its turn (`order`).
-2. If nothing was recorded between two steps, nothing may happen between them in the replay.
-3. A cancellation is in the order too. Hooks request theirs again; it happens in its turn.
+2. If no entry was recorded between two steps, no other step may happen between them in the replay.
+3. A cancellation has a position in the order too. If a hook requests it, the hook of the replay requests it again, and it
+   happens in its turn.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class ReaderWait:
-    """A wait of the run for its reader.
+    """A period in which the run waited for its reader.
 
     Attributes:
         time: Its end.
@@ -89,7 +90,7 @@ class RecordedWork:
         injected: The messages that a tool injected.
         marks: The positions of the injections, or of a decision of a race.
         interrupts: The reason for which it interrupted its call; None if it did not.
-        cut: The cancellation of the call, if that happened before the work began.
+        cut: The cancellation of the call, if it happened before the work began.
     """
 
     n: int
@@ -167,7 +168,7 @@ class Script:
     # ---- reading
 
     def _read(self, entry: Entry) -> None:
-        """Read one entry: of a call, its events and its end here; of a model's reply or a tool's work in `_read_work`."""
+        """Read one entry: a call, its events and its end; `_read_work` reads a model's reply or a tool's work."""
         match entry:
             case CallEntry():
                 if entry.parent is not None:
@@ -184,10 +185,10 @@ class Script:
             case EventEntry():
                 if entry.type == "PreCall" and entry.call not in self.inputs:
                     self.inputs[entry.call] = self.log.messages(entry)
-                place = len(self.steps[entry.call])
+                position = len(self.steps[entry.call])
                 self._events(entry, entry.time)
                 use = entry.fields.get("tool_use")
-                self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
+                self._event_in_order(entry.call, position, entry.type, use, entry.seq, entry.time)
             case MarkEntry(what="read" | "unread"):
                 self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
             case MarkEntry(what="twice" | "pending" | "swallowed"):
@@ -265,11 +266,11 @@ class Script:
                 self.order.put_back(work.n, begun + n, cut, entry.call, seq)
             elif work is not None:
                 self.order.add_chunk(work.n, begun + n, entry.call, seq, time)
-            place = len(self.steps[entry.call]) + n
+            position = len(self.steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
-                self._event_in_order(entry.call, place, "ReasoningChunk", None, seq, time)
+                self._event_in_order(entry.call, position, "ReasoningChunk", None, seq, time)
             elif isinstance(entry, PiecesEntry):
-                self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, seq, time)
+                self._event_in_order(entry.call, position, "ActingChunk", entry.tool_use, seq, time)
             if not isinstance(entry, ReplyEntry) and n < len(entry.paused) and entry.paused[n]:
                 self._wait(entry.call, seq, time + entry.paused[n] / 1000)
 
@@ -278,12 +279,12 @@ class Script:
         self.order.add(key, time)
         self.waits[key] = ReaderWait(time, cancelled)
 
-    def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
+    def _event_in_order(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
         ending = self._ending.pop(call, None)
-        if ending is not None and place and kind in ("PostToolRound", "CallEnded"):
-            self.last_events["event", call, place - 1] = ending
+        if ending is not None and position and kind in ("PostToolRound", "CallEnded"):
+            self.last_events["event", call, position - 1] = ending
         number = "" if use is None else self.normalizer.number(call, str(self.log.use_data(use)["id"]))
-        self.order.add_event(call, place, kind, number, seq, time)
+        self.order.add_event(call, position, kind, number, seq, time)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         steps = self.normalizer.steps(entry)
@@ -371,7 +372,7 @@ class Script:
     # ---- playing
 
     def replies_left(self, call: str, iteration: int) -> Sequence[RecordedWork]:
-        """Return the replies in a round of a call that were not played yet."""
+        """Return the replies in a round of a call that are not replayed yet."""
         return self._replies.get((call, iteration, ""), ())
 
     def reply(self, call: str, iteration: int, side: str) -> RecordedWork | None:
@@ -418,9 +419,8 @@ def _next_event(entry: ReplyEntry) -> int:
 
 
 def _check_complete(log: RunLog) -> None:
-    """Refuse a log that has an end without its start, because its oldest entries were discarded from memory.
-
-    A line missing in between is refused by the reader.
+    """Refuse a log with an end but no start, because its oldest entries were discarded from memory. The reader refuses a
+    log with other missing lines.
 
     Raises:
         StoreError: The log is incomplete.

@@ -51,7 +51,7 @@ def bill(context: RunContext, step: Any) -> None:
 
     Args:
         context: The context of the run.
-        step: The reply, if the step is its end; other steps add nothing.
+        step: A step of the side call; only the end of its reply has usage.
     """
     if isinstance(step, RecordedWork):
         chunks = [chunk_of(due.piece) for due in step.pieces]

@@ -161,7 +161,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._service.dismiss(ref, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
-        """Report the end of a task's run, if it has ended, on behalf of the process that followed it."""
+        """Report the end of a task's run in place of a dead process, if the run has ended."""
         ref = self._service.session(owner, self._agent, task.context_id)
         session = await self._open(ref)
         if session is None or await self._service.working(ref) is not None:

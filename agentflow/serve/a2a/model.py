@@ -118,7 +118,7 @@ class A2AModel:
     async def _events(
         self, client: client.Client, message: types.Message, answer: RemoteAnswer, deadline: float
     ) -> AsyncGenerator[types.StreamResponse]:
-        """Yield the remote agent's events; if the stream breaks off, the ended task."""
+        """Yield the remote agent's events; if the stream breaks off, yield the finished task instead."""
         broken: Exception | None = None
         sending = cast(
             "AsyncGenerator[types.StreamResponse]", client.send_message(types.SendMessageRequest(message=message))

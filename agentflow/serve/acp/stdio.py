@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Standard output is reserved for the protocol: other output, of Python or a child process, goes to standard error. So is
-   standard input: a tool that reads it finds it empty.
+1. Standard output is reserved for the protocol: other output, of Python or a child process, goes to standard error.
+   Standard input is reserved too: it is empty for tools.
 2. The process ends with its client: when standard input is closed, running prompts are interrupted and their sessions closed.
 """
 

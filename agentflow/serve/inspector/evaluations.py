@@ -1,4 +1,4 @@
-"""Results of evaluations in the inspector's folders: the list, and one with its cases compared to a baseline.
+"""Results of evaluations in the inspector's folders: a list of them, and the cases of one compared to a baseline.
 
 Rules:
 

@@ -80,5 +80,5 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
 def shown(error: BaseException) -> str:
     """Format an exception with the position where it was raised."""
     last = traceback.extract_tb(error.__traceback__, limit=-1)
-    place = f" at {last[0].filename.rpartition('/')[2]}:{last[0].lineno} in {last[0].name}" if last else ""
-    return f"{type(error).__name__}: {error}{place}"
+    where = f" at {last[0].filename.rpartition('/')[2]}:{last[0].lineno} in {last[0].name}" if last else ""
+    return f"{type(error).__name__}: {error}{where}"

@@ -144,7 +144,7 @@ def neighbours(random: Random) -> list[Hook]:
         found.append(wraps)
     if random.random() < 0.5:
         role = random.choice(_ROLES)
-        place = random.choice((0, 99, 101, 700))
-        found.append(_failing(random.choice(_FIRED), random.randint(1, 2), **{**role, "priority": place}))
+        position = random.choice((0, 99, 101, 700))
+        found.append(_failing(random.choice(_FIRED), random.randint(1, 2), **{**role, "priority": position}))
     random.shuffle(found)
     return found

@@ -26,11 +26,11 @@ def model_file() -> Path:
     file = folder / str(weights.MODEL_NAME)
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(dir=folder))
+        new = Path(tempfile.mkdtemp(dir=folder))
         try:
-            weights.assemble(place / file.name).replace(file)  # another process may do the same, with the same result
+            weights.assemble(new / file.name).replace(file)  # another process may do the same, with the same result
         finally:
-            shutil.rmtree(place)
+            shutil.rmtree(new)
     return file
 
 

@@ -150,7 +150,7 @@ async def concurrency(trial: StoreTrial) -> None:
     s, numbers = trial.new_session(), range(1, 9)
     await asyncio.gather(*[trial.keep(s, a_call(number)) for number in numbers])
     found = await trial.load(s)
-    calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
+    calls = sorted(found[start : start + 3] for start in range(0, len(found), 3))
     trial.same(calls, sorted(a_call(number) for number in numbers), "loses or mixes concurrent appends")
     if not isinstance(trial.any_store, SessionStore):
         return

@@ -34,9 +34,9 @@ def error_body(message: str, *, type: str, request_id: str | None, code: str | N
     return {"type": "error", "error": {"type": type, "message": message} | details, "request_id": request_id}
 
 
-def call_id(request: WireRequest, place: int, call: ScriptedCall) -> str:
+def call_id(request: WireRequest, index: int, call: ScriptedCall) -> str:
     """Return the call's own id, or a new one that is unique on this server."""
-    return call.id if call.id is not None else f"toolu_wire_{request.index}_{place}"
+    return call.id if call.id is not None else f"toolu_wire_{request.index}_{index}"
 
 
 def usage_body(usage: WireUsage) -> JsonObject:
@@ -78,8 +78,8 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     first = usage_body(replace(usage, output=1, reasoning=0, searches=0))
     head = merged(_message(request), {"usage": first} if counted else {})
     events = [_event("head", "message_start", {"message": head})]
-    for place, block in enumerate(_blocks(plan, adapted, request, signer)):
-        events += _numbered(place, block)
+    for index, block in enumerate(_blocks(plan, adapted, request, signer)):
+        events += _numbered(index, block)
     if len(events) > 1:
         events.insert(2, PING)
     if plan.usage == "twice":
@@ -133,16 +133,16 @@ def _message(request: WireRequest) -> JsonObject:
 
 def _thinking_blocks(adapted: WireReply, signer: Signer) -> Iterator[JsonObject]:
     total = len(adapted.thoughts) + (adapted.redacted is not None)
-    for place, text in enumerate(adapted.thoughts):
-        yield {"type": "thinking", "thinking": text, "signature": signer.sign(text, place, total)}
+    for index, text in enumerate(adapted.thoughts):
+        yield {"type": "thinking", "thinking": text, "signature": signer.sign(text, index, total)}
     if adapted.redacted is not None:
         yield {"type": "redacted_thinking", "data": signer.sign(adapted.redacted, total - 1, total)}
 
 
 def _server_blocks(adapted: WireReply, request: WireRequest) -> Iterator[JsonObject]:
-    for place, call in enumerate(adapted.server):
+    for index, call in enumerate(adapted.server):
         if call.server is not None:
-            ident = f"mcptoolu_wire_{request.index}_{place}"
+            ident = f"mcptoolu_wire_{request.index}_{index}"
             yield {
                 "type": "mcp_tool_use",
                 "id": ident,
@@ -153,7 +153,7 @@ def _server_blocks(adapted: WireReply, request: WireRequest) -> Iterator[JsonObj
             if call.result is not None:
                 yield {"type": "mcp_tool_result", "tool_use_id": ident, "is_error": False, "content": call.content}
             continue
-        ident = f"srvtoolu_wire_{request.index}_{place}"
+        ident = f"srvtoolu_wire_{request.index}_{index}"
         yield {"type": "server_tool_use", "id": ident, "name": call.name, "input": call.input}
         if call.result is not None:
             kind = "tool_search" if call.name.startswith("tool_search_tool") else call.name
@@ -175,8 +175,8 @@ def _cited(cite: Cite) -> JsonObject:
 
 
 def _call_blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest) -> Iterator[JsonObject]:
-    for place, call in enumerate(adapted.calls):
-        ident = "" if plan.call_ids == "none" else call_id(request, place, call)
+    for index, call in enumerate(adapted.calls):
+        ident = "" if plan.call_ids == "none" else call_id(request, index, call)
         yield {"type": "tool_use", "id": ident, "name": call.name, "input": call.input}
 
 
@@ -236,7 +236,7 @@ def _event(kind: FrameKind, name: str, fields: JsonObject, usage: WireUsage | No
     return WireFrame(kind, {"type": name} | fields | counts, name)
 
 
-def _numbered(place: int, events: list[WireFrame]) -> Iterator[WireFrame]:
+def _numbered(index: int, events: list[WireFrame]) -> Iterator[WireFrame]:
     for frame in events:
         data: JsonObject = dict(frame.data) if isinstance(frame.data, dict) else {}
-        yield replace(frame, data={"type": data.pop("type"), "index": place} | data)
+        yield replace(frame, data={"type": data.pop("type"), "index": index} | data)

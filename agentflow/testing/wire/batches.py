@@ -230,21 +230,21 @@ class VendorBatches:
             return
         batch.status = "ended"
         lines: list[tuple[bool, JsonObject]] = []
-        for place, (ident, body) in enumerate(batch.requests.items()):
-            line = await self._line(place, ident, body, batch, play)
-            if place not in self.plan.missing:
+        for index, (ident, body) in enumerate(batch.requests.items()):
+            line = await self._line(index, ident, body, batch, play)
+            if index not in self.plan.missing:
                 lines.append((line[0], line[1]))
-            if place in self.plan.repeated:
+            if index in self.plan.repeated:
                 lines.insert(0, (True, self._failed_line(ident, "expired")))
         for answered, line in reversed(lines):
             (batch.results if answered or self.vendor == "anthropic" else batch.failed).append(line)
 
     async def _line(
-        self, place: int, ident: str, body: JsonObject, batch: WireBatch, play: Play
+        self, index: int, ident: str, body: JsonObject, batch: WireBatch, play: Play
     ) -> tuple[bool, JsonObject]:
         """Return whether a request was answered, and its line in the results."""
-        if place in self.plan.expired or place in self.plan.cancelled:
-            return False, self._failed_line(ident, "expired" if place in self.plan.expired else "cancelled")
+        if index in self.plan.expired or index in self.plan.cancelled:
+            return False, self._failed_line(ident, "expired" if index in self.plan.expired else "cancelled")
         status, answer = await play(as_text(batch.fields.get("endpoint")), body, batch.headers)
         if self.vendor == "anthropic":
             result: JsonObject = (
@@ -293,7 +293,7 @@ class VendorBatches:
     # -- answers
 
     def _shown(self, batch: WireBatch) -> JsonObject:
-        place, size = self.list.index(batch), len(batch.requests)
+        index, size = self.list.index(batch), len(batch.requests)
         ended = batch.status != "in_progress"
         if self.vendor == "anthropic":
             kinds = [as_text(as_object(line.get("result")).get("type")) for line in batch.results]
@@ -306,7 +306,7 @@ class VendorBatches:
             )
         at = batch.fields["at"]
         files: JsonObject = {
-            name: f"file-{kind}-{place}" if lines else None
+            name: f"file-{kind}-{index}" if lines else None
             for name, kind, lines in (
                 ("output_file_id", "output", batch.results),
                 ("error_file_id", "error", batch.failed),
@@ -334,9 +334,9 @@ class VendorBatches:
         }
 
     def _content(self, ident: str | None) -> Answered:
-        for place, batch in enumerate(self.list):
+        for index, batch in enumerate(self.list):
             for kind, lines in (("output", batch.results), ("error", batch.failed)):
-                if lines and ident == f"file-{kind}-{place}":
+                if lines and ident == f"file-{kind}-{index}":
                     return self._file(batch, lines)
         return Answered(HttpAnswer(status=404, message=f"No such File object: {ident}"))
 
@@ -362,14 +362,14 @@ def _params_of(requests: list[JsonValue]) -> Iterator[tuple[str, JsonObject]]:
     if not 1 <= len(requests) <= _MAX_REQUESTS["anthropic"]:
         raise ValueError(f"requests: List should have 1 to {_MAX_REQUESTS['anthropic']} items")
     keys: set[str] = set()
-    for place, request in enumerate(map(as_object, requests)):
+    for index, request in enumerate(map(as_object, requests)):
         ident, params = as_text(request.get("custom_id")), as_object(request.get("params"))
         if not _CUSTOM_ID.fullmatch(ident):
-            raise ValueError(f"requests.{place}.custom_id: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+            raise ValueError(f"requests.{index}.custom_id: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
         if ident in keys:
-            raise ValueError(f"requests.{place}.custom_id: custom_id must be unique within a batch")
+            raise ValueError(f"requests.{index}.custom_id: custom_id must be unique within a batch")
         if not params or params.get("stream"):
-            raise ValueError(f"requests.{place}.params: Field required, and stream is not supported")
+            raise ValueError(f"requests.{index}.params: Field required, and stream is not supported")
         keys.add(ident)
         yield ident, params
 

@@ -27,8 +27,8 @@ def unexpected_role(s: Subject) -> Violation | None:
     )
 
 
-def results_of(s: Subject, place: int) -> list[str]:
-    return [as_text(m.get("tool_call_id")) for n, m in s.with_role("tool") if asker(s, n) == place]
+def results_of(s: Subject, index: int) -> list[str]:
+    return [as_text(m.get("tool_call_id")) for n, m in s.with_role("tool") if asker(s, n) == index]
 
 
 def counts_differ(s: Subject) -> Violation | None:

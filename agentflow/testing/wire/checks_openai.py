@@ -194,9 +194,9 @@ def call_ids(message: JsonObject) -> list[str]:
     return [as_text(as_object(call).get("id")) for call in as_list(message.get("tool_calls"))]
 
 
-def asker(s: Subject, place: int) -> int | None:
+def asker(s: Subject, index: int) -> int | None:
     """Return the position of the assistant message that a tool message answers, skipping other tool messages."""
-    before = place - 1
+    before = index - 1
     while before >= 0 and s.role(before) == "tool":
         before -= 1
     return before if s.role(before) == "assistant" and s.messages[before].get("tool_calls") else None

@@ -103,9 +103,9 @@ def moved(s: Subject) -> Violation | None:
         "reasoning_effort": "reasoning.effort",
         "max_tokens": "max_output_tokens",
     }
-    for name, place in {**places, "max_completion_tokens": "max_output_tokens", "messages": "input"}.items():
+    for name, where in {**places, "max_completion_tokens": "max_output_tokens", "messages": "input"}.items():
         if name in s.body:
-            return Violation(x=name, place=place)
+            return Violation(x=name, place=where)
     return None
 
 

@@ -59,7 +59,7 @@ def position(frames: Sequence[WireFrame], after: Point) -> int:
 
 def call_position(frames: Sequence[WireFrame]) -> int:
     """Return the position just after the first fragment of arguments, or after the call's head if there are no arguments."""
-    calls = [place for place, frame in enumerate(frames) if frame.kind == "call"]
+    calls = [index for index, frame in enumerate(frames) if frame.kind == "call"]
     return (calls[1] if len(calls) > 1 else calls[0]) + 1
 
 

@@ -36,9 +36,9 @@ def error_body(message: str, *, type: str, param: str | None = None, code: str |
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
-def call_id(request: WireRequest, place: int, call: ScriptedCall) -> str:
+def call_id(request: WireRequest, index: int, call: ScriptedCall) -> str:
     """Return the call's own id, or a new one that is unique on this server."""
-    return call.id if call.id is not None else f"call_wire_{request.index}_{place}"
+    return call.id if call.id is not None else f"call_wire_{request.index}_{index}"
 
 
 def usage_body(usage: WireUsage) -> JsonObject:
@@ -144,34 +144,34 @@ def _calls(plan: ReplyPlan, request: WireRequest) -> Iterator[JsonObject]:
         yield from (delta for delta in row if delta is not None)
 
 
-def _call_deltas(plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall) -> Iterator[JsonObject]:
+def _call_deltas(plan: ReplyPlan, request: WireRequest, index: int, call: ScriptedCall) -> Iterator[JsonObject]:
     name, later = (call.name[:1], call.name[1:]) if plan.split_names else (call.name, "")
     pieces = plan.call_pieces(call)
-    yield _delta(plan, request, place, call, name=name, arguments=call.raw if plan.whole_calls else "")
+    yield _delta(plan, request, index, call, name=name, arguments=call.raw if plan.whole_calls else "")
     if later:
-        yield merged(_index(plan, place), {"function": {"name": later}})
+        yield merged(_index(plan, index), {"function": {"name": later}})
     for piece in () if plan.whole_calls else pieces:
         if plan.call_ids == "repeat":
-            yield _delta(plan, request, place, call, name=name, arguments=piece)
+            yield _delta(plan, request, index, call, name=name, arguments=piece)
         else:
-            yield merged(_index(plan, place), {"function": {"arguments": piece}})
+            yield merged(_index(plan, index), {"function": {"arguments": piece}})
 
 
 def _delta(
-    plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall, *, name: str, arguments: str
+    plan: ReplyPlan, request: WireRequest, index: int, call: ScriptedCall, *, name: str, arguments: str
 ) -> JsonObject:
-    delta = _index(plan, place)
+    delta = _index(plan, index)
     if plan.call_ids != "none":
-        delta["id"] = call_id(request, place, call)
+        delta["id"] = call_id(request, index, call)
     return merged(delta, {"type": "function", "function": {"name": name, "arguments": arguments}})
 
 
-def _index(plan: ReplyPlan, place: int) -> JsonObject:
-    return {"index": place} if plan.call_index else {}
+def _index(plan: ReplyPlan, index: int) -> JsonObject:
+    return {"index": index} if plan.call_index else {}
 
 
-def _whole_call(plan: ReplyPlan, request: WireRequest, place: int, call: ScriptedCall) -> JsonValue:
-    ident: JsonObject = {} if plan.call_ids == "none" else {"id": call_id(request, place, call)}
+def _whole_call(plan: ReplyPlan, request: WireRequest, index: int, call: ScriptedCall) -> JsonValue:
+    ident: JsonObject = {} if plan.call_ids == "none" else {"id": call_id(request, index, call)}
     return merged(ident, {"type": "function", "function": {"name": call.name, "arguments": call.raw}})
 
 

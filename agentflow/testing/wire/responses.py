@@ -144,16 +144,16 @@ def _words(reply: WireReply, text: str, ident: str, *, refused: bool) -> _Made:
         part, empty = merged(part, {"annotations": noted, "logprobs": []}), empty | {"annotations": [], "logprobs": []}
     content: list[JsonValue] = [part]
     item: JsonObject = {"id": ident, "type": "message", "role": "assistant", "status": "completed", "content": content}
-    place: JsonObject = {"content_index": 0}
-    pieces = [_event("block", "response.content_part.added", merged(place, {"part": empty}))]
+    ids: JsonObject = {"content_index": 0}
+    pieces = [_event("block", "response.content_part.added", merged(ids, {"part": empty}))]
     logs: JsonObject = {} if refused else {"logprobs": []}
     name = f"response.{kind}.delta"
-    pieces += [_event("text", name, merged(place, {"delta": piece}, logs)) for piece in reply.pieces(text)]
+    pieces += [_event("text", name, merged(ids, {"delta": piece}, logs)) for piece in reply.pieces(text)]
     for n, note in enumerate(noted):
-        noticed = merged(place, {"annotation_index": n, "annotation": note})
+        noticed = merged(ids, {"annotation_index": n, "annotation": note})
         pieces.append(_event("text", "response.output_text.annotation.added", noticed))
-    pieces.append(_event("block", f"response.{kind}.done", merged(place, {key: text}, logs)))
-    pieces.append(_event("block", "response.content_part.done", merged(place, {"part": part})))
+    pieces.append(_event("block", f"response.{kind}.done", merged(ids, {key: text}, logs)))
+    pieces.append(_event("block", "response.content_part.done", merged(ids, {"part": part})))
     return _Made(item, merged(item, {"status": "in_progress", "content": []}), pieces)
 
 
@@ -168,16 +168,16 @@ def _image(url: str, ident: str) -> _Made:
     return _Made(item | {"result": url.partition(",")[2]}, item | {"status": "in_progress", "result": None}, [])
 
 
-def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, place: int, ident: str) -> _Made:
+def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, index: int, ident: str) -> _Made:
     if call.name == "computer" and any(tool.get("type") == "computer" for tool in objects(request.body.get("tools"))):
         computer: JsonObject = {"id": f"cu{ident[2:]}", "type": "computer_call", "status": "completed"}
-        computer |= {"call_id": call_id(request, place, call), "pending_safety_checks": []} | call.input
+        computer |= {"call_id": call_id(request, index, call), "pending_safety_checks": []} | call.input
         return _Made(computer, computer | {"status": "in_progress", "actions": []}, [])
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
     if call.name in _loaded(plan, request):
         item["namespace"] = call.name
     if plan.call_ids != "none":
-        item["call_id"] = call_id(request, place, call)
+        item["call_id"] = call_id(request, index, call)
     name = "response.function_call_arguments"
     pieces = [] if plan.whole_calls else [_event("call", f"{name}.delta", {"delta": p}) for p in plan.call_pieces(call)]
     pieces.append(_event("block", f"{name}.done", {"name": call.name, "arguments": call.raw}))
@@ -197,32 +197,32 @@ def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
 def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
     """Yield groups of items: single items, and the calls, whose events are interleaved."""
     calls: list[tuple[int, _Made]] = []
-    for place, entry in enumerate(output):
+    for index, entry in enumerate(output):
         if interleave and entry.item["type"] == "function_call":
-            calls.append((place, entry))
+            calls.append((index, entry))
         else:
-            yield [(place, entry)]
+            yield [(index, entry)]
     if calls:
         yield calls
 
 
 def _frames_of(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
-    for place, entry in run:
+    for index, entry in run:
         kind: FrameKind = "call" if entry.item["type"] == "function_call" else "block"
-        yield _placed(plan, place, entry, _event(kind, "response.output_item.added", {"item": entry.begin}))
-    for row in zip_longest(*([_placed(plan, place, entry, piece) for piece in entry.pieces] for place, entry in run)):
+        yield _placed(plan, index, entry, _event(kind, "response.output_item.added", {"item": entry.begin}))
+    for row in zip_longest(*([_placed(plan, index, entry, piece) for piece in entry.pieces] for index, entry in run)):
         yield from (frame for frame in row if frame is not None)
-    for place, entry in run:
-        yield _placed(plan, place, entry, _event("block", "response.output_item.done", {"item": entry.item}))
+    for index, entry in run:
+        yield _placed(plan, index, entry, _event("block", "response.output_item.done", {"item": entry.item}))
 
 
-def _placed(plan: ReplyPlan, place: int, entry: _Made, frame: WireFrame) -> WireFrame:
+def _placed(plan: ReplyPlan, index: int, entry: _Made, frame: WireFrame) -> WireFrame:
     """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
     where: JsonObject = {} if "item" in data else {"item_id": entry.item["id"]}
     if plan.call_index or entry.item["type"] != "function_call":
-        where["output_index"] = place
+        where["output_index"] = index
     return replace(frame, data=data | where)
 
 

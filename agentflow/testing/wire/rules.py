@@ -171,9 +171,9 @@ class Subject:
         """The estimated size of the request at four characters per token, independent of spaces in its JSON."""
         return len(dump(self.body)) // 4
 
-    def role(self, place: int) -> str:
+    def role(self, index: int) -> str:
         """Return the role of the message at a position; empty outside the list."""
-        return as_text(self.messages[place].get("role")) if 0 <= place < len(self.messages) else ""
+        return as_text(self.messages[index].get("role")) if 0 <= index < len(self.messages) else ""
 
     def with_role(self, *roles: str) -> Iterator[tuple[int, JsonObject]]:
         """Yield positions and messages of these roles."""
@@ -314,8 +314,8 @@ def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tup
         yield from strict_objects(inner, (*path, "properties", key))
     if "items" in schema:
         yield from strict_objects(schema["items"], (*path, "items"))
-    for place, inner in enumerate(as_list(schema.get("anyOf"))):
-        yield from strict_objects(inner, (*path, "anyOf", str(place)))
+    for index, inner in enumerate(as_list(schema.get("anyOf"))):
+        yield from strict_objects(inner, (*path, "anyOf", str(index)))
     for key, inner in as_object(schema.get("$defs")).items():
         yield from strict_objects(inner, (*path, "$defs", key))
 

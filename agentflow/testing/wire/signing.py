@@ -50,9 +50,9 @@ class Signer:
         """Return a signer that binds its signatures to this request."""
         return replace(self, prefix=prefix_of(body, len(as_list(body.get("messages")))))
 
-    def sign(self, text: str, place: int, total: int) -> str:
+    def sign(self, text: str, index: int, total: int) -> str:
         """Return the signature of one thinking block."""
-        head = _HEAD.pack(place, total, _digest(text)) + self.prefix
+        head = _HEAD.pack(index, total, _digest(text)) + self.prefix
         return base64.b64encode(head + self._mac(head)).decode()
 
     def check(self, signature: str) -> BlockSeal | None:
@@ -70,12 +70,12 @@ class Signer:
         return hmac.digest(self.key, head, hashlib.sha256)
 
 
-def prefix_of(body: JsonObject, place: int) -> bytes:
+def prefix_of(body: JsonObject, index: int) -> bytes:
     """Return the digest of everything before the message at a position, without cache marks."""
     before: JsonObject = {
         "system": body.get("system"),
         "tools": body.get("tools") or [],
-        "messages": as_list(body.get("messages"))[:place],
+        "messages": as_list(body.get("messages"))[:index],
     }
     return _digest(dump(_unmarked(before)))[:8]
 
