@@ -33,16 +33,16 @@ def adapter_of(form: Any) -> TypeAdapter[Any]:
         >>> adapter_of(list[int]).validate_json("[1]")
         [1]
     """
-    return _cached(form) if isinstance(form, Hashable) else _made(form)
+    return _cached(form) if isinstance(form, Hashable) else _build(form)
 
 
-def _made(form: Any) -> TypeAdapter[Any]:
+def _build(form: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(form)
 
 
-_cached = lru_cache(maxsize=512)(_made)
+_cached = lru_cache(maxsize=512)(_build)
 
 
 class Above:

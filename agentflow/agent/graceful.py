@@ -95,7 +95,7 @@ class _Stopping:
         for running in self._running:
             running.close()
 
-    def _left(self) -> tuple[Stoppable, ...]:
+    def _running_calls(self) -> tuple[Stoppable, ...]:
         return tuple([run for running in self._running for run in tuple(running.runs)])
 
     async def run(self, limit: float) -> ShutdownReport:
@@ -104,7 +104,7 @@ class _Stopping:
         hurry = asyncio.ensure_future(self._now.wait())
         try:
             await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            cancelled = self._left()
+            cancelled = self._running_calls()
             for run in cancelled:
                 run.leave("shutdown")
             if cancelled:
@@ -124,7 +124,7 @@ class _Stopping:
 
     def _report(self, cancelled: Iterable[Stoppable]) -> ShutdownReport:
         found: dict[str, list[str]] = {name: [] for name in ShutdownReport._fields}
-        left = self._left()
+        left = self._running_calls()
         for running in self._running:
             for run in running.halted:
                 if not run.inner:

@@ -98,7 +98,7 @@ _waiting: dict[Line, list[Line]] = {}
 """The queues with a turn that waits for a turn of another queue, or for a slot in it."""
 
 
-def _here() -> tuple[Line, ...]:
+def _enclosing_lines() -> tuple[Line, ...]:
     return tuple([entry.line for entry in inside.get() if not entry.finished])
 
 
@@ -124,7 +124,7 @@ def check_ends(target: Line) -> None:
         NeverEndsError: The current code would have to end first.
     """
     with _graph:
-        way = _way_back(target, _here())
+        way = _way_back(target, _enclosing_lines())
     if way:
         raise NeverEndsError(way)
 
@@ -136,7 +136,7 @@ def waits_for(target: Line) -> Generator[None]:
     Raises:
         NeverEndsError: The current code would wait for itself.
     """
-    here = _here()
+    here = _enclosing_lines()
     if not here:
         yield
         return

@@ -156,7 +156,7 @@ class Request(NamedTuple):
         data = {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
         side = None if self.side is None else self.side.to_dict()
         optional = {"trace": dict(self.trace), "side": side, "key": self.key}
-        return {**{name: value for name, value in data.items() if name not in optional}, **_some(optional)}
+        return {**{name: value for name, value in data.items() if name not in optional}, **_set_values(optional)}
 
     @staticmethod
     def from_data(workflow_id: str, data: object) -> Request:
@@ -195,7 +195,7 @@ class Request(NamedTuple):
         return {**self._replace(trace=EMPTY).to_dict(), "messages": messages, "deadline": None}
 
 
-def _some(values: Mapping[str, Any]) -> dict[str, Any]:
+def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 

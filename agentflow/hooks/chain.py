@@ -205,9 +205,9 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
             try:
                 result = call(event)
             except BaseException as error:  # its policy decides
-                return _rest(chain, event, faults, editing, None, error)
+                return _continue_editing(chain, event, faults, editing, None, error)
             if result is not event and result is not None:
-                return _rest(chain, event, faults, editing, result, None)
+                return _continue_editing(chain, event, faults, editing, result, None)
         _put(event, "__class__", chain.kind)
     reading = iter(chain.sealed_calls)
     for call in reading:
@@ -220,7 +220,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
     return None
 
 
-async def _rest(
+async def _continue_editing(
     chain: Chain, event: Event, faults: Faults, editing: Iterator[Call], answer: Any, failure: BaseException | None
 ) -> None:
     """Continue after an editing hook that failed or did not answer with the event itself, then run the guards and

@@ -115,14 +115,14 @@ class Machine(Folded):
                 )
         for n, fact in enumerate(facts):
             if n:
-                state = self._led(state, facts[n - 1])
+                state = self._next_state(state, facts[n - 1])
             if fact.__class__ not in state.row:
                 raise _misplaced(type(fact), state)
             judge = _CHECKS.get(fact.__class__)
             if judge is not None:
                 judge(self, fact)
 
-    def _led(self, state: State, fact: Fact) -> State:
+    def _next_state(self, state: State, fact: Fact) -> State:
         """Return the state after a legal fact."""
         to = TRANSITIONS[state][type(fact)]
         return to if isinstance(to, State) else to[_CASES[type(fact)](self, fact)]

@@ -91,15 +91,15 @@ class _CallTasks:
     def _stop(self) -> None:
         if self.running:
             self._scope.stop()
-            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout, self._hurry)
+            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout, self._cancel_again)
         self.cancel()
 
-    def _hurry(self) -> None:
+    def _cancel_again(self) -> None:
         """Cancel calls again that have not ended within the limit for cleanup, since they swallowed the cancellation."""
         if self._scope.cause is None:  # if the run was cancelled, its scope limits the cleanup
             for task in self.running:
                 task.cancel()
-            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._hurry)
+            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._cancel_again)
 
     async def _run(self, work: Work) -> None:
         if (task := asyncio.current_task()) is not None:  # an eager task runs before `begin` has stored it

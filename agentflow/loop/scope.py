@@ -339,7 +339,7 @@ class RunScope:
         if self._timer is not None:
             self._timer.cancel()
         loop = task.get_loop()
-        self._timer = loop.call_later(self.cleanup_timeout, self._hurry)
+        self._timer = loop.call_later(self.cleanup_timeout, self._cancel_again)
         if requester is not None:
             loop.call_soon(self.cancel_tasks, (requester,))
         self.cancel_tasks([] if task is requester else [task])
@@ -359,7 +359,7 @@ class RunScope:
         self._timer = None
         self.cancel("timeout", f"timeout of {self.timeout:g} s")
 
-    def _hurry(self) -> None:
+    def _cancel_again(self) -> None:
         """Cancel late cleanup repeatedly, then abandon it."""
         if (task := self.task) is None:
             return
@@ -369,12 +369,12 @@ class RunScope:
             self._tries = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            self._timer = loop.call_later(self.cleanup_timeout / 20, self._hurry)
+            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)
             return
         self._tries += 1
         if self._tries <= _INSISTENCE:
             task.cancel()
-            loop.call_soon(self._hurry)
+            loop.call_soon(self._cancel_again)
         elif self._abandon is not None:
             self._abandon()
 
@@ -384,7 +384,7 @@ class RunScope:
         self.tasks = self.cleaning = self._raised_in = ()
         self._abandon = abandon
         self._tries = 1
-        self._timer = loop.call_later(self.cleanup_timeout / 5, self._hurry)
+        self._timer = loop.call_later(self.cleanup_timeout / 5, self._cancel_again)
         task = loop.create_task(driver)
         if self.state != "done":  # an eager task
             count_exactly(task)

@@ -138,7 +138,7 @@ class AnthropicReader:
             case "content_block_start" if event.content_block is not None:
                 return self._start(event.index, event.content_block, data)
             case "content_block_stop" if event.index in self._inputs:
-                return (self._whole(event.index),)
+                return (self._complete_input(event.index),)
             case "message_start" if event.message is not None:
                 return self._begin(event.message)
             case "message_delta":
@@ -187,7 +187,7 @@ class AnthropicReader:
         self._foreign.pop(index, None)
         match block.type:
             case "tool_use":
-                before = [self._whole(index)] if index in self._inputs else []
+                before = [self._complete_input(index)] if index in self._inputs else []
                 self._calls.pop(index, None)  # some servers give every block the same index
                 if block.input:  # some servers send the complete input here instead of in fragments
                     self._inputs[index] = json_text(block.input)
@@ -231,7 +231,7 @@ class AnthropicReader:
             self._begun += 1
         return ModelChunk(tool_uses=(ToolUseDelta(self._calls[index], id, name, arguments),))
 
-    def _whole(self, index: int) -> ModelChunk:
+    def _complete_input(self, index: int) -> ModelChunk:
         """Return the input of a call that was sent completely with the call's start, not in fragments."""
         return self._call(index, arguments=self._inputs.pop(index))
 
@@ -242,7 +242,7 @@ class AnthropicReader:
                 setattr(self._used, name, value)
 
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
-        found = [self._whole(index) for index in list(self._inputs)] if reason else []
+        found = [self._complete_input(index) for index in list(self._inputs)] if reason else []
         if reason:  # the reply was paused, or the result is missing for another reason
             found += [self._work(*call) for call in self._server_calls.values()]
             self._server_calls = {}

@@ -159,7 +159,7 @@ def facts_of(error: BaseException) -> Facts:
         names=names,
         status=401 if keyless else status_in(chain),
         headers=headers,
-        text=_clean(_said(chain[0], *chain[1:])),
+        text=_clean(_error_text(chain[0], *chain[1:])),
         raw=raw,
         is_bug=no_address or (not line_fault and isinstance(chain[-1], _BUGS)),
         keyless=keyless,
@@ -205,7 +205,7 @@ def headers_in(chain: list[BaseException]) -> dict[str, str]:
     return {}
 
 
-def _said(link: BaseException, *causes: BaseException) -> str:
+def _error_text(link: BaseException, *causes: BaseException) -> str:
     message = field(link, "message")
     text = message if isinstance(message, str) and message else str(link)
     if "{'error'" in text:  # OpenAI's client puts the answer's body into the text, but a field contains it too
@@ -218,7 +218,7 @@ def _said(link: BaseException, *causes: BaseException) -> str:
 def raw_text(link: BaseException) -> str:
     body, code = field(link, "body"), vars(link).get("code")  # aiohttp's property of this name emits a warning
     extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
-    text = _said(link)
+    text = _error_text(link)
     return f"{text}\n{extra}" if extra else text
 
 

@@ -122,7 +122,7 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
                 items.append({"type": "function_call_output", "call_id": message["tool_call_id"]})
                 items[-1]["output"] = _content(content, model)
             case "assistant":
-                for item in (_said(cast("Item", part)) for part in cast("list[Json]", content)):
+                for item in (_assistant_part(cast("Item", part)) for part in cast("list[Json]", content)):
                     if item.get("encrypted_content") == "":  # the thought was sealed for another wire
                         continue
                     if item.get("id") not in thought:  # the vendor refuses duplicates, which a hook can cause
@@ -164,7 +164,7 @@ def _hide(body: Item, names: frozenset[str]) -> None:
     body["input"] = kept
 
 
-def _said(part: Item) -> Item:
+def _assistant_part(part: Item) -> Item:
     """Convert a part of an assistant's message."""
     match part["type"]:
         case "function":

@@ -134,7 +134,7 @@ class ModelFallback(Hook):
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
             name = candidates[len(failed)].name
             failed.append((name, f"{type(error).__name__}: {error}"))
-            self._rest(name, error, context.clock)
+            self._start_cooldown(name, error, context.clock)
             is_last = len(failed) == len(candidates) or (delivered and self._after == "raise")
             if not is_last and self._passes_on(error):
                 return next_source()
@@ -157,7 +157,7 @@ class ModelFallback(Hook):
         self._cooldowns.pop(answer.model, None)
         context.state[ModelChoices].answered.append(answer)
 
-    def _rest(self, name: str, error: Exception, clock: Clock) -> None:
+    def _start_cooldown(self, name: str, error: Exception, clock: Clock) -> None:
         if self._cooldown is None or not self._passes_on(error):
             return
         wait = error.retry_after if isinstance(error, ModelError) else None

@@ -136,7 +136,7 @@ class Skills(Hook):
         try:
             return _read(path, self.max_bytes)
         except (OSError, ValueError) as error:
-            raise ToolArgumentError(f"{file} of the skill {skill} cannot be read: {_why(error)}.") from error
+            raise ToolArgumentError(f"{file} of the skill {skill} cannot be read: {_reason_for(error)}.") from error
 
 
 def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_bytes: int = 100_000) -> Iterator[Skill]:
@@ -150,7 +150,7 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
         try:
             inner = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and not folder.is_symlink()]
         except OSError as error:
-            raise UsageError(f"Skills: the folder {source} cannot be read: {_why(error)}.") from error
+            raise UsageError(f"Skills: the folder {source} cannot be read: {_reason_for(error)}.") from error
         found = [root] if (root / MAIN).exists() else [folder for folder in inner if (folder / MAIN).exists()]
         if not found:
             raise UsageError(f"Skills: {source} has no skills. A skill is a folder with a file {MAIN}.")
@@ -159,7 +159,7 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
                 yield _skill(folder, max_bytes)
             except (OSError, ValueError) as error:
                 raise UsageError(
-                    f"The skill {folder} is not valid: {_why(error)}. Correct it, or remove it."
+                    f"The skill {folder} is not valid: {_reason_for(error)}. Correct it, or remove it."
                 ) from error
 
 
@@ -248,5 +248,5 @@ def _read(path: Path, max_bytes: int) -> str:
         raise ValueError("it is not UTF-8") from None
 
 
-def _why(error: Exception) -> str:
+def _reason_for(error: Exception) -> str:
     return error.strerror or "unknown" if isinstance(error, OSError) else str(error)

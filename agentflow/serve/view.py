@@ -385,10 +385,11 @@ class View:
         """Return the sources of a message, each once."""
         found = dict.fromkeys((cited.url, cited.title, cited.text) for cited in msg.citations)
         return [
-            Source(url=url, title=self._some(title), quote=self._some(quote)) for url, title, quote in found
+            Source(url=url, title=self._optional_text(title), quote=self._optional_text(quote))
+            for url, title, quote in found
         ] or None
 
-    def _some(self, text: str | None) -> str | None:
+    def _optional_text(self, text: str | None) -> str | None:
         return None if text is None else self._text(text)
 
     def _text(self, text: str) -> str:

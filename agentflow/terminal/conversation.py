@@ -151,18 +151,18 @@ class _Chat:
         what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
         match wait.kind:
             case "parked":  # nothing to decide, but ask before resuming: it may be parked again
-                await self._lines.read(f"the call waits{_why(wait)}; press Enter to continue ")
+                await self._lines.read(f"the call waits{_reason_for(wait)}; press Enter to continue ")
                 return None
             case "external":
-                return Answer(await self._lines.read(f"result of {what}{_why(wait)}: "))
+                return Answer(await self._lines.read(f"result of {what}{_reason_for(wait)}: "))
             case "approval":
-                answer = (await self._lines.read(f"Run {what}?{_why(wait)} [y/N] ")).strip().lower()
+                answer = (await self._lines.read(f"Run {what}?{_reason_for(wait)} [y/N] ")).strip().lower()
                 return Approve() if answer in ("y", "yes") else Deny("the user refused")
             case _:
                 assert_never(wait.kind)
 
 
-def _why(wait: Pending) -> str:
+def _reason_for(wait: Pending) -> str:
     use = wait.tool_use
     reason = request = cast("object", wait.request)
     if isinstance(request, Mapping) and use is not None:

@@ -162,7 +162,7 @@ class MessageView(Sequence[Msg]):
             not isinstance(earlier, MessageView)
             or earlier._messages is not self._messages
             or earlier._start != self._start
-            or not (earlier._head is self._head or _same(earlier._head, self._head))
+            or not (earlier._head is self._head or _same_objects(earlier._head, self._head))
         ):
             return 0
         shared = min(self._stop, earlier._stop)
@@ -268,7 +268,7 @@ _NONE_REPLACED = Replacements(), 0
 _NEVER: tuple[float, Msg] = float("inf"), Msg.user("")
 
 
-def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
+def _same_objects(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 

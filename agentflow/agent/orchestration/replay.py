@@ -45,7 +45,7 @@ def _without_ids(value: Any) -> Any:
     return [_without_ids(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _same(step: Step[Any], use: ToolUseBlock) -> bool:
+def _matches(step: Step[Any], use: ToolUseBlock) -> bool:
     """Whether a call belongs to a step. If its id has no digest (older sessions), only the name is compared."""
     match = _ASKED.search(use.id)
     return step.name == use.name and (match is None or match[1] == _digest(step))
@@ -146,7 +146,7 @@ def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) 
     Raises:
         UsageError: A step differs.
     """
-    if len(steps) != len(uses) or not all(map(_same, steps, uses)):
+    if len(steps) != len(uses) or not all(map(_matches, steps, uses)):
         now = ", ".join(f"{step.name} {one_line(repr(step.input))[:80]}" for step in steps)
         raise _other_way(name, f"its next steps are {now or 'none'}", uses)
 

@@ -122,7 +122,11 @@ class Form(Generic[T]):
             value = self.adapter.validate_json(raw, context=context)
             check_numbers(raw)
         except ValueError as error:
-            if self.wrapped and isinstance(error, ValidationError) and (other := self._other(raw, context)) is not None:
+            if (
+                self.wrapped
+                and isinstance(error, ValidationError)
+                and (other := self._lenient(raw, context)) is not None
+            ):
                 return other[0]
             raise MisfitError(self._explain(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
@@ -142,7 +146,7 @@ class Form(Generic[T]):
         except PydanticSerializationError as error:
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
-    def _other(self, raw: str, context: Any) -> tuple[T] | None:
+    def _lenient(self, raw: str, context: Any) -> tuple[T] | None:
         """Return the value of a text without the object around it, which models can leave out, or with the value as JSON
         text in a string, which some models write for lists and objects; None if it is neither.
         """

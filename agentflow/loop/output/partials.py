@@ -144,17 +144,17 @@ def _unqualified(kind: Any) -> Any:
     return kind
 
 
-def _bare(kind: Any) -> Any:
+def _unwrapped(kind: Any) -> Any:
     """Return a type without its annotations and aliases, and without `| None`."""
     if get_origin(kind) is Annotated:
-        return _bare(get_args(kind)[0])
+        return _unwrapped(get_args(kind)[0])
     if isinstance(kind, TypeAliasType):
-        return _bare(kind.__value__)
+        return _unwrapped(kind.__value__)
     if isinstance(kind, typing.NewType):
-        return _bare(kind.__supertype__)
+        return _unwrapped(kind.__supertype__)
     if _is_union(get_origin(kind)):
         others = [member for member in get_args(kind) if member is not types.NoneType]
-        return _bare(others[0]) if len(others) == 1 else kind
+        return _unwrapped(others[0]) if len(others) == 1 else kind
     return kind
 
 
@@ -204,7 +204,7 @@ class _Shape:
     __slots__ = ("_adapter", "_each", "_fields", "_item", "_kind", "open", "texts")
 
     def __init__(self, kind: Any, fields: dict[str, tuple[str, Any]] | None = None) -> None:
-        bare = _bare(kind)
+        bare = _unwrapped(kind)
         origin, members = get_origin(bare), get_args(bare)
         self._kind = kind
         self._adapter: Any = _MISSING if bare is Any else None
@@ -234,7 +234,7 @@ class _Shape:
 
     def takes(self, kind: type[object]) -> bool:
         """Whether an object (`dict`) or an array (`list`) is valid here."""
-        return (get_origin(_bare(self._kind)) is list) == (kind is list)
+        return (get_origin(_unwrapped(self._kind)) is list) == (kind is list)
 
     def at(self, key: str | None) -> tuple[str | None, _Shape | None]:
         """Return the name under which the value of a key is shown, and its shape (None if it is not shown); without a key,
@@ -247,7 +247,7 @@ class _Shape:
         if key is None:
             return None, None
         if self._fields is None:
-            self._fields = {key: (name, kind) for key, name, kind in _fields_of(_bare(self._kind))}
+            self._fields = {key: (name, kind) for key, name, kind in _fields_of(_unwrapped(self._kind))}
         name, kind = self._fields.get(key, (None, None))
         if name is None or isinstance(kind, _Shape):
             return name, kind
@@ -428,11 +428,11 @@ class Partials:
         named = self._named
         if named is not None and self._nodes[-1].shape is named and self._nodes[-1].key == KIND:
             named.kind = text
-        self._whole(text, again)
+        self._show_complete(text, again)
 
     def scalar(self, value: object) -> None:
         """Handle a complete number, boolean or null."""
-        self._whole(value, again=False)
+        self._show_complete(value, again=False)
 
     def closes(self) -> None:
         """Handle the end of the innermost object or array."""
@@ -445,7 +445,7 @@ class Partials:
             above.show(name, shape.whole(node.data, self.context), again=True)
             self._changed = True
 
-    def _whole(self, value: object, again: bool) -> None:
+    def _show_complete(self, value: object, again: bool) -> None:
         name, shape = self._nodes[-1].slot()
         if shape is None:
             return

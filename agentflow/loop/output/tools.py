@@ -64,7 +64,7 @@ class AnswerTool(FullTool[..., Any]):
         context: ContextOf,
         named: Callable[[str], str] | None,
     ) -> None:
-        super().__init__(_same, name=name, description=description, type="read", timeout=None, idempotent=True)
+        super().__init__(_unchanged, name=name, description=description, type="read", timeout=None, idempotent=True)
         spec = ToolSpec(name, description, form.schema, type="read")
         self.__dict__.update(spec=spec, form=form, _accept=accept, _context=context, _named=named)
         self.__dict__.update(wants_context=True, dep_types={})
@@ -79,7 +79,7 @@ class AnswerTool(FullTool[..., Any]):
         self._fit(tool_use, run)
         text = arguments_text(tool_use).strip()
         text = text if self._named is None else self._named(text)
-        return _same(text) if self._accept is None else self._accepted(text, run, self._accept)
+        return _unchanged(text) if self._accept is None else self._accepted(text, run, self._accept)
 
     async def _accepted(self, text: str, run: RunContext | None, accept: AcceptValue) -> str:
         accepted = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
@@ -251,5 +251,5 @@ def step_of(
     return StepTool(tool, validated, context, description)
 
 
-async def _same(text: str) -> str:
+async def _unchanged(text: str) -> str:
     return text

@@ -90,7 +90,7 @@ class JsonSocket:
             failure = error
         else:
             return
-        raise self._lost(failure)
+        raise self._lost_error(failure)
 
     async def receive(self) -> dict[str, Any]:
         """Return the next object.
@@ -111,10 +111,10 @@ class JsonSocket:
                 raise self._unreadable(f"a frame with a {type(value).__name__} instead of an object")
             return cast("dict[str, Any]", value)
         if frame.type is WSMsgType.ERROR:
-            raise self._lost(frame.data)  # the message contains an error, such as a frame that is too large
+            raise self._lost_error(frame.data)  # the message contains an error, such as a frame that is too large
         code = self._socket.close_code
         reason = frame.extra if frame.type is WSMsgType.CLOSE else ""
-        raise self._lost(
+        raise self._lost_error(
             ConnectionResetError(f"the server closed the connection ({code}){f': {reason}' * bool(reason)}")
         )
 
@@ -133,5 +133,5 @@ class JsonSocket:
             f"{self._model} sent {what}. The voice session has ended; open another one.", model=self._model
         )
 
-    def _lost(self, error: BaseException) -> ModelError:
+    def _lost_error(self, error: BaseException) -> ModelError:
         return model_error(error, self._model, secrets=self._secrets)

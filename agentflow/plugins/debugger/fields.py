@@ -96,10 +96,10 @@ def assign(event: Event, path: str, value: Json) -> None:
     try:
         setattr(event, field, _build(event, field, before, whole))
     except (ValueError, TypeError, AttributeError, LookupError, AgentFlowError) as error:
-        raise ValueError(_why(error)) from error
+        raise ValueError(_reason_for(error)) from error
 
 
-def _why(error: Exception) -> str:
+def _reason_for(error: Exception) -> str:
     cause = error.__cause__ if isinstance(error, AgentFlowError) and error.__cause__ is not None else error
     problem = first_problem(cast("Exception", cause))
     return problem.removeprefix("TypeError: ").removeprefix("ValueError: ").removeprefix("AttributeError: ")

@@ -117,7 +117,10 @@ class RunResult:
 
 def judge(log: RunLog, variant: Variant) -> RunResult:
     """Replay one run with a variant."""
-    usage, ends = _whole(log), [each.fields.get("outcome", "") for each in log.events() if each.type == "CallEnded"]
+    usage, ends = (
+        _usage_of_run(log),
+        [each.fields.get("outcome", "") for each in log.events() if each.type == "CallEnded"],
+    )
     known = RunResult(log=log.name, run=log.run_ids[0], tokens=usage.total_tokens, cost=usage.cost)
     known = replace(known, outcome=ends[-1] if ends else "")
     agent = log.calls[next(iter(log.calls))].agent
@@ -145,7 +148,7 @@ def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
     known = _changed(log, done, found, variant.without, replace(known, status="changed"))
     if not live:
         return known
-    usage, ended = _whole(done.log), type(done.error).__name__ if done.reply is None else done.reply.outcome
+    usage, ended = _usage_of_run(done.log), type(done.error).__name__ if done.reply is None else done.reply.outcome
     return replace(known, new_outcome=ended, new_tokens=usage.total_tokens, new_cost=usage.cost)
 
 
@@ -175,7 +178,7 @@ def _changed(
     log: RunLog, done: ReplayResult, found: Divergence, without: Collection[str], known: RunResult
 ) -> RunResult:
     position = _place(log, done.log, found)
-    before, total, spent = log.entries[position], _whole(log), _spent(log, position + 1)
+    before, total, spent = log.entries[position], _usage_of_run(log), _usage_before(log, position + 1)
     use = before.fields.get("tool_use") if isinstance(before, EventEntry) else None
     known = replace(
         known,
@@ -250,14 +253,14 @@ def _place(log: RunLog, new: RunLog, found: Divergence) -> int:
     return places[-1] if places else 0
 
 
-def _spent(log: RunLog, end: int) -> Usage:
+def _usage_before(log: RunLog, end: int) -> Usage:
     """Return the usage of the model calls before a position."""
     done = [each for each in log.entries[:end] if isinstance(each, EventEntry) and each.type == "PostReasoning"]
     return Usage.total(usage_of(each.fields.get("usage")) for each in done)
 
 
-def _whole(log: RunLog) -> Usage:
+def _usage_of_run(log: RunLog) -> Usage:
     """Return the usage of a run: of its calls, or of its model calls if it breaks off."""
     ended = {each.call: usage_of(each.fields.get("usage")) for each in log.events() if each.type == "CallEnded"}
     roots = {call for call, entry in log.calls.items() if entry.parent is None}
-    return Usage.total(ended[root] for root in roots) if ended.keys() >= roots else _spent(log, len(log.entries))
+    return Usage.total(ended[root] for root in roots) if ended.keys() >= roots else _usage_before(log, len(log.entries))

@@ -94,14 +94,14 @@ class EventSeen(NamedTuple):
     """An event.
 
     Attributes:
-        place: The call that the event belongs to.
+        owner: The call that the event belongs to.
         kind: The event's class.
         values: Its `seq`, `iteration`, `time` and `decision`, then its own fields, as `VALUES_OF` reads them. A decision's
             exception is an `ErrorText`. A chunk of a tool ends with the number of the tool's work.
         facts: The facts of its run since the last event.
     """
 
-    place: RecordedCall
+    owner: RecordedCall
     kind: type[Event]
     values: tuple[Any, ...]
     facts: Sequence[Fact] = ()
@@ -110,7 +110,7 @@ class EventSeen(NamedTuple):
 class RawChunk(NamedTuple):
     """A chunk from a model, before hooks; `after` is the number of the last event of its call."""
 
-    place: RecordedCall
+    owner: RecordedCall
     n: int
     time: float
     chunk: ModelChunk
@@ -120,7 +120,7 @@ class RawChunk(NamedTuple):
 class EntryValues(NamedTuple):
     """Anything else: the kind and the fields of its entry, with values instead of refs; the kind `facts` is several entries."""
 
-    place: RecordedCall
+    owner: RecordedCall
     kind: str
     fields: Line
 
@@ -200,11 +200,11 @@ class EntryBuilder:
             observations: The observations, in order.
         """
         for observation in observations:
-            self._encoder.run = observation.place.run
+            self._encoder.run = observation.owner.run
             self._now = observation
-            if observation.place.call not in self._numbers:
-                self._numbers[observation.place.call] = 0
-                self._add(self._call(observation.place.line))
+            if observation.owner.call not in self._numbers:
+                self._numbers[observation.owner.call] = 0
+                self._add(self._call(observation.owner.line))
             self._one(observation)
         if self._redactor is None:
             self._close()
@@ -226,10 +226,10 @@ class EntryBuilder:
 
     def _one(self, observation: Observation) -> None:
         if isinstance(observation, EventSeen) and observation.facts:
-            self._facts(observation.place.call, observation.facts, observation.values[2])
+            self._facts(observation.owner.call, observation.facts, observation.values[2])
         match observation:
             case RawChunk():
-                self._write_raws(observation.place)
+                self._write_raws(observation.owner)
                 self._raw[observation.n] = observation
             case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(observation)
@@ -238,16 +238,16 @@ class EntryBuilder:
             case EventSeen():
                 self._event(observation)
             case EntryValues(kind="request"):
-                self._request(observation.place.call, observation.fields)
+                self._request(observation.owner.call, observation.fields)
             case EntryValues(kind="facts"):
-                self._facts(observation.place.call, observation.fields["facts"], observation.fields["time"])
+                self._facts(observation.owner.call, observation.fields["facts"], observation.fields["time"])
             case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(observation):
                 pass
             case EntryValues(kind="answered"):
-                self._write_raws(observation.place)
-                self._other(observation.kind, observation.place.call, observation.fields)
+                self._write_raws(observation.owner)
+                self._write_entry(observation.kind, observation.owner.call, observation.fields)
             case EntryValues():
-                self._other(observation.kind, observation.place.call, observation.fields)
+                self._write_entry(observation.kind, observation.owner.call, observation.fields)
             case _:
                 assert_never(observation)
 
@@ -276,7 +276,7 @@ class EntryBuilder:
             line["number"] = self._numbers[line["call"]]
         self._encoder.out.append(line)
 
-    def _other(self, kind: str, call: str, values: Line) -> None:
+    def _write_entry(self, kind: str, call: str, values: Line) -> None:
         self._close()
         line: Line = {"kind": kind, "call": call}
         for name, value in values.items():
@@ -307,7 +307,7 @@ class EntryBuilder:
         return lines
 
     def _event(self, observation: EventSeen) -> None:
-        encoder, call, kind = self._encoder, observation.place.call, observation.kind
+        encoder, call, kind = self._encoder, observation.owner.call, observation.kind
         self._close()
         fields: Line = {}
         refs: list[str] = []
@@ -369,27 +369,27 @@ class EntryBuilder:
         if reply is not None:
             del self._raw[reply]
         else:  # the chunks from which hooks created it come first
-            for n in [n for n, raw in self._raw.items() if raw.place.call == observation.place.call]:
+            for n in [n for n, raw in self._raw.items() if raw.owner.call == observation.owner.call]:
                 self._write_raw(n)
-        head = ("chunks", observation.place.call, iteration, attempt, reply)
+        head = ("chunks", observation.owner.call, iteration, attempt, reply)
         self._end_failed(
-            observation, self._append(observation.place, head, time, self._encoder.piece(chunk), seq, restart)
+            observation, self._append(observation.owner, head, time, self._encoder.piece(chunk), seq, restart)
         )
 
     def _piece(self, observation: EventSeen) -> None:
-        call = observation.place.call
+        call = observation.owner.call
         seq, iteration, time, _, use, value, n = observation.values
         ref = self._encoder.tool_use(use)
         several = sum(known == ref for known in self._works.values()) > 1
         head = ("pieces", call, iteration, ref, n if several else None)
         alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
         piece = self._encoder.value(call, value) if alone else plain(value)
-        self._end_failed(observation, self._append(observation.place, head, time, piece, seq))
+        self._end_failed(observation, self._append(observation.owner, head, time, piece, seq))
 
     def _paused(self, read: EntryValues) -> bool:
         """Add a wait for the reader to the last chunk of the batch, if the run waited after that chunk."""
         batch = self._batch
-        if batch is None or batch["call"] != read.place.call or "seq" not in batch:
+        if batch is None or batch["call"] != read.owner.call or "seq" not in batch:
             return False
         last = len(batch["pieces"]) - 1
         if batch["seq"] + last != read.fields["seq"]:
@@ -399,20 +399,20 @@ class EntryBuilder:
         paused.append(round((read.fields["time"] - batch["time"]) * 1000 - batch["at"][-1], 3))
         return True
 
-    def _write_raws(self, place: RecordedCall) -> None:
+    def _write_raws(self, owner: RecordedCall) -> None:
         """Write the call's chunks without an event: their order matters if a wrapper reads two replies at once."""
-        for n in [n for n, raw in self._raw.items() if raw.place is place]:
+        for n in [n for n, raw in self._raw.items() if raw.owner is owner]:
             self._write_raw(n)
 
     def _write_raw(self, n: int) -> None:
         """Write a model's chunk that has no event."""
         raw = self._raw.pop(n, None)
         if raw is not None:
-            self._append(raw.place, ("reply", raw.place.call, n, raw.after), raw.time, self._encoder.piece(raw.chunk))
+            self._append(raw.owner, ("reply", raw.owner.call, n, raw.after), raw.time, self._encoder.piece(raw.chunk))
 
     def _append(
         self,
-        place: RecordedCall,
+        owner: RecordedCall,
         head: tuple[Any, ...],
         time: float,
         piece: Any,
@@ -431,7 +431,7 @@ class EntryBuilder:
                 batch["seq"] = seq
             if restart:
                 batch["restart"] = True
-            self._head, self._run_of_batch = head, place.run
+            self._head, self._run_of_batch = head, owner.run
             if self._redactor is not None:
                 self._redactor.begin(batch)
         batch["pieces"].append(piece)
@@ -442,7 +442,7 @@ class EntryBuilder:
         """End the batch after a chunk if its hooks have failed."""
         decision = observation.values[3]
         if decision is not None:
-            batch["decision"] = self._decision(observation.place.call, decision)
+            batch["decision"] = self._decision(observation.owner.call, decision)
             self._close()
 
     def _close(self) -> None:
@@ -477,9 +477,9 @@ class EntryBuilder:
                 return values["n"] == batch.get("reply", batch.get("n"))
             case EntryValues(kind="finished", fields=values):
                 return self._works.get(values["n"]) == batch.get("tool_use", "")
-            case EventSeen(place=place, kind=kind):
+            case EventSeen(owner=owner, kind=kind):
                 ends = kind is CallEnded or (kind is PostReasoning and batch["kind"] == "chunks")
-                return ends and place.call == batch["call"]
+                return ends and owner.call == batch["call"]
             case _:
                 return False
 

@@ -113,7 +113,7 @@ def lines_of_facts(
     """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
     converter = _Converter(session_id, agent)
     observations = [
-        observation for observation in converter.all(facts, times) if run_id in (None, observation.place.run)
+        observation for observation in converter.all(facts, times) if run_id in (None, observation.owner.run)
     ]
     builder = EntryBuilder(clean=None if redaction is None else redaction.outside)
     return [as_text(line) for line in (header_line(origin="facts"), *builder.lines(observations), *builder.finish())]
@@ -126,7 +126,7 @@ class _Converter:
         self._session = session_id
         self._agent = agent
         self._machine = Machine.from_facts(())
-        self._place = RecordedCall({"call": "", "run": ""})
+        self._owner = RecordedCall({"call": "", "run": ""})
         self._time = 0.0
         self._began = 0.0
         self._seq = 0
@@ -141,17 +141,17 @@ class _Converter:
                 self._begin(fact, models.get(fact.run_id, ""))
             history = self._machine.transcript.messages
             added = self._machine.apply(fact)
-            if self._place.call:
+            if self._owner.call:
                 yield from self._events(fact, history, added)
-                yield EntryValues(self._place, "facts", {"time": self._time, "facts": (fact,)})
+                yield EntryValues(self._owner, "facts", {"time": self._time, "facts": (fact,)})
 
     def _begin(self, fact: CallOpened | CallResumed, model: str) -> None:
-        if fact.run_id != self._place.run:
+        if fact.run_id != self._owner.run:
             self._seq = self._iteration = 0
         self._usage = Usage()
         line: Line = {"kind": "call", "call": fact.call_id, "run": fact.run_id, "session": self._session}
         line.update({"agent": self._agent, "model": model, "time": self._time})
-        self._place = RecordedCall({**line, "resumes": isinstance(fact, CallResumed)})
+        self._owner = RecordedCall({**line, "resumes": isinstance(fact, CallResumed)})
         self._began = self._time
 
     def _event(
@@ -168,7 +168,7 @@ class _Converter:
             decision = Decided(decided, hook)
         when = self._time if time is None else time
         fields = [values.get(name) for name in NAMES[kind]]
-        return EventSeen(self._place, kind, (self._seq, self._iteration, when, decision, *fields))
+        return EventSeen(self._owner, kind, (self._seq, self._iteration, when, decision, *fields))
 
     def _events(self, fact: Fact, history: Sequence[object], added: Sequence[object]) -> Iterable[EventSeen]:
         match fact:

@@ -189,7 +189,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self.where = where
         self._writer = Writer(self._builder, target, prune is not None, max_records, interval, closed)
         self._put = self._writer.put
-        self._places: OrderedDict[str, RecordedCall] = OrderedDict()
+        self._owners: OrderedDict[str, RecordedCall] = OrderedDict()
         self._seen_facts: OrderedDict[str, FactsSeen] = OrderedDict()
         self._number = count(1).__next__
         if target is not None:
@@ -249,48 +249,48 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         frame = frame_of(event)
         if frame is None:
             return None
-        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         kind = event.__class__
         values = VALUES_OF[kind](event)
         decision, facts = values[3], _NONE
-        if place.begun:
-            self._write_begun(place, event.seq)
+        if owner.begun:
+            self._write_begun(owner, event.seq)
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
-            run_facts = place.facts
+            run_facts = owner.facts
             facts = run.journal.facts[run_facts.count :]
             if facts:
                 run_facts.count += len(facts)
-            if run.scope.cause is not None and not place.interrupted:
+            if run.scope.cause is not None and not owner.interrupted:
                 if facts:
-                    self._put(EntryValues(place, "facts", {"time": event.time, "facts": facts}))
+                    self._put(EntryValues(owner, "facts", {"time": event.time, "facts": facts}))
                     facts = _NONE
-                self._look_for_end(place, run)
+                self._look_for_end(owner, run)
             if decision is not None and decision.error is not None:
                 failed = Decided(decision.verdict, decision.hook, cast("Any", ErrorText.of(decision.error)))
                 values = (*values[:3], failed, *values[4:])
         if kind is CallEnded:
-            return self._end_call(place, frame.call_id, EventSeen(place, kind, values, facts), event.time)
+            return self._end_call(owner, frame.call_id, EventSeen(owner, kind, values, facts), event.time)
         if kind is ActingChunk:
-            values = (*values, work_of(place))
-        self._put(_make(EventSeen, (place, kind, values, facts)))
+            values = (*values, work_of(owner))
+        self._put(_make(EventSeen, (owner, kind, values, facts)))
         return None
 
-    def _end_call(self, place: RecordedCall, call_id: str, ended: EventSeen, time: float) -> Awaitable[None] | None:
+    def _end_call(self, owner: RecordedCall, call_id: str, ended: EventSeen, time: float) -> Awaitable[None] | None:
         """Record the end of a call, and write its log."""
-        self._end_abandoned(place, time)
+        self._end_abandoned(owner, time)
         self._put(ended)
-        self._places.pop(call_id, None)
+        self._owners.pop(call_id, None)
         # A call inside another call's tool does not wait: concurrent work would overtake it.
-        if self.where is not None and place.parent is None and current_turn.get() is None:
+        if self.where is not None and owner.parent is None and current_turn.get() is None:
             return asyncio.to_thread(self._writer.flush)
         return None
 
-    def _end_abandoned(self, place: RecordedCall, time: float) -> None:
+    def _end_abandoned(self, owner: RecordedCall, time: float) -> None:
         """Record the end of work that ignored its cancellation until its call was abandoned."""
-        for n, kind in place.working.items():
-            self._in_order(place, kind, {"n": n, "time": time, "end": "cut"})
-        place.working.clear()
+        for n, kind in owner.working.items():
+            self._in_order(owner, kind, {"n": n, "time": time, "end": "cut"})
+        owner.working.clear()
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Note that a hook begins; its start is recorded if anything else happens before it ends."""
@@ -299,36 +299,36 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if hook.observer and hook.priority >= self.priority:
             return None
         if frame is not None:
-            place = self._places.get(frame.call_id) or self._begin(event, frame)
+            owner = self._owners.get(frame.call_id) or self._begin(event, frame)
             mark: Line = {"time": frame.context.clock.now(), "what": "began", "seq": event.seq, "hook": hook.name}
-            place.begun.append(EntryValues(place, "mark", mark))
+            owner.begun.append(EntryValues(owner, "mark", mark))
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Record that a hook injects messages."""
         frame = frame_of(event)
-        place = None if frame is None else self._places.get(frame.call_id)
-        if place is not None and frame is not None:
+        owner = None if frame is None else self._owners.get(frame.call_id)
+        if owner is not None and frame is not None:
             now = frame.context.clock.now()
-            self._in_order(place, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name})
+            self._in_order(owner, "mark", {"time": now, "what": "injected", "seq": event.seq, "hook": hook.name})
 
     def _mark(
-        self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+        self, owner: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
         """Record that a tool injects messages, or decides about concurrent work."""
-        self._in_order(place, "mark", {"time": context.clock.now(), "what": what, "n": n})
+        self._in_order(owner, "mark", {"time": context.clock.now(), "what": what, "n": n})
         return None
 
-    def _in_order(self, place: RecordedCall, kind: str, fields: Line) -> None:
+    def _in_order(self, owner: RecordedCall, kind: str, fields: Line) -> None:
         """Record an observation, after the starts of the hooks that began before it."""
-        if place.begun:
-            self._write_begun(place)
-        self._put(_make(EntryValues, (place, kind, fields)))
+        if owner.begun:
+            self._write_begun(owner)
+        self._put(_make(EntryValues, (owner, kind, fields)))
 
-    def _write_begun(self, place: RecordedCall, seq: int = 0) -> None:
+    def _write_begun(self, owner: RecordedCall, seq: int = 0) -> None:
         """Record the starts of running hooks, except the last ones if they belong to the event that ends now."""
-        begun = place.begun
-        while begun and begun[-1].place is place and begun[-1].fields["seq"] == seq:
+        begun = owner.begun
+        while begun and begun[-1].owner is owner and begun[-1].fields["seq"] == seq:
             begun.pop()
         for mark in begun:
             self._put(mark)
@@ -359,15 +359,15 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     def _effect(self, of: HookCall | LayerRun, via: str, effect: Line) -> None:
         hook, event = of.hook, of.event
         frame = frame_of(event)
-        place = (
-            RecordedCall(_NO_CALL) if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
+        owner = (
+            RecordedCall(_NO_CALL) if frame is None else self._owners.get(frame.call_id) or self._begin(event, frame)
         )
-        if effect.get("error") is not None and place.begun:
-            self._write_begun(place, event.seq)  # a failure also has a position in the order
+        if effect.get("error") is not None and owner.begun:
+            self._write_begun(owner, event.seq)  # a failure also has a position in the order
         line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
         line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
         line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
-        self._put(EntryValues(place, "hook", line))
+        self._put(EntryValues(owner, "hook", line))
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         """Create the shared data of a call's observations."""
@@ -382,12 +382,12 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             line["options"] = run.settings.options
         above = None
         if run.parent is not None and turn is not None:
-            above = self._places.get(turn.run.call_id)
+            above = self._owners.get(turn.run.call_id)
             line["parent"] = {"call": turn.run.call_id, "tool_use": turn.use.id}
         facts = self._seen_facts.setdefault(frame.run_id, FactsSeen())
-        place = self._places[frame.call_id] = RecordedCall(line, above, facts)
+        owner = self._owners[frame.call_id] = RecordedCall(line, above, facts)
         if above is None and run.parent is not None and turn is not None:
-            place.root = turn.run.run_id
+            owner.root = turn.run.run_id
         buffer = run.events.buffer
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
             buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
@@ -396,52 +396,52 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         def notice(what: Notice) -> None:
             if listener is not None:
                 listener(what)
-            self._on_notice(place, run, what)
+            self._on_notice(owner, run, what)
 
         run.scope.listener = notice
-        for known in (self._places, self._seen_facts):
+        for known in (self._owners, self._seen_facts):
             if len(known) > _MAX_CALLS:
                 known.popitem(last=False)
         if run.scope.cause is not None:  # the call was made in a hook that runs before the recorder
-            self._look_for_end(place, run, late=True)
-        return place
+            self._look_for_end(owner, run, late=True)
+        return owner
 
     def _wait_for_reader(
         self, other: Callable[[Event, Awaitable[None]], Awaitable[None]] | None, event: Event, until: Awaitable[None]
     ) -> Awaitable[None]:
         """Return the awaitable for which a run waits after an event; another recorder may record the wait too."""
         until = until if other is None else other(event, until)
-        place = self._places.get(event.call_id)
-        if place is None:
+        owner = self._owners.get(event.call_id)
+        if owner is None:
             return until
         now = event.context.clock.now
 
         def record(cancelled: bool) -> None:
             what = "unread" if cancelled else "read"
-            self._in_order(place, "mark", {"time": now(), "what": what, "seq": event.seq})
+            self._in_order(owner, "mark", {"time": now(), "what": what, "seq": event.seq})
 
         return ReaderWait(until, self._writer.latest, now, record)
 
-    def _on_notice(self, place: RecordedCall, run: RunBase, what: Notice) -> None:
+    def _on_notice(self, owner: RecordedCall, run: RunBase, what: Notice) -> None:
         """Record a cancellation, where parallel tool calls were when one of them failed, or a use that is not replayable."""
         if what == "cancelled":
-            self._look_for_end(place, run)
+            self._look_for_end(owner, run)
             return
         line: Line = {"time": run.config.clock.now(), "what": what}
         if what == "failed":
             line["at"] = run.scope.positions()
-        self._in_order(place, "mark", line)
+        self._in_order(owner, "mark", line)
 
-    def _look_for_end(self, place: RecordedCall, run: RunBase, late: bool = False) -> None:
+    def _look_for_end(self, owner: RecordedCall, run: RunBase, late: bool = False) -> None:
         """Record the cause of an early end of the call: at once, or before anything else of the call (`late`)."""
         cause = run.scope.cause
-        if cause is None or place.interrupted:
+        if cause is None or owner.interrupted:
             return
-        place.interrupted = True
+        owner.interrupted = True
         at = run.scope.at
         work = None
         if cause.inside and cause.kind == "interrupted":
-            work = self._work_here(place)
+            work = self._work_here(owner)
             if in_awaited_hook() and not late:
                 at = run.scope.positions(asyncio.current_task())
         line: Line = {"time": run.config.clock.now(), "how": cause.kind, "reason": cause.reason, "at": at}
@@ -455,46 +455,45 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                 pass
             case _:
                 assert_never(cause.kind)
-        self._in_order(place, "interrupt", line)
+        self._in_order(owner, "interrupt", line)
 
-    def _work_here(self, place: RecordedCall) -> int | None:
-        """Return the number of the call's work to which the running code belongs, also in a task of that work; None in a
-        hook."""
-        return None if in_hook(Recorder._tool_work.__code__) else work_of(place)
+    def _work_here(self, owner: RecordedCall) -> int | None:
+        """Return the number of the call's work to which the running code belongs, also in its tasks; None in a hook."""
+        return None if in_hook(Recorder._tool_work.__code__) else work_of(owner)
 
     # ---- results of models and tools
 
     def on_model_work(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         """Record the request and the reply of the model, after all other hooks."""
         frame = event.frame
-        place = self._places.get(frame.call_id) or self._begin(event, frame)
-        return partial(self._record, place, frame.context, event.iteration, request, "", work)
+        owner = self._owners.get(frame.call_id) or self._begin(event, frame)
+        return partial(self._record, owner, frame.context, event.iteration, request, "", work)
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
         """Record side model calls of hooks and tools."""
-        place = self._places.get(context.call_id)
-        if place is None:  # before the first event, or after the last one
+        owner = self._owners.get(context.call_id)
+        if owner is None:  # before the first event, or after the last one
             return chunks
-        return self._recorded(place, context, run_of(context).events.iteration, request, side, chunks)
+        return self._recorded(owner, context, run_of(context).events.iteration, request, side, chunks)
 
     def _recorded(
         self,
-        place: RecordedCall,
+        owner: RecordedCall,
         context: RunContext,
         iteration: int,
         request: ModelRequest,
         side: str,
         inner: Flux[ModelChunk],
     ) -> Flux[ModelChunk]:
-        return Flux(partial(self._record, place, context, iteration, request, side, inner.open))
+        return Flux(partial(self._record, owner, context, iteration, request, side, inner.open))
 
     @suspends_as("model")
     @checks_its_end
     async def _record(
         self,
-        place: RecordedCall,
+        owner: RecordedCall,
         context: RunContext,
         iteration: int,
         request: ModelRequest,
@@ -505,10 +504,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         events = (run := run_of(context)).events
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
-        if side and (asking := self._work_here(place)) is not None:
+        if side and (asking := self._work_here(owner)) is not None:
             sent["work"] = asking
-        self._in_order(place, "request", sent)
-        place.working[n] = "answered"
+        self._in_order(owner, "request", sent)
+        owner.working[n] = "answered"
         end: End = "done"
         failure: ErrorText | None = None
         waited = None
@@ -516,17 +515,17 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         try:
             stream = work()
             async for chunk in stream:
-                put(_make(RawChunk, (place, n, now(), chunk, events.seq)))
+                put(_make(RawChunk, (owner, n, now(), chunk, events.seq)))
                 try:
                     yield chunk
                 except asyncio.CancelledError as error:  # a time limit of the model has expired meanwhile
                     await raise_in(stream, error)
                     raise
-            if run.scope.is_cancelled() and not (side and place.interrupted):  # the model swallowed the cancellation
-                self._look_for_end(place, run)
-                end = "cut" if place.interrupted else "done"
+            if run.scope.is_cancelled() and not (side and owner.interrupted):  # the model swallowed the cancellation
+                self._look_for_end(owner, run)
+                end = "cut" if owner.interrupted else "done"
         except BaseException as error:  # recorded, then raised again; also a cancellation
-            end, failure = self._ending(place, run, error)
+            end, failure = self._ending(owner, run, error)
             waited = False if isinstance(error, GeneratorExit) else None
             raise
         finally:
@@ -537,9 +536,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                         close(stream) if side else close_quietly(stream)
                     )  # the model's reply is kept even if this fails
             finally:
-                if place.working.pop(n, None) is not None:  # otherwise the call was abandoned
+                if owner.working.pop(n, None) is not None:  # otherwise the call was abandoned
                     answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
-                    self._in_order(place, "answered", answered)
+                    self._in_order(owner, "answered", answered)
 
     def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Record the result of the tool, after all other hooks."""
@@ -551,27 +550,27 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     @suspends_as("tool")
     async def _tool_work(self, event: PreActing, work: Callable[[], Awaitable[Any]]) -> Any:
         frame = event.frame
-        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
         n, now = self._number(), context.clock.now
         run = run_of(context)
-        injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
+        injections = Injections(run, partial(self._mark, owner, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
         works = WORKS.get()
-        WORKS.set((place, n, works))
+        WORKS.set((owner, n, works))
         started: Line = {"n": n, "tool_use": event.tool_use, "iteration": event.iteration, "time": now()}
-        self._in_order(place, "started", started)
-        place.working[n] = "finished"
+        self._in_order(owner, "started", started)
+        owner.working[n] = "finished"
         finished: Line = {"n": n}
         try:
             result = await work()
             finished["result"] = result if isinstance(result, ToolResultBlock) else None
             if run.scope.cause is not None:
-                self._look_for_end(place, run)
+                self._look_for_end(owner, run)
             return result
         except BaseException as error:  # recorded, then raised again; also a cancellation
-            finished["end"], finished["error"] = self._ending(place, run, error)
+            finished["end"], finished["error"] = self._ending(owner, run, error)
             raise
         finally:
             injecting.set(outer)
@@ -579,12 +578,12 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             if injections.added:
                 finished["injected"] = _injections(injections.added)
             finished["time"] = now()
-            if place.working.pop(n, None) is not None:  # otherwise the call was abandoned
-                self._in_order(place, "finished", finished)
+            if owner.working.pop(n, None) is not None:  # otherwise the call was abandoned
+                self._in_order(owner, "finished", finished)
 
-    def _ending(self, place: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
+    def _ending(self, owner: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
         """Return how work ended that raised an exception."""
-        self._look_for_end(place, run)
+        self._look_for_end(owner, run)
         stopped = isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled()
         if stopped or isinstance(error, GeneratorExit):
             return "cut", None

@@ -18,11 +18,11 @@ WORKS: Final[ContextVar[Works]] = ContextVar("WORKS", default=None)
 """The work of which the running code is a part, also in tasks that it creates; set by the recorder."""
 
 
-def work_of(place: RecordedCall) -> int | None:
+def work_of(owner: RecordedCall) -> int | None:
     """Return the number of the call's work to which the running code belongs; None if there is none. Hooks of a tool's
     chunk belong to it."""
     works = WORKS.get()
-    while works is not None and works[0] is not place:
+    while works is not None and works[0] is not owner:
         works = works[2]
     return None if works is None else works[1]
 

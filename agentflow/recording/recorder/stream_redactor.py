@@ -43,8 +43,8 @@ class _Channel:
         found, reached = finds(self.before + raw, start, whole)
         return [(begin - start, end - start, replacement) for begin, end, replacement in found], reached - start
 
-    def wrote(self, raw: str, upto: int) -> None:
-        self.before, self.held = (self.before + raw[:upto])[-_CONTEXT:], raw[upto:]
+    def advance(self, raw: str, settled_end: int) -> None:
+        self.before, self.held = (self.before + raw[:settled_end])[-_CONTEXT:], raw[settled_end:]
 
 
 class StreamRedactor:
@@ -105,7 +105,7 @@ class StreamRedactor:
         for name, raw, found, _, borders in looked:
             self._write(front, name, raw, [match for match in found if match[1] <= borders[n]], borders[n])
             self._channels(batch)[name].held = ""
-        self._rest(front)
+        self._clean_whole_fields(front)
         batch["pieces"] = pieces[n:]
         if batch["pieces"]:
             offset = batch["at"][n]
@@ -130,7 +130,7 @@ class StreamRedactor:
             found, reached = channel.look(self._finds, raw, whole)
             self._write(batch, name, raw, found, reached)
         self._arguments(batch, whole)
-        self._rest(batch)
+        self._clean_whole_fields(batch)
         if whole:
             self._streams.pop(_key(batch), None)
 
@@ -139,24 +139,24 @@ class StreamRedactor:
         known = self._streams.setdefault(_key(batch), {name: _Channel() for name in names})
         return {name: known[name] for name in names}
 
-    def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Match], upto: int) -> None:
+    def _write(self, batch: Batch, name: str, raw: str, found: Sequence[Match], settled_end: int) -> None:
         """Write the settled part of a text into the chunks."""
         channel = self._channels(batch)[name]
         pieces, held = cast("list[Any]", batch["pieces"]), len(channel.held)
-        channel.wrote(raw, upto)
-        if not found and not held and upto == len(raw):
+        channel.advance(raw, settled_end)
+        if not found and not held and settled_end == len(raw):
             return
         places = [n for n, piece in enumerate(pieces) if _text(batch, piece, name)] or [len(pieces) - 1]
         if found:
-            _say(batch, places[0], name, _replaced(raw[:upto], found))
+            _say(batch, places[0], name, _replaced(raw[:settled_end], found))
             for n in places[1:]:
                 _say(batch, n, name, "")
             return
         begin = 0
         for index, n in enumerate(places):
             end = begin + len(_text(batch, pieces[n], name)) + (held if index == 0 else 0)
-            _say(batch, n, name, raw[begin : min(end, upto)])
-            begin = min(end, upto)
+            _say(batch, n, name, raw[begin : min(end, settled_end)])
+            begin = min(end, settled_end)
 
     def _arguments(self, batch: Batch, whole: bool) -> None:
         """Write the arguments of calls that are complete, and hold back the others."""
@@ -187,7 +187,7 @@ class StreamRedactor:
         use = ToolUseBlock.from_json("call", "call", raw)
         return str(self._clean(raw) if use.input_error is not None else self._clean(use).raw)
 
-    def _rest(self, batch: Batch) -> None:
+    def _clean_whole_fields(self, batch: Batch) -> None:
         """Clean the values of a model's chunks that are never split."""
         for piece in batch["pieces"] if batch["kind"] != "pieces" else ():
             for name in _WHOLE:

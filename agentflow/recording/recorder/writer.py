@@ -110,7 +110,7 @@ class Writer:
                 f"the recorder cannot keep up: {self._room} entries wait to be written, and further ones are missing in the "
                 "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
             )
-        self._lost[observation.place.root if self._apart else ""] += 1
+        self._lost[observation.owner.root if self._apart else ""] += 1
 
     def latest(self) -> Observation | None:
         """Return the latest observation."""
@@ -180,7 +180,7 @@ class Writer:
                 self.kept.append(observation)
                 if self._target is None or self.failure is not None:
                     continue
-                root = observation.place.root if self._apart else ""
+                root = observation.owner.root if self._apart else ""
                 log = self._logs.get(root)
                 if log is None and (log := self._open(root)) is None:
                     continue
@@ -251,7 +251,7 @@ def _ends(observation: Observation) -> bool:
     return (
         isinstance(observation, EventSeen)
         and observation.kind is CallEnded
-        and observation.place.run == observation.place.root
+        and observation.owner.run == observation.owner.root
     )
 
 

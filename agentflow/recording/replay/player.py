@@ -116,18 +116,18 @@ class Player(Recorder):
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
         run = self._runs[frame.call_id] = run_of(frame.context)
-        place = super()._begin(event, frame)
+        owner = super()._begin(event, frame)
         run.scope.turns = CallTurns(partial(self._start_in_turn, frame.call_id), self._progress.wake)
         run.scope.delay = partial(self._delay, frame.call_id)
-        if place.parent is None:
+        if owner.parent is None:
             self._root = run
         buffer = run.events.buffer
         if buffer is not None and not isinstance(buffer, ReplayBuffer):
             run.events.buffer = ReplayBuffer(buffer, self._wait_for_recorded_reader)
         self._put(
-            EntryValues(place, "facts", {"time": event.time, "facts": ()})
+            EntryValues(owner, "facts", {"time": event.time, "facts": ()})
         )  # only the call's line, which is paired
-        return place
+        return owner
 
     def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
         """Return an awaitable for the run after an event, if the recorded run waited for its reader there."""
@@ -146,7 +146,7 @@ class Player(Recorder):
         frame = frame_of(event)
         if frame is None:
             return None
-        if frame.call_id not in self._places:
+        if frame.call_id not in self._owners:
             self._begin(event, frame)
         own_call = self._pairs.get(frame.call_id)
         key = None if own_call is None else self._recorded_key(own_call, event, frame.call_id)
@@ -198,7 +198,7 @@ class Player(Recorder):
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook start in its turn."""
-        if (frame := frame_of(event)) is not None and frame.call_id not in self._places:
+        if (frame := frame_of(event)) is not None and frame.call_id not in self._owners:
             self._begin(event, frame)
         recorded = self._pairs.get(event.call_id)
         key = None if recorded is None else self._recorded_key(recorded, event, event.call_id)
@@ -258,10 +258,10 @@ class Player(Recorder):
             self._progress.mark_done(mark)
 
     def _mark(
-        self, place: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+        self, owner: RecordedCall, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
     ) -> Awaitable[None] | None:
-        super()._mark(place, context, n, use, what)
-        work = self._played.get((place.call, use.id))
+        super()._mark(owner, context, n, use, what)
+        work = self._played.get((owner.call, use.id))
         key = None if work is None else self._progress.next_mark_of(work.n, len(work.marks))
         if work is not None and key is not None and what == "decided":
             return self._wait(key, work.end)
@@ -371,38 +371,38 @@ class Player(Recorder):
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Return the recorded reply instead of the model's."""
         frame = event.frame
-        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         context, request = frame.context, source.request
-        return Flux(lambda: self._model_stream(place, context, event.iteration, request, source))
+        return Flux(lambda: self._model_stream(owner, context, event.iteration, request, source))
 
     async def _model_stream(
-        self, place: RecordedCall, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
+        self, owner: RecordedCall, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
     ) -> AsyncIterator[ModelChunk]:
         played = False
 
         def replies() -> AsyncIterator[ModelChunk]:
             nonlocal played
             played = True
-            return self._replies(place, iteration, "")
+            return self._replies(owner, iteration, "")
 
         if self.compared.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            if self._strict and (recorded := self._pairs.get(place.call)) is not None:
+            if self._strict and (recorded := self._pairs.get(owner.call)) is not None:
                 await self._attempts.start(recorded, iteration)
             inner = source.using(model=RecordedModel(request.model, replies))
-        stream = self._recorded(place, context, iteration, request, "", inner).open()
+        stream = self._recorded(owner, context, iteration, request, "", inner).open()
         try:
             async for chunk in stream:
                 yield chunk
         finally:
             await close(stream)
             if not played and self.compared.reaction is None:  # the run was stopped before the request was sent
-                await self._pass_request(place, iteration)
+                await self._pass_request(owner, iteration)
 
-    async def _pass_request(self, place: RecordedCall, iteration: int) -> None:
+    async def _pass_request(self, owner: RecordedCall, iteration: int) -> None:
         """Skip the next recorded reply, since the run was stopped before it requested it."""
-        reply = self.script.reply(self._pairs.get(place.call, ""), iteration, "")
+        reply = self.script.reply(self._pairs.get(owner.call, ""), iteration, "")
         if reply is not None:
             self._progress.mark_done(("begun", reply.n, 0))
             await self._finish(reply)
@@ -411,16 +411,16 @@ class Player(Recorder):
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
     ) -> Flux[ModelChunk]:
         """Return the recorded reply instead of a side call's."""
-        place = self._places.get(context.call_id)
-        if place is None or self.compared.reaction == "live":
+        owner = self._owners.get(context.call_id)
+        if owner is None or self.compared.reaction == "live":
             return chunks
         iteration = run_of(context).events.iteration
-        inner = Flux(lambda: self._replies(place, iteration, side))
-        return self._recorded(place, context, iteration, request, side, inner)
+        inner = Flux(lambda: self._replies(owner, iteration, side))
+        return self._recorded(owner, context, iteration, request, side, inner)
 
-    async def _replies(self, place: RecordedCall, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
+    async def _replies(self, owner: RecordedCall, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the recorded reply."""
-        call = place.call
+        call = owner.call
         recorded = self._pairs.get(call)
         reply = None if recorded is None else self.script.reply(recorded, iteration, side)
         if reply is None and recorded in self.script.broken_off:
@@ -428,7 +428,7 @@ class Player(Recorder):
         if reply is None:
             kind, now = f"request ({side})" if side else "request", "the recording has no further model call"
             self.compared.diverge(
-                Divergence(event=kind, iteration=iteration, source=place.source, now=now, no_data=True)
+                Divergence(event=kind, iteration=iteration, source=owner.source, now=now, no_data=True)
             )
             await self._await_cancellation(call)
             return
@@ -468,8 +468,8 @@ class Player(Recorder):
 
     def _play(self, event: PreActing, source: ToolSource) -> Awaitable[Any]:
         frame = event.frame
-        place = self._places.get(frame.call_id) or self._begin(event, frame)
-        use, call = event.tool_use, place.call
+        owner = self._owners.get(frame.call_id) or self._begin(event, frame)
+        use, call = event.tool_use, owner.call
         recorded = self._pairs.get(call)
         tool = run_of(frame.context).config.tools.get(use.name)
         if self.compared.reaction == "live":
@@ -480,7 +480,7 @@ class Player(Recorder):
         if work is None:
             now = f"{use.name} {use.raw}"
             self.compared.diverge(
-                Divergence(event="tool", iteration=event.iteration, source=place.source, now=now, no_data=True)
+                Divergence(event="tool", iteration=event.iteration, source=owner.source, now=now, no_data=True)
             )
             return self._work(event, source.instead(lambda _: self._await_cancellation(call)))
         self._played[call, use.id] = work

@@ -30,7 +30,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     values = {key: value for key, value in recorded.get("attributes", {}).items() if not key.startswith("__")}
     attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
     if (known.__module__, known.__qualname__) == (module, name):
-        error = _made(known, message, attributes)
+        error = _build(known, message, attributes)
         if error is not None and str(error) == message:
             return error
 
@@ -42,7 +42,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     for base in (known, Exception):
         try:
             cls = cast("type[BaseException]", type(short, (base,), dict(body)))
-            error = _made(cls, message, attributes)
+            error = _build(cls, message, attributes)
         except Exception:
             continue
         if error is not None:
@@ -50,7 +50,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     return Exception(message)
 
 
-def _made(kind: type[BaseException], message: str, attributes: Mapping[str, Any]) -> BaseException | None:
+def _build(kind: type[BaseException], message: str, attributes: Mapping[str, Any]) -> BaseException | None:
     """Create an exception without its constructor; None if that fails."""
     try:
         error = kind.__new__(kind, message)

@@ -199,7 +199,7 @@ class Script:
                 self._owners[f"{entry.call} {entry.seq}"] = entry.call
                 self.order.add_mark(entry)
             case InterruptEntry():
-                self._cut(entry)
+                self._add_cancellation(entry)
             case FactEntry(fact="call_resumed"):
                 self.decisions[entry.call] = self.log.decisions(entry)
             case FactEntry(fact="round_suspended"):
@@ -252,7 +252,7 @@ class Script:
             case MarkEntry(n=int(n)) if n in self._by_number:
                 work = self._by_number[n]
                 self.order.add(("mark", n, len(work.marks)), entry.time)
-                work.marks.append((entry, Due(entry.time, self.total, self._apart(n))))
+                work.marks.append((entry, Due(entry.time, self.total, self._entry_between(n))))
             case _:
                 pass
 
@@ -315,14 +315,14 @@ class Script:
         self._running[call][reply.n] = reply
         self._last[reply.n] = self._entries_seen
 
-    def _apart(self, n: int) -> bool:
+    def _entry_between(self, n: int) -> bool:
         """Whether another entry was recorded since the last step of the work."""
         apart = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
         self._last[n] = self._entries_seen
         return apart
 
     def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
-        apart, before = self._apart(reply.n), self.total
+        apart, before = self._entry_between(reply.n), self.total
         if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
@@ -334,7 +334,7 @@ class Script:
         if reply is None:
             return
         self.order.add(("over", entry.n, 0), entry.time)
-        reply.end_due = Due(entry.time, self.total, self._apart(entry.n))
+        reply.end_due = Due(entry.time, self.total, self._entry_between(entry.n))
         reply.end, reply.error = entry.end, entry.error
         if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
             self.order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
@@ -343,7 +343,7 @@ class Script:
         self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 
-    def _cut(self, entry: InterruptEntry) -> None:
+    def _add_cancellation(self, entry: InterruptEntry) -> None:
         """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
         if entry.by_caller and not self._running[entry.call]:
             self._ending[entry.call] = entry

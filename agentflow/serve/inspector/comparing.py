@@ -37,7 +37,8 @@ def compare(one: bytes, other: bytes) -> dict[str, Any]:
     logs = read_lines(one.split(b"\n"), "the first run"), read_lines(other.split(b"\n"), "the second run")
     sides = _ComparedRun(logs[0]), _ComparedRun(logs[1])
     pairs = [
-        (a and sides[0].places[id(a)], b and sides[1].places[id(b)], _how(sides, a, b)) for a, b in paired_events(*logs)
+        (a and sides[0].places[id(a)], b and sides[1].places[id(b)], _compare_pair(sides, a, b))
+        for a, b in paired_events(*logs)
     ]
     return {"differences": [asdict(each) for each in diff_runs(*logs).differences], "pairs": pairs}
 
@@ -63,7 +64,7 @@ class _ComparedRun:
         return fields, self._hooks.get((event.call, event.seq), [])
 
 
-def _how(sides: tuple[_ComparedRun, _ComparedRun], one: EventEntry | None, other: EventEntry | None) -> str:
+def _compare_pair(sides: tuple[_ComparedRun, _ComparedRun], one: EventEntry | None, other: EventEntry | None) -> str:
     if one is None:
         return "right"
     if other is None:

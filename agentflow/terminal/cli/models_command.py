@@ -58,7 +58,7 @@ def _row(name: str) -> _Row:
     if isinstance(model, DirectWire):
         return _Row(name, type(model).__name__, _direct_key(model), "direct wire")
     if isinstance(model, LiteLLMModel):
-        return _Row(name, "LiteLLMModel", _litellm_key(model.name), _why(name))
+        return _Row(name, "LiteLLMModel", _litellm_key(model.name), _reason_for(name))
     return _Row(name, type(model).__name__, "", "registered by a package")
 
 
@@ -81,7 +81,7 @@ async def _missing(name: str) -> tuple[str, ...]:
     return missing_keys(await library(), name)
 
 
-def _why(name: str) -> str:
+def _reason_for(name: str) -> str:
     provider, _, rest = name.replace("://", "/").partition("/")
     if provider == "litellm":
         return "explicit in the name"

@@ -60,11 +60,11 @@ def _line(info: RunInfo) -> str:
     how = info.outcome if info.status == "ended" and info.outcome is not None else info.status
     again = f", attempt {info.attempts}" if info.attempts > 1 else ""
     agent, run_id, session = (one_line(name) for name in (info.agent, info.run_id, info.session))
-    line = f"{_when(info.created)}  {how:<12} {agent}  {run_id}  (session {session}{again})"
+    line = f"{_time_text(info.created)}  {how:<12} {agent}  {run_id}  (session {session}{again})"
     return line if info.damage is None else f"{line}: {one_line(info.damage)}"
 
 
-def _when(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # a damaged row

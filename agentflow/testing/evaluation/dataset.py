@@ -246,9 +246,9 @@ class _CheckFactory:
 
     def of(self, place: Place, entries: Sequence[Any]) -> tuple[Check, ...]:
         """Return the checks of a list."""
-        return tuple(self._made((*place, n), entry) for n, entry in enumerate(entries))
+        return tuple(self._check_from((*place, n), entry) for n, entry in enumerate(entries))
 
-    def _made(self, place: Place, entry: Any) -> Check:
+    def _check_from(self, place: Place, entry: Any) -> Check:
         legal = f"Legal are {', '.join((*_FORMS, *self._known))}."
         if isinstance(entry, str):
             if entry not in self._known:

@@ -271,9 +271,9 @@ class WireServer:
                 if isinstance(answer, HttpAnswer):
                     return error_answer(self._wires[0], answer, request, self.dialect, subject.tokens)
                 return json_answer(200, answer)
-        return self._lost(raw, request)
+        return self._disconnected(raw, request)
 
-    def _lost(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
+    def _disconnected(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
         taken = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
         message = f"Invalid URL ({raw.method} {raw.path}); this server takes {taken}"
         missing = HttpAnswer(status=404, message=message)
