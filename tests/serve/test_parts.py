@@ -24,7 +24,7 @@ def test_text_with_thinking_in_its_midst() -> None:
     """Texts and thinking are opened and closed in turns; together they are the reply's text, so nothing is corrected."""
     parts, reply = PageParts("m", ()), ReplyEvent(id="1", text="One two.")
     told = changes(parts, TextEvent(text="One "), ThinkingEvent(text="Hm."), TextEvent(text="two."), reply)
-    assert (told, parts.wrong, parts.changed) == (
+    assert (told, parts.text_differs, parts.has_extra_text) == (
         [
             PagePart("start", "text", "m_1"),
             PagePart("delta", "text", "m_1", "One "),
@@ -46,9 +46,9 @@ def test_a_restarted_reply_is_wrong_and_the_next_one_is_not() -> None:
     """The page has the text of the first attempt: its reply is corrected, and the conversation at the end."""
     parts = PageParts("m", ())
     changes(parts, TextEvent(text="On"), TextEvent(text="One.", restart=True), ReplyEvent(id="1", text="One."))
-    first = parts.wrong, parts.changed
+    first = parts.text_differs, parts.has_extra_text
     changes(parts, TextEvent(text="Two."), ReplyEvent(id="2", text="Two."))
-    assert (first, parts.wrong, parts.changed) == ((True, True), False, True)
+    assert (first, parts.text_differs, parts.has_extra_text) == ((True, True), False, True)
 
 
 def test_the_end_completes_what_is_open() -> None:
@@ -77,7 +77,7 @@ def test_output_of_a_call_that_began_in_a_gap() -> None:
     """Output of a call that the page does not have is left out; its result opens the call."""
     parts, gap = PageParts("m", ()), GapEvent()
     result = ToolEvent(id="a", name="pay", state="success")
-    assert (changes(parts, gap, ToolOutputEvent(id="a", text="1"), result), parts.changed) == (
+    assert (changes(parts, gap, ToolOutputEvent(id="a", text="1"), result), parts.has_extra_text) == (
         [gap, PageCall("a", "pay"), PageCall("a", "pay", None, {}), result],
         True,
     )
