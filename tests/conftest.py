@@ -35,7 +35,7 @@ from wired import WIRES, Wired
 from agentflow.models.clients import close_clients
 
 _SLOW = [HealthCheck.too_slow]  # a machine that does much else is no fault of a generator
-_EXAMPLES = 40 if THOROUGH else 16
+_EXAMPLES = 40 if THOROUGH else 12
 settings.register_profile("laws", deadline=None, max_examples=_EXAMPLES, derandomize=True, suppress_health_check=_SLOW)
 settings.register_profile("ci", settings.get_profile("laws"), max_examples=100)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)

@@ -50,6 +50,7 @@ def test_the_layers_are_those_of_the_package() -> None:
     assert [name for name in named if name not in words] == sorted([*there, "__init__.py"])
 
 
+@pytest.mark.ci
 def test_the_table_of_folders_is_drawn_from_the_source() -> None:
     """`python -m website.rooms` writes the page's table."""
     page = rooms.PAGE.read_text("utf-8")

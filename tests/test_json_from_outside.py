@@ -38,6 +38,7 @@ def raw_reads(tree: ast.AST) -> list[int]:
     ]
 
 
+@pytest.mark.ci
 def test_the_package_reads_json_in_one_place() -> None:
     """No module calls `json.loads` of its own."""
     raw = {

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from agentflow import HookEvent
 
 PACKAGE = Path(__file__).parent.parent / "agentflow"
@@ -77,6 +79,7 @@ def found() -> dict[str, set[str]]:
     return result
 
 
+@pytest.mark.ci
 def test_no_function_takes_keywords_of_any_type() -> None:
     """`**options: Any` is nowhere: options are `Unpack[...]` of a TypedDict, or declared one by one."""
     assert {where: kinds for where, kinds in found().items() if kinds & {"Any", ""}} == {}

@@ -268,6 +268,7 @@ def test_a_reader_holds_each_module_in_the_head() -> None:
     assert long == {}
 
 
+@pytest.mark.ci
 def test_a_class_name_means_one_thing() -> None:
     """No two classes of the package have the same name."""
     named: dict[str, list[str]] = defaultdict(list)
@@ -299,6 +300,7 @@ def test_nobody_inside_imports_the_package_root() -> None:
     assert shown([one for one in ours() if one.target == "" and one.module != ""]) == []
 
 
+@pytest.mark.ci
 def test_our_own_modules_are_imported_at_the_top() -> None:
     """No import of the package inside a function: that is how cycles hide."""
     assert shown([one for one in ours() if one.in_function]) == []

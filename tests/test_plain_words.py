@@ -142,6 +142,7 @@ def table(*folders: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.ci
 def test_rates_of_the_folders() -> None:
     """Each folder meets the limits, unless it is pending: then no word gets more frequent."""
     print("\n" + table())

@@ -45,6 +45,7 @@ def ran(shop: Any, folder: Path, *command: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.ci
 def test_what_it_writes_runs_and_passes_its_test(shop: Any) -> None:
     """The program plays its script, the tests pass, warnings are errors, and the commands of agentflow find the agent."""
     made = shop("new", "my-shop")

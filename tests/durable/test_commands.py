@@ -80,6 +80,7 @@ def ran(capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.Mon
     return run
 
 
+@pytest.mark.ci
 async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) -> None:
     """A worker runs an agent of a module and stores its sessions; runs are listed, shown, decided, cancelled."""
     url = f"sqlite:///{folder / 'runs.db'}"
@@ -160,6 +161,7 @@ other = DurableAgent(Agent("other", ScriptedModel([]), store=SqlStore("URL2")), 
 """
 
 
+@pytest.mark.ci
 async def test_a_worker_runs_a_durable_agent_with_its_database_deps_and_state(folder: Path, ran: Ran) -> None:
     """A module's `DurableAgent`, which a web process serves, is the agent of its workers too, beside plain agents."""
     url = f"sqlite:///{folder / 'runs.db'}"

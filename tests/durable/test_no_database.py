@@ -65,6 +65,7 @@ def until_said(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"the worker ended before it said {words!r}")
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(180)
 def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
     """During a call the grace passes, and no thread that waits for the database delays the exit."""

@@ -70,6 +70,7 @@ def rows(url: str) -> list[int]:
     return [execute(url, f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]
 
 
+@pytest.mark.ci
 async def test_what_is_over_goes_and_what_is_needed_stays(url: str) -> None:
     """Old finished runs are deleted with their events, and old sessions with their facts. A run that waits for a
     person or in the queue is kept with its session, however old, and so are runs that ended lately.

@@ -453,6 +453,7 @@ def test_random_changes_of_a_run(wire_line: Line, changes: str, data: st.DataObj
     assert wire_line.call(data.draw(CHANGES[changes])) == "completed completed"
 
 
+@pytest.mark.ci
 @adapters(litellm=True)
 @settings(PROPERTY, max_examples=20 if THOROUGH else 8)
 @given(hook=st.one_of(*CHANGES.values()))

@@ -153,6 +153,7 @@ async def test_a_schema_that_leads_elsewhere_fetches_nothing(logged: Lines) -> N
     assert any("its tool remote is left out" in line and "nothing is fetched" in line for line in logged)
 
 
+@pytest.mark.ci
 def test_its_patterns_hold_nobody() -> None:
     """Patterns that backtrack, for arguments and for structured content, and schemas that go round in circles."""
     ended = subprocess.run(
@@ -176,6 +177,7 @@ def test_its_patterns_hold_nobody() -> None:
         assert any(f"its tool {name} is left out" in line and why in line for line in ended.stderr.splitlines())
 
 
+@pytest.mark.ci
 async def test_its_schemas_are_limited_together(logged: Lines) -> None:
     """Each within its limit, and too much in sum: the first tools are taken, and the rest is left out in one line."""
     async with hostile("large_schemas") as server:

@@ -61,6 +61,7 @@ async def test_nothing_is_started_before_it_is_needed() -> None:
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
+@pytest.mark.ci
 def test_block_and_a_loop_that_ends() -> None:
     """A call that is blocked on has a connection for itself, which ends with its event loop."""
     agent = Agent("a", ScriptedModel([ADD, "Three.", ADD, "Again."]), tools=[demo_over_stdio()])
@@ -126,6 +127,7 @@ def test_closing_ends_an_attempt_to_connect() -> None:
     assert run_virtual(closed()) == (11.0, "MCP server 'stuck': the event loop is ending.")
 
 
+@pytest.mark.ci
 def test_two_event_loops_at_once() -> None:
     """Each has a connection of its own; closing one leaves the other."""
     server = MCPServer.in_memory(make())
@@ -196,6 +198,7 @@ async def test_a_call_that_is_cut_is_cancelled_at_the_server(way: str, cut: str)
             assert results(agent)[-1].text == "3"
 
 
+@pytest.mark.ci
 async def test_a_cancelled_call_over_stdio(logged: Lines) -> None:
     """The process gets the cancellation, too."""
     async with demo("stdio") as server:
@@ -209,6 +212,7 @@ async def test_a_cancelled_call_over_stdio(logged: Lines) -> None:
             await logged.until("cancelled")
 
 
+@pytest.mark.ci
 async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
     """A read-only tool is called again after the crash; one that may have had an effect is not."""
     async with demo("stdio") as server:
@@ -305,6 +309,7 @@ async def test_secrets_are_not_shown(logged: Lines) -> None:
     assert not [text for text in shown if "very-secret" in text]
 
 
+@pytest.mark.ci
 async def test_a_server_that_does_not_end_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that continues after the end of its input gets SIGTERM, so that it can clean up, before it is killed."""
     monkeypatch.setattr(stdio, "_GRACE", 0.5)
@@ -329,6 +334,7 @@ async def test_a_server_that_does_not_end_is_asked_to(tmp_path: Path, monkeypatc
     assert mark.exists()
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 @pytest.mark.parametrize("block", ["ends", "fails", "is cancelled", "is cancelled again"])
 async def test_a_process_leaves_nothing_however_its_block_ends(block: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,7 @@ def test_a_tool_of_the_agents_name() -> None:
         agent_server(Agent("twin", ScriptedModel([]), tools=[twin]), tools=True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("address", "url", "ending"),
     [
@@ -275,6 +276,7 @@ def test_an_address_that_is_none(address: str, why: str) -> None:
 MANY = 60 if THOROUGH else 20
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("way", ["memory", "http", "http-legacy"])
 async def test_many_clients_list_the_tools_at_once(way: str) -> None:
     """Each gets all of them: in memory, and over HTTP with and without a session of its own."""

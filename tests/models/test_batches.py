@@ -308,6 +308,7 @@ async def test_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert desk.sizes == [1, 1]
 
 
+@pytest.mark.ci
 @vendors
 async def test_cancelled_runs(wire: str, tmp_path: Path) -> None:
     """A cancelled one does not affect the others; the last one cancels the batch at the provider, unless it should be

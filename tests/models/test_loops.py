@@ -37,6 +37,7 @@ async def ask(model: Model) -> str:
     return "".join([chunk.text async for chunk in pieces(model)])
 
 
+@pytest.mark.ci
 @wires
 def test_eight_threads_with_a_loop_each(adapter: str, wire: str) -> None:
     """One model answers in eight loops at once; two of them close their clients in between without affecting others."""
@@ -98,6 +99,7 @@ def _peer(one: socket.socket) -> int | None:
         return None
 
 
+@pytest.mark.ci
 @wires
 def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -> None:
     """Each loop closes its own connections when it ends, without a request, and the next one opens its own."""

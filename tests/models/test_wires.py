@@ -549,6 +549,7 @@ print([name for name in ("litellm", "httpx", "openai", "anthropic") if name in s
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("wire", "model"), [("openai", "openai/gpt-4o"), ("anthropic", "anthropic/claude-sonnet-4-5")])
 def test_a_program_loads_no_litellm_and_leaves_nothing_open(wire: str, model: str) -> None:
     """Names alone, from synchronous code, with every warning an error: no session, socket or task is left open."""

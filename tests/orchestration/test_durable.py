@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from compositions import Compose, by_round
 from dbos_clock import looks_often as looks_often
 from laws_checks import check_history
@@ -13,6 +14,7 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.state.sql import SqlStore
 
 
+@pytest.mark.ci
 async def test_a_worker_runs_it(compose: Compose, tmp_path: Path) -> None:
     """Two durable calls of one session have the same answers as without a worker."""
     plain = compose(Agent("ann", by_round("ann says so.")), Agent("bob", by_round("bob says so.")))

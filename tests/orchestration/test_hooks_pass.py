@@ -16,6 +16,7 @@ def offer(limit: int | None) -> Hook:
     return OfferHandoffs({"transfer_to_billing": other}, limit)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("make", [lambda: offer(None), lambda: offer(3)], ids=["offers", "refuses"])
 def test_check_hook(make: Callable[[], Hook]) -> None:
     """In any order with others, cancelled anywhere, used by many runs at once, and with one handoff too many."""

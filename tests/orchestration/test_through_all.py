@@ -331,6 +331,7 @@ def _nth(name: str, request: ModelRequest) -> str:
     return f"{name} says {1 + sum(msg.role == 'assistant' for msg in request.messages)}"
 
 
+@pytest.mark.ci
 async def test_a_crash_at_any_point_is_recovered_from(compose: Compose, named: str) -> None:
     """A process dies before or after any commit or model call: the next one continues, and has the same answer."""
 

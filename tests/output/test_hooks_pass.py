@@ -23,6 +23,7 @@ async def short(text: str) -> None:
         raise ValueError("too long")
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     "make",

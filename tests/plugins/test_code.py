@@ -225,6 +225,7 @@ def a_key_with(text: str) -> Generator[int]:
         kernel.syscall(keyctl, 9, key, -3)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_program_gets_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt fails in the program, or ends it; this process continues."""
@@ -310,6 +311,7 @@ def attacks_of_monty() -> Iterator[Any]:
     yield from (f"Monty: {name}" for name in ATTACKS_OF_MONTY)
 
 
+@pytest.mark.ci
 @NEEDS_MONTY
 @pytest.mark.parametrize("name", [*attacks_of_monty()])
 async def test_a_hostile_program_gets_nothing_under_monty(

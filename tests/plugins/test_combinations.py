@@ -105,6 +105,7 @@ def all_plugins(**instead: Hook) -> list[Hook]:
 WAYS = [(wire, how) for wire in WIRES for how in ("call", "stream")]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("wired", "how"), WAYS if THOROUGH else [WAYS[0], WAYS[-1]], indirect=["wired"])
 async def test_all_plugins_work_for_thirty_rounds_over_the_wire(wired: Wired, how: str) -> None:
     """Each of 31 requests is legal and without secrets, old rounds are summed up, and the user reads real words."""

@@ -595,6 +595,7 @@ def made(count: int) -> list[str]:
     return list(dict.fromkeys(Maker(SEED).commands(count)))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @pytest.mark.parametrize("count", [COUNT, pytest.param(20_000, marks=pytest.mark.ci)])
 def test_what_is_allowed_does_no_harm(tmp_path: Path, count: int, shell: Shell) -> None:
@@ -646,6 +647,7 @@ def made_once() -> list[str]:
     return list(Maker(1).commands(20_000))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("hole", HOLES)
 def test_a_guard_with_a_hole_is_found_out(tmp_path: Path, hole: str) -> None:
     """The same commands kill the canary of a guard that overlooks one thing."""

@@ -128,6 +128,7 @@ def ten_servers() -> list[MCPServer]:
     return [MCPServer.in_memory(server, prefix=f"{name}_") for name, server in servers.items()]
 
 
+@pytest.mark.ci
 async def test_the_tools_of_ten_mcp_servers() -> None:
     """The same holds for tools of connected MCP servers: a small request, the right tools found, and the found one runs."""
     found: list[list[str]] = []

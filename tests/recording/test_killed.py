@@ -78,6 +78,7 @@ async def look(x: int) -> str:
     return ""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["folder", "sqlite", "postgresql"])
 async def test_a_killed_process_loses_what_came_since_the_last_flush(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest

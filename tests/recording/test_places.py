@@ -209,6 +209,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.ci
 async def test_several_processes_write_at_once(place: Place) -> None:
     """They write to one folder or database, which the first one creates: every run is complete."""
     command = [sys.executable, "-c", PROCESS, place.where, "6"]

@@ -81,6 +81,7 @@ def test_what_a_recorder_had_no_room_for_is_said() -> None:
         replayed("a handoff", lines)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("later", [4e7, 1.6e10])
 def test_a_line_of_another_century_holds_nothing_up(name: str, later: float) -> None:

@@ -199,6 +199,7 @@ async def test_the_job_without_a_crash(tmp_path: Path) -> None:
     assert len(points) > 80
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("again", "step"),
     [

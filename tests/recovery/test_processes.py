@@ -84,6 +84,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.ci
 def test_an_approval_over_several_processes(tmp_path: Path) -> None:
     """Requested in one process, read in a second one, answered in a third: each of them is new, and some are killed."""
     ledger = tmp_path / "ledger"
@@ -182,6 +183,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.ci
 def test_a_signal_stops_behind_the_running_tool(tmp_path: Path) -> None:
     """SIGTERM while a tool runs: the tool finishes, its result is stored, and the next process continues with the
     next round.
@@ -199,6 +201,7 @@ def test_a_signal_stops_behind_the_running_tool(tmp_path: Path) -> None:
     assert (tmp_path / "marks").read_text() == "0\n1\n2\n"
 
 
+@pytest.mark.ci
 def test_behind_the_limit_the_rest_is_cancelled(tmp_path: Path) -> None:
     """A tool that does not end is cancelled after the limit; the call is left as by a crash, and is resumed."""
     place = (f"sqlite:///{tmp_path / 's.db'}", str(tmp_path / "marks"))

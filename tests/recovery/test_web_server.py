@@ -199,6 +199,7 @@ async def test_streams_in_flight_stop_where_nothing_is_lost(tmp_path: Path) -> N
     assert done(tmp_path) == ["long begins", "long ends"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.ci)])
 async def test_what_runs_behind_the_limit_is_cut(tmp_path: Path, number: signal.Signals) -> None:
     """The server does not wait for a tool that takes longer than the limit; its call is open for the next process."""
@@ -213,6 +214,7 @@ async def test_what_runs_behind_the_limit_is_cut(tmp_path: Path, number: signal.
     assert await asyncio.to_thread(resumed, tmp_path) == "long I do not know.\n"
 
 
+@pytest.mark.ci
 async def test_a_server_that_ends_without_a_signal(tmp_path: Path) -> None:
     """If the server ends by itself (here: after so many requests), the end of the lifespan stops the agents."""
     (tmp_path / "short.go").touch()

@@ -534,6 +534,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield url
 
 
+@pytest.mark.ci
 async def test_tasks_in_a_database_survive_their_process(database: str) -> None:
     """A waiting one is answered at the next process, or cancelled, which denies its question and leaves its context free. One
     that worked when its process died is completed from its session."""

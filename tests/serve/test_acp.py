@@ -525,6 +525,7 @@ async def test_hostile_lines_are_answered_and_survived(tmp_path: Path) -> None:
             await process.wait()
 
 
+@pytest.mark.ci
 async def test_what_cannot_be_served_says_so(tmp_path: Path) -> None:
     for name, text in (("number", "not an Agent"), ("nothing", "has no 'nothing'")):
         process = await start(name, tmp_path)

@@ -48,6 +48,7 @@ def run(code: str, folder: Path) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout.strip(), (ended.stderr.strip().splitlines() or [""])[-1]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("absent", "code", "error"),
     [
@@ -74,6 +75,7 @@ def test_an_import_names_the_extra(absent: str, code: str, error: str, tmp_path:
     assert (exit_code, printed, line.partition("Error: ")[2]) == (1, "", error)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("absent", "arguments", "error"),
     [

@@ -54,6 +54,7 @@ def rows() -> Iterator[Any]:
         kinds.add(row[0])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("kind", "hook", "options"), list(rows()))
 def test_a_planted_defect_is_found_and_nothing_else(kind: FindingKind, hook: Any, options: dict[str, Any]) -> None:
     """A hook with one defect gets findings of that kind only."""

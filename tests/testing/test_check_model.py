@@ -118,6 +118,7 @@ def loaded() -> None:
     asyncio.run(library())
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(
     ("adapter", "wire"),

@@ -62,6 +62,7 @@ def unreachable() -> Store:
     return SqlStore("postgresql+psycopg://nobody@127.0.0.1:1/nothing", timeout=1)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("conflicts", ["fail", "wait"])
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_databases_are_clean(url: str, conflicts: Any) -> None:

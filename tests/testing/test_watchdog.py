@@ -70,6 +70,7 @@ print(deepest > 3, gc.isenabled())
 """
 
 
+@pytest.mark.ci
 def test_sampling_a_thread_whose_garbage_runs_python_code_does_not_crash_the_process() -> None:
     """On Python 3.11 this program crashed in most runs while garbage could be collected during a sample."""
     ended = subprocess.run(

@@ -157,6 +157,7 @@ def test_it_can_be_silenced(warned: list[Any]) -> None:
         logger.enable("agentflow.tools.unexpected")
 
 
+@pytest.mark.ci
 def test_failures_that_a_test_plants_are_expected(warned: list[Any]) -> None:
     """The suite for hooks runs tools that fail; it says nothing of them, and bugs are warned about afterwards as before."""
 

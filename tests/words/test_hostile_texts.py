@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agentflow._support.shown import without_password
 from agentflow.models.provider_errors import model_error
 from agentflow.vocabulary.ports.answer_origin import AnswerOrigin
@@ -15,6 +17,7 @@ SECONDS = 40
 """Of processor time for all texts and functions together; a pattern that backtracks takes minutes, or years, for one."""
 
 
+@pytest.mark.ci
 def test_no_text_holds_the_process() -> None:
     """Texts of what each pattern begins with, again and again, and an end that does not fit."""
     program = Path(__file__).parent / "hostile_texts.py"
