@@ -77,8 +77,8 @@ class SchemaPattern:
                 core_schema.str_schema(pattern=translated, regex_engine="rust-regex", strict=True)
             )
         except SchemaError as error:
-            why = str(error).strip().rpartition("error: ")[2].splitlines()[0]
-            raise PatternError(f"the pattern {text[:200]!r} is not a regular expression ({why})") from error
+            reason = str(error).strip().rpartition("error: ")[2].splitlines()[0]
+            raise PatternError(f"the pattern {text[:200]!r} is not a regular expression ({reason})") from error
 
     def found_in(self, text: str) -> bool:
         """Whether the expression matches anywhere in a text."""
@@ -109,15 +109,15 @@ class _Translation:
             raise self._refused("has a group that is not closed")
         return "".join(self._out), max(1, self._groups[0] + (self._last or 0))
 
-    def _refused(self, why: str) -> PatternError:
-        return PatternError(f"the pattern {self._text[:200]!r} {why}")
+    def _refused(self, reason: str) -> PatternError:
+        return PatternError(f"the pattern {self._text[:200]!r} {reason}")
 
-    def _atom(self, out: str, weight: int | None, taken: int = 0) -> None:
+    def _atom(self, out: str, weight: int | None, length: int = 0) -> None:
         """Append an atom; if it has a weight, a quantifier may follow."""
         self._out.append(out)
         self._groups[-1] += self._last or 0
         self._last = weight
-        self._at += taken
+        self._at += length
 
     def _step(self, char: str) -> None:
         match char:
@@ -160,7 +160,7 @@ class _Translation:
 
     def _open(self) -> None:
         text, after = self._text, self._at + 1
-        taken = 1
+        length = 1
         out = "(?:"
         if text.startswith("?", after):
             look = next((look for look in reversed(_LOOKS) if text.startswith(look, after)), None)
@@ -169,15 +169,15 @@ class _Translation:
             if flags := re.compile(_FLAGS).match(text, after):
                 if "s" in flags[0].partition("-")[0]:
                     self._dot = "."
-                taken, out = 1 + len(flags[0]), f"({flags[0]}"
+                length, out = 1 + len(flags[0]), f"({flags[0]}"
                 if flags[0].endswith(")"):
-                    self._atom(out, None, taken)
+                    self._atom(out, None, length)
                     return
             elif group := re.compile(_GROUP).match(text, after):
-                taken = 1 + len(group[0])
+                length = 1 + len(group[0])
             else:
                 raise self._refused(f"has a group of an unknown kind ({text[self._at : self._at + 4]!r})")
-        self._atom(out, None, taken)
+        self._atom(out, None, length)
         self._groups.append(0)
 
     def _escape(self, classes: dict[str, str]) -> tuple[str, int | None]:

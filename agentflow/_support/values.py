@@ -122,7 +122,7 @@ def slotted(cls: type[T], found: Mapping[str, Field[Any]], body: Mapping[str, ob
 
 @dataclass(init=False, repr=False, eq=False)
 class _Sample:
-    """What `dataclass` notes on a class and on its fields."""
+    """A sample of the attributes that `dataclass` sets on a class and on its fields."""
 
     field: None
 

@@ -44,9 +44,9 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            alone = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
-            ready = super().select(_PATIENCE if alone else None)
-            if not ready and alone:
+            idle = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
+            ready = super().select(_PATIENCE if idle else None)
+            if not ready and idle:
                 raise RuntimeError(f"Nothing more can happen: no timer is set, and these tasks wait:\n{_waiting()}")
             return ready
         ready = super().select(timeout if self.threads else 0)

@@ -89,16 +89,16 @@ class _AgentData(TypedDict):
 def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     """See `Agent.to_dict`."""
     config = full_agent(agent).config
-    whose = f"agent {config.view.name!r}"
+    label = f"agent {config.view.name!r}"
     if agent.live_toolsets:
         names = ", ".join(toolset.name for toolset in agent.live_toolsets)
         raise UsageError(
-            f"A{whose[1:]} has live toolsets ({names}), whose connections cannot be saved. Save an agent that was "
+            f"A{label[1:]} has live toolsets ({names}), whose connections cannot be saved. Save an agent that was "
             "built without them, and add them after loading."
         )
-    hooks = hook_names(full_hooks(agent.hooks).own, whose)
+    hooks = hook_names(full_hooks(agent.hooks).own, label)
     for name, tool in config.tools.items():
-        named_function(f"Tool {name!r} of {whose}", tool.function)
+        named_function(f"Tool {name!r} of {label}", tool.function)
     system = config.system
     data: _AgentData = {
         "format": "agentflow.agent",
@@ -112,7 +112,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
         "tools": list(config.tools),
         "hooks": hooks,
         "options": {
-            key: as_data(f"The option {key} of {whose}", value)
+            key: as_data(f"The option {key} of {label}", value)
             for key, value in asdict(config.options).items()
             if value is not None and value != {}
         },

@@ -400,7 +400,7 @@ def _tool_of(session: FullSession, wait: Pending, tools: Mapping[str, Tool[..., 
             return None
         session, tools = inner, subagent.config.tools
         key = key.removeprefix(f"{wait.within}/")
-        found = next((theirs for theirs in session.pending if theirs.id == key), None)
+        found = next((inner_wait for inner_wait in session.pending if inner_wait.id == key), None)
         if found is None:
             return None
         wait = found

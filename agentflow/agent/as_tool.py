@@ -121,20 +121,20 @@ class FullToolAgent(ToolAgent[T_co]):
         return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
-        """Run the call of `as_tool` in a fresh session; see `within`.
+        """Run the call of `as_tool` in a fresh session; see `call_within`.
 
         Raises:
             ToolError: The call did not end with an answer for the calling model.
         """
-        return self._answer_of(await self.within(message, output), self.output if output is None else output)
+        return self._answer_of(await self.call_within(message, output), self.output if output is None else output)
 
-    async def within(
+    async def call_within(
         self,
         message: str | Sequence[Msg],
         output: Output[Any] | None = None,
         *,
         conversation: bool = False,
-        begun: Callable[[Session], None] | None = None,
+        on_session: Callable[[Session], None] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Reply[Any]:
         """Run a call as part of the tool call that makes it.
@@ -147,7 +147,7 @@ class FullToolAgent(ToolAgent[T_co]):
             output: Overrides the agent's own output.
             conversation: Whether to continue this agent's conversation inside the caller's session, instead of starting
                 a fresh session.
-            begun: Called with the session before the call begins.
+            on_session: Called with the session before the call begins.
             options: As in `call`.
         """
         place = current_turn.get()
@@ -155,8 +155,8 @@ class FullToolAgent(ToolAgent[T_co]):
             return await self.call(message, session=Session.fresh(), output=output, **options)
         caller = place.run.session
         session = self._session_within(caller, place, conversation)
-        if begun is not None:
-            begun(session)
+        if on_session is not None:
+            on_session(session)
         if conversation:  # so that it is known after a crash whether this message was sent
             messages = as_messages(message, self._config.new_id)
             message = (*messages[:-1], with_metadata(messages[-1], within=place.use.id))
@@ -252,8 +252,8 @@ class FullToolAgent(ToolAgent[T_co]):
     def _answer_of(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             names = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
-            why = f"it waits for the approval of {names}" if names else reply.text or reply.outcome
-            raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
+            reason = f"it waits for the approval of {names}" if names else reply.text or reply.outcome
+            raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {reason}")
         return reply if reply.data else replying.text_of(reply, output)
 
 

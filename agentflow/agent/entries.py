@@ -122,12 +122,12 @@ class Entries:
         self.changed.notify_all()
         return True
 
-    def drop(self, entry: QueueEntry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, reason: str) -> bool:
         """Remove a waiting turn, and settle its receipt with an error; return whether it was waiting."""
         if not self.take_out(entry):
             return False
         # the caller handles the error, so it need not be logged
-        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), was_read=True)
+        entry.settle(None, TurnDeniedError(entry.turn.tool.name, reason), was_read=True)
         return True
 
     # ---- by event loop

@@ -106,16 +106,16 @@ class _Drawing:
         self.edges: dict[Edge, None] = {}
         self._keys: dict[int, str] = {}
 
-    def key(self, thing: object, name: str, kind: Kind) -> tuple[str, bool]:
+    def key(self, item: object, name: str, kind: Kind) -> tuple[str, bool]:
         """Return the key of an object, and whether it is new."""
-        known = self._keys.get(id(thing))
+        known = self._keys.get(id(item))
         if known is not None:
             return known, False
         key, number = name, 1
         while key in self.nodes:
             number += 1
             key = f"{name} {number}"
-        self._keys[id(thing)] = key
+        self._keys[id(item)] = key
         self.nodes[key] = (name, kind)
         return key, True
 

@@ -164,17 +164,17 @@ class TurnQueue:
                     self._runner.wake()  # for turns of closed event loops at the front
                     await self._entries.reserved()
         except NeverEndsError as error:
-            why = f"the turn that puts it in the queue also blocks the queue ({' → '.join(error.way)})"
-            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: waiting would deadlock") from None
+            reason = f"the turn that puts it in the queue also blocks the queue ({' → '.join(error.way)})"
+            raise QueueFullError(self._owner.name, len(self._entries), f"{reason}: waiting would deadlock") from None
 
     def _check_goes_on(self, sent: bool) -> None:
         """Refuse to wait for a slot in the task that would have to free it; warn if no task would free one."""
         name, size = self._owner.name, len(self._entries)
         if self._runner.driven_here():
-            why = "the task that puts it in the queue also runs the queue: waiting would deadlock"
-            raise QueueFullError(name, size, why)
-        why = "" if self._warned else self._runner.stuck(sent)
-        if not why:
+            reason = "the task that puts it in the queue also runs the queue: waiting would deadlock"
+            raise QueueFullError(name, size, reason)
+        reason = "" if self._warned else self._runner.stuck(sent)
+        if not reason:
             return
         self._warned = True
         logger.warning(
@@ -182,7 +182,7 @@ class TurnQueue:
             "wait=False, put() raises an error instead; with queue_limit=None the queue has no limit",
             name,
             size,
-            why,
+            reason,
         )
 
     def _check(self, turn: Turn[T]) -> FullTurn[T]:
@@ -331,8 +331,8 @@ class TurnQueue:
             self.pause()
 
     def _check_new(self, ids: list[str]) -> None:
-        here = {turn.id for turn in (*self.turns, *filter(None, [self.current]))}
-        twice = sorted({turn_id for turn_id in ids if turn_id in here or ids.count(turn_id) > 1})
+        turn_ids = {turn.id for turn in (*self.turns, *filter(None, [self.current]))}
+        twice = sorted({turn_id for turn_id in ids if turn_id in turn_ids or ids.count(turn_id) > 1})
         if twice:
             raise UsageError(
                 f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so "

@@ -39,7 +39,7 @@ class Line(Protocol):
         """Its agent's name."""
         ...
 
-    def drop(self, entry: QueueEntry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, reason: str) -> bool:
         """Remove a turn unless it has begun. Return whether it was removed."""
         ...
 
@@ -102,18 +102,18 @@ def _enclosing_lines() -> tuple[Line, ...]:
     return tuple([entry.line for entry in inside.get() if not entry.finished])
 
 
-def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
+def _path_back(target: Line, enclosing: tuple[Line, ...]) -> tuple[str, ...]:
     """Return the chain of queues by which a queue waits for the current code; empty if the queue does not wait for it."""
-    ways: list[tuple[Line, ...]] = [(target,)]
+    paths: list[tuple[Line, ...]] = [(target,)]
     visited = {target}
-    while ways:
-        way = ways.pop()
-        if way[-1] in here:
-            return tuple(queue.name for queue in (way[-1], *way))
-        for further in _waiting.get(way[-1], ()):
+    while paths:
+        path = paths.pop()
+        if path[-1] in enclosing:
+            return tuple(queue.name for queue in (path[-1], *path))
+        for further in _waiting.get(path[-1], ()):
             if further not in visited:
                 visited.add(further)
-                ways.append((*way, further))
+                paths.append((*path, further))
     return ()
 
 
@@ -124,9 +124,9 @@ def check_ends(target: Line) -> None:
         NeverEndsError: The current code would have to end first.
     """
     with _graph:
-        way = _way_back(target, _enclosing_lines())
-    if way:
-        raise NeverEndsError(way)
+        path = _path_back(target, _enclosing_lines())
+    if path:
+        raise NeverEndsError(path)
 
 
 @contextmanager
@@ -136,22 +136,22 @@ def waits_for(target: Line) -> Generator[None]:
     Raises:
         NeverEndsError: The current code would wait for itself.
     """
-    here = _enclosing_lines()
-    if not here:
+    enclosing = _enclosing_lines()
+    if not enclosing:
         yield
         return
     with _graph:
-        way = _way_back(target, here)
-        if not way:
-            for queue in here:
+        path = _path_back(target, enclosing)
+        if not path:
+            for queue in enclosing:
                 _waiting.setdefault(queue, []).append(target)
-    if way:
-        raise NeverEndsError(way)
+    if path:
+        raise NeverEndsError(path)
     try:
         yield
     finally:
         with _graph:
-            for queue in here:
+            for queue in enclosing:
                 _waiting[queue].remove(target)
                 if not _waiting[queue]:
                     del _waiting[queue]

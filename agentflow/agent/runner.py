@@ -187,9 +187,9 @@ class Runner:
         """Make sure that a runner runs the turns sent from the current event loop."""
         self._workers.wake()
 
-    def drop(self, entry: QueueEntry, why: str) -> bool:
+    def drop(self, entry: QueueEntry, reason: str) -> bool:
         """Remove a turn unless it has begun. Return whether it was removed."""
-        return self._entries.drop(entry, why)
+        return self._entries.drop(entry, reason)
 
     def awaited(self, entry: QueueEntry) -> None:
         """Make sure that a runner runs an awaited turn, if it was sent from a closed event loop.

@@ -153,14 +153,14 @@ class Sessions:
             return []
         found = await store.sessions()
         within = inside([info.id for info in found if info.status != "idle"])
-        here = {session.id for session in (*self, *filter(None, [self.implicit])) if session.busy}
-        return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
+        busy = {session.id for session in (*self, *filter(None, [self.implicit])) if session.busy}
+        return [info for info in found if info.status == "unfinished" and info.id not in busy and not within(info.id)]
 
     def __iter__(self) -> Iterator[FullSession]:
         """Iterate over all named sessions in memory."""
         with self._mutex:
-            here = {**self._alive, **self._recent, **self.waiting}
-        return iter(here.values())
+            known = {**self._alive, **self._recent, **self.waiting}
+        return iter(known.values())
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:

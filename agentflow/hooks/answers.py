@@ -106,16 +106,16 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
     return error
 
 
-def cancelled(hook: Hook, kind: type[Event], why: str) -> HookError:
-    """Return the error for a hook that was cancelled in a run that continues; `why` is empty if the hook raised it."""
-    if why:
-        return HookError(f"Hook {label_of(hook)!r} was cancelled while handling {kind.__name__}: {why}.")
+def cancellation_error(hook: Hook, kind: type[Event], reason: str) -> HookError:
+    """Return the error for a hook that was cancelled in a run that continues; `reason` is empty if the hook raised it."""
+    if reason:
+        return HookError(f"Hook {label_of(hook)!r} was cancelled while handling {kind.__name__}: {reason}.")
     return HookError(
         f"Hook {label_of(hook)!r} raised CancelledError on {kind.__name__}, but the run was not cancelled."
     )
 
 
-def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
+def withheld_result(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
     """Return the replacement for a tool's result that a hook with `on_failure="deny"` failed to check."""
     result = event.tool_result
     text = f"(withheld: {hook.name} failed with {type(error).__name__})"
@@ -139,7 +139,7 @@ def outcome_of(
     if not isinstance(found, Exception):
         return event, found, None if isinstance(error, Veto) else error
     if hook.on_failure == "deny" and isinstance(event, PostActing):
-        event = event.replace(tool_result=withheld(hook, event, found))
+        event = event.replace(tool_result=withheld_result(hook, event, found))
     return event, None, found
 
 

@@ -27,7 +27,15 @@ from typing import Any, ClassVar, Protocol
 from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.values import NamedTuple
 from agentflow.errors import Aside, Veto
-from agentflow.hooks.answers import cancelled, evaluate, failure_of, is_later, label_of, settle, withheld
+from agentflow.hooks.answers import (
+    cancellation_error,
+    evaluate,
+    failure_of,
+    is_later,
+    label_of,
+    settle,
+    withheld_result,
+)
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.hooks.skipped import warn_denied
@@ -420,7 +428,7 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
         return found
     if policy == "deny" and isinstance(event, PostActing):
         warn_denied(hook, kind.__name__, found, event)
-        _put(event, "tool_result", withheld(hook, event, found))
+        _put(event, "tool_result", withheld_result(hook, event, found))
         return None
     found.add_note(Aside(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
@@ -437,10 +445,10 @@ async def _stray(
     """Handle a `CancelledError` in a hook: re-raise it if the run was cancelled; otherwise report it as a failure of
     the hook.
     """
-    if why := faults.why_cancelled():
+    if reason := faults.why_cancelled():
         forget_cancellations()
     elif faults.is_cancelled():
         raise error
-    failure = cancelled(entry.hook, chain.kind, why)
+    failure = cancellation_error(entry.hook, chain.kind, reason)
     failure.__cause__ = error
     return await _failed(chain, entry, event, failure, faults)

@@ -194,9 +194,9 @@ def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attribute
     known = (*hook.also, hook)
     twice = [kind.__name__ for kind in events for other in known if other.events is not None and kind in other.events]
     if twice or not events:
-        why = f"listens to {twice[0]} already" if twice else "is a hook already"
+        reason = f"listens to {twice[0]} already" if twice else "is a hook already"
         raise UsageError(
-            f"Hook function {hook.name!r} {why}. A decorator above another one should add other events: @before_llm above "
+            f"Hook function {hook.name!r} {reason}. A decorator above another one should add other events: @before_llm above "
             "@after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."
         )
     copy: FunctionHook[Any] = FunctionHook(hook.handler, events, **attributes)

@@ -195,12 +195,12 @@ class TakesHooks:
                     yield candidate
 
 
-def refuse_tools(hooks: Iterable[Hook], whose: str) -> None:
+def refuse_tools(hooks: Iterable[Hook], label: str) -> None:
     """Refuse hooks that bring tools to an object with fixed tools.
 
     Args:
         hooks: The hooks.
-        whose: The owner of the hooks, for the error: `"a turn of 'add'"`.
+        label: The owner of the hooks, for the error: `"a turn of 'add'"`.
 
     Raises:
         UsageError: A hook brings tools.
@@ -208,6 +208,6 @@ def refuse_tools(hooks: Iterable[Hook], whose: str) -> None:
     for hook in hooks:
         if type(hook).tools is not Hook.tools and tuple(hook.tools()):
             raise UsageError(
-                f"Hook {hook.name!r} brings tools, but the tools of {whose} are fixed. Build an agent with it: "
+                f"Hook {hook.name!r} brings tools, but the tools of {label} are fixed. Build an agent with it: "
                 "Agent(..., hooks=[...])."
             )

@@ -45,20 +45,20 @@ class HookScope(TakesHooks):
 
     Args:
         hooks: The initial hooks.
-        whose: The owner, for errors: `"tool 'add'"`.
+        owner: The owner, for errors: `"tool 'add'"`.
         events: The events that its hooks receive; None: all.
 
     Attributes:
         hooks: The hooks, in the order of registration. Each change replaces the tuple.
     """
 
-    __slots__ = ("_events", "_mutex", "_whose", "hooks")
+    __slots__ = ("_events", "_mutex", "_owner", "hooks")
 
     def __init__(
-        self, hooks: Iterable[Hook] = (), whose: str = "", events: tuple[type[Event], ...] | None = None
+        self, hooks: Iterable[Hook] = (), owner: str = "", events: tuple[type[Event], ...] | None = None
     ) -> None:
         self.hooks: tuple[Hook, ...] = tuple(hooks)
-        self._whose = whose
+        self._owner = owner
         self._events = events
         self._mutex = threading.Lock()
 
@@ -66,7 +66,7 @@ class HookScope(TakesHooks):
         return self.hooks
 
     def _add(self, hooks: tuple[Hook, ...]) -> None:
-        refuse_tools(hooks, self._whose)
+        refuse_tools(hooks, self._owner)
         for hook in hooks:
             self._check(hook)
         with self._mutex:
@@ -81,7 +81,7 @@ class HookScope(TakesHooks):
         if around_of(hook, PreActing) is not None:
             return
         raise UsageError(
-            f"Hook {hook.name!r} handles {' and '.join(kind.__name__ for kind in wanted)}, but hooks of {self._whose} only "
+            f"Hook {hook.name!r} handles {' and '.join(kind.__name__ for kind in wanted)}, but hooks of {self._owner} only "
             f"receive {', '.join(kind.__name__ for kind in received)}. Register it on the agent instead."
         )
 
@@ -93,7 +93,7 @@ class HookScope(TakesHooks):
 
     def copy(self) -> HookScope:
         """Return a scope with the same owner and hooks."""
-        return HookScope(self.hooks, self._whose, self._events)
+        return HookScope(self.hooks, self._owner, self._events)
 
     def clear(self) -> None:
         """Remove all hooks."""
@@ -121,7 +121,7 @@ class ProcessHooks(HookScope):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(whose="the process")
+        super().__init__(owner="the process")
 
     def matching(self, tags: frozenset[str]) -> tuple[Hook, ...]:
         """Return the hooks that apply to an object with these tags."""

@@ -114,7 +114,7 @@ class BoundTool(TakesHooks):
         put.update(_running=False, _queued="")
         put["process"] = options.get("process_hooks", process_hooks)
         self.tool = cast("Tool[..., Any]", found)
-        put["_scope"] = HookScope(whose=f"a turn of {self.tool.name!r}", events=TURN_EVENTS)
+        put["_scope"] = HookScope(owner=f"a turn of {self.tool.name!r}", events=TURN_EVENTS)
         self.id = options.get("id") or new_id("turn_")
         self.arguments = arguments or {}
         self.timeout = options.get("timeout", self.tool.timeout)

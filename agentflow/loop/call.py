@@ -22,7 +22,7 @@ from agentflow.loop.endings import (
     abandon_tasks,
     abandoned_result,
     answer_all,
-    detached,
+    detach,
     end,
     end_again,
     end_halted,
@@ -80,9 +80,9 @@ class Call(RunBase):
         inside: dict[str, dict[str, Resolution]] = {}
         for wait in machine.pending if answered else ():
             if wait.within is not None:
-                theirs = inside.setdefault(wait.within, {})
+                inner_decisions = inside.setdefault(wait.within, {})
                 if wait.id in decisions:
-                    theirs[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
+                    inner_decisions[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
         self.resumption = Resumption(original, decisions, inside, answered and bool(machine.transcript.open_round))
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
@@ -190,7 +190,7 @@ class Call(RunBase):
             self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
         )
         running.runs.discard(self)
-        clone = detached(self)
+        clone = detach(self)
         running.runs.add(clone)
         self.session.run = clone
         return clone, notice
@@ -303,16 +303,16 @@ class Call(RunBase):
             await self._work()
             return self._final()
 
-        bare = Mono(partial(stage.do, rest))
+        inner = Mono(partial(stage.do, rest))
         try:
-            source: Any = wrap(self, PreCall, event, bare)
+            source: Any = wrap(self, PreCall, event, inner)
         except Exception as error:
             stage.closed = True
             if not isinstance(error, Veto):
                 raise
             self.outcome = "denied"
             return self.say(error.reason, "denied")
-        if source is bare:
+        if source is inner:
             stage.closed = True
             return None
         try:

@@ -43,7 +43,7 @@ __all__ = [
     "abandon_tasks",
     "abandoned_result",
     "answer_all",
-    "detached",
+    "detach",
     "end",
     "end_again",
     "end_halted",
@@ -362,7 +362,7 @@ class _DeadStoredJournal(StoredJournal):
     append = request = flush = announce = _gone
 
 
-def detached(run: R) -> R:
+def detach(run: R) -> R:
     """Detach a run from the tasks that hold it.
 
     Returns:

@@ -220,9 +220,9 @@ class StoredJournal(Journal):
     def _take_requested(self) -> tuple[Fact, ...]:
         """Remove and return requested facts that belong to the running code."""
         place = self._place()
-        taken = [fact for fact in self.requested if place is None or getattr(fact, "at", None) in (None, place)]
-        self.requested = tuple([fact for fact in self.requested if fact not in taken])
-        return tuple(taken)
+        facts = [fact for fact in self.requested if place is None or getattr(fact, "at", None) in (None, place)]
+        self.requested = tuple([fact for fact in self.requested if fact not in facts])
+        return tuple(facts)
 
     def _applied(
         self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin | None

@@ -361,11 +361,11 @@ async def _through_arounds(
     """Return the chunks, and the name of the model that produced them (empty if hooks produced them)."""
     stage, hooks = Stage(run, PreReasoning), run.events.hooks
     attempts = Attempts(stage, partial(hooks.observed_model, event) if hooks.model_listeners else None)
-    bare = model_source(attempts, model, request)
+    inner = model_source(attempts, model, request)
     try:
-        wrapped: Any = wrap(run, PreReasoning, event, bare)
+        wrapped: Any = wrap(run, PreReasoning, event, inner)
         flux: Flux[ModelChunk] = wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped)  # pyright: ignore[reportUnknownVariableType] - the hook's items
-        steps = steps_over(flux, bare) if attempts.observed is None else None
+        steps = steps_over(flux, inner) if attempts.observed is None else None
         if steps is not None:
             target_model = resolve_model(model) if isinstance(model, str) else model
             return await _pull(run, target_model.stream(request), [], None, steps), request.model

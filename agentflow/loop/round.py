@@ -337,16 +337,16 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         return round_.ordered()
 
     stage = Stage(run, PreToolRound)
-    bare = Mono(partial(stage.do, work))
+    inner = Mono(partial(stage.do, work))
     try:
-        source: Any = wrap(run, PreToolRound, event, bare)
+        source: Any = wrap(run, PreToolRound, event, inner)
     except Exception as error:
         stage.closed = True
         if not isinstance(error, Veto):
             raise
         round_.answer_rest(f"Denied: {error.reason}", "denied")
         return
-    if source is bare:
+    if source is inner:
         stage.closed = True
         await round_.run_calls()
         return

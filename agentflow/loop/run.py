@@ -16,7 +16,7 @@ from agentflow.loop.emitting import Events
 from agentflow.loop.holding import stored_journal
 from agentflow.loop.journal import Journal
 from agentflow.loop.machine import Machine
-from agentflow.loop.run_context import ask_beside, compacted, injected, measured, note_injection, window_of
+from agentflow.loop.run_context import ask_beside, compaction_of, injected, measure, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.loop.waits import Waits
@@ -457,7 +457,7 @@ class RunBase:
         config = self.config
         name = config.model if isinstance(config.model, str) else config.model.name
         request = legalise(self._next_request() if messages is None else messages, config.new_id)
-        return await measured(ModelRequest(request, config.specs, self.settings.options, name), config.model)
+        return await measure(ModelRequest(request, config.specs, self.settings.options, name), config.model)
 
     def searches_tools(self, model: str) -> bool:
         """See `RunContext.searches_tools`."""
@@ -495,6 +495,6 @@ class RunBase:
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """See `RunContext.compact`."""
-        done = compacted(self.machine, self.events.iteration, until, messages)
+        done = compaction_of(self.machine, self.events.iteration, until, messages)
         self.journal.request(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
         return done

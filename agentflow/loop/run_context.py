@@ -42,10 +42,10 @@ from agentflow.vocabulary.transcript import legalise
 __all__ = [
     "ask_beside",
     "changed_request",
-    "compacted",
-    "estimated",
+    "compaction_of",
+    "estimate_tokens",
     "injected",
-    "measured",
+    "measure",
     "note_injection",
     "window_of",
 ]
@@ -88,7 +88,7 @@ def note_injection(run: object, messages: tuple[Msg, ...], keep: bool) -> None:
         noting.note(messages, keep)
 
 
-def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:
+def compaction_of(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:
     """Describe the replacement that `context.compact` is about to make.
 
     Args:
@@ -104,7 +104,7 @@ def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[M
     check_compacted(until, transcript.messages, bool(transcript.open_round))
     since, earlier = machine.compacted or (0, ())
     old = (*earlier, *[transcript.messages[index] for index in range(since, until)])
-    return Compaction(iteration, len(old), estimated(old), len(messages), estimated(messages))
+    return Compaction(iteration, len(old), estimate_tokens(old), len(messages), estimate_tokens(messages))
 
 
 def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> None:
@@ -152,7 +152,7 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
     return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, length / prompt))), limit, "estimate")
 
 
-async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
+async def measure(request: ModelRequest, model: str | Model) -> ContextWindow:
     """Return how much of the context window a request uses, counted by the provider or a tokenizer, or estimated if
     neither is available."""
     counted = await token_count(model, request)
@@ -161,7 +161,7 @@ async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
     return ContextWindow(counted.tokens, context_limit(model), counted.how)
 
 
-def estimated(messages: Iterable[Msg]) -> int:
+def estimate_tokens(messages: Iterable[Msg]) -> int:
     """Estimate the number of tokens of some messages by their size."""
     return _estimate(messages, _USUAL_RATE)
 

@@ -104,14 +104,14 @@ def positions(
 
 def _hook(frame: FrameType) -> tuple[Any, str] | None:
     """Return the event that a chain's function handles, and its hook."""
-    here = frame.f_locals
-    hooks, event, entry = here.get("chain"), here.get("event"), here.get("entry")
+    names = frame.f_locals
+    hooks, event, entry = names.get("chain"), names.get("event"), names.get("entry")
     if hooks is None or event is None:
         return None
     if entry is None:
-        if "editing" not in here or not hooks.editors:
+        if "editing" not in names or not hooks.editors:
             return None
-        entry = _CURRENT(hooks, here["editing"])
+        entry = _CURRENT(hooks, names["editing"])
     same = 0  # earlier hooks with the same name
     for other in hooks:
         if other is entry:

@@ -177,8 +177,8 @@ def failure_of(error: Exception, use: ToolUseBlock) -> tuple[str, ToolState]:
         return str(error), "not_found"
     if isinstance(error, TurnTimeoutError):  # the error belongs to this call, or to a turn that the tool ran
         return str(error), "timeout" if error.turn == use.id else "error"
-    ours = isinstance(error, ToolArgumentError | ToolContractError)
-    return str(error) if ours else failure_text(error), "error"
+    own_error = isinstance(error, ToolArgumentError | ToolContractError)
+    return str(error) if own_error else failure_text(error), "error"
 
 
 async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:

@@ -367,9 +367,9 @@ class ToolCall:
         try:
             tool = self.tool
             do = partial(stage.observe, partial(hooks.observed_tool, event)) if hooks.tool_listeners else stage.do
-            bare = tool_source(do, self.work, tool is None or tool.wants_context)
-            wrapped: Any = wrap(run, PreActing, event, bare, hooks)
-            steps = mono_steps_over(wrapped, bare) if isinstance(wrapped, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
+            inner = tool_source(do, self.work, tool is None or tool.wants_context)
+            wrapped: Any = wrap(run, PreActing, event, inner, hooks)
+            steps = mono_steps_over(wrapped, inner) if isinstance(wrapped, Mono) and not hooks.tool_listeners else None  # pyright: ignore[reportUnknownArgumentType] - the hook's value
             if steps is None:
                 value = await stage.outcome(wrapped)
             else:

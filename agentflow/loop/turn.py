@@ -219,8 +219,8 @@ class Turn(BoundTool, Generic[T_co]):
             >>> Turn(add, {"a": 1, "b": 2}).to_dict()["tool"]
             'add'
         """
-        whose = f"turn {self.id!r}"
-        named_function(f"Tool {self.tool.name!r} of {whose}", self.tool.function)
+        label = f"turn {self.id!r}"
+        named_function(f"Tool {self.tool.name!r} of {label}", self.tool.function)
         try:
             output = as_data("", self.output)
         except UsageError:  # the output is not data; after loading, the turn can run again to produce it
@@ -233,9 +233,9 @@ class Turn(BoundTool, Generic[T_co]):
             "arguments": to_jsonable_python(self.arguments),
             "timeout": self.timeout,
             "tags": sorted(self.tags),
-            "metadata": as_data(f"The metadata of {whose}", self.metadata),
-            "approval": None if self.approval is None else verdict_to_dict(self.approval, f"The approval of {whose}"),
-            "hooks": hook_names(self.hooks, whose),
+            "metadata": as_data(f"The metadata of {label}", self.metadata),
+            "approval": None if self.approval is None else verdict_to_dict(self.approval, f"The approval of {label}"),
+            "hooks": hook_names(self.hooks, label),
             "sender": self.sender,
             "sender_run": self.sender_run,
             "start_time": None if self.running else self.start_time,

@@ -26,7 +26,7 @@ from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageErro
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.bound_tool import FullBoundTool, StopReason
 from agentflow.loop.config import LoopConfig
-from agentflow.loop.endings import abandon_tasks, detached
+from agentflow.loop.endings import abandon_tasks, detach
 from agentflow.loop.escalation import NotedOn
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import Resumption, RunBase, RunSettings, TurnPlace
@@ -126,7 +126,7 @@ class TurnRun(RunBase):
         notice = abandon_tasks(
             self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
         )
-        clone = detached(self)
+        clone = detach(self)
         scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 
     async def _end_without_driver(self, notice: str, values: EventBuffer | None) -> None:

@@ -257,5 +257,5 @@ def _completed(answer: dict[str, Any], params: types.ElicitRequestParams) -> dic
     return {**answer, "content": {**defaults, **answer["content"]}}
 
 
-def _refused(why: str) -> types.ErrorData:
-    return types.ErrorData(code=types.INVALID_REQUEST, message=f"Sampling was refused: {why}.")
+def _refused(reason: str) -> types.ErrorData:
+    return types.ErrorData(code=types.INVALID_REQUEST, message=f"Sampling was refused: {reason}.")

@@ -206,19 +206,21 @@ class Connection:
         error = _single(error)
         if isinstance(error, ConnectionLost):
             return error
-        who = f"MCP server {self._settings.name!r} ({self._link.shown})"
+        server = f"MCP server {self._settings.name!r} ({self._link.shown})"
         if isinstance(error, TimeoutError):
             return ConnectionLost(
-                f"{who} was not connected within {self._settings.connect_timeout:g} s.", temporary=False
+                f"{server} was not connected within {self._settings.connect_timeout:g} s.", temporary=False
             )
         if isinstance(error, ValidationError):
-            return ConnectionLost(f"{who} sent an invalid answer: {self._first(error)}", temporary=False)
+            return ConnectionLost(f"{server} sent an invalid answer: {self._first(error)}", temporary=False)
         lasting = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
         text = self._link.clean(str(error))[:1000] or "no message"
         if self._last_stderr:
             text = f"{text}; the process wrote: {self._last_stderr}"
         fix = " Is the command installed?" if isinstance(error, FileNotFoundError) else ""
-        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {text}.{fix}", temporary=not lasting)
+        return ConnectionLost(
+            f"{server} cannot be reached: {type(error).__name__}: {text}.{fix}", temporary=not lasting
+        )
 
     def _first(self, error: ValidationError) -> str:
         """Describe the first problem of an invalid answer."""

@@ -396,8 +396,8 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
     try:
         data = await asyncio.to_thread(read)
     except OSError as error:
-        why = error.strerror or str(error)  # not the path, which clients must not see
-        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {why}.") from error
+        reason = error.strerror or str(error)  # not the path, which clients must not see
+        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {reason}.") from error
     if len(data) > _MAX_BYTES:
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MAX_BYTES} bytes.")
     kind = type_of_name(path.name)

@@ -386,18 +386,18 @@ class MCPServer(LiveToolset):
     def _check(self, tool: str, output: JsonSchema, result: types.CallToolResult) -> None:
         """Check structured content against the server's schema."""
         if result.structured_content is None:
-            why = "structured content is missing"
+            reason = "structured content is missing"
         else:
             try:
                 found = explain_problems(output.problems(result.structured_content))
             except TooCostlyError as error:
-                why = f"structured content cannot be checked: {error}"
+                reason = f"structured content cannot be checked: {error}"
             else:
                 if not found:
                     return
                 path, [text, *_] = next(iter(found.items()))
-                why = f"structured content does not match its schema: {path}: {text}"
-        raise ToolError(f"The MCP server {self.name!r} sent an invalid answer ({tool}): {self._link.clean(why)}")
+                reason = f"structured content does not match its schema: {path}: {text}"
+        raise ToolError(f"The MCP server {self.name!r} sent an invalid answer ({tool}): {self._link.clean(reason)}")
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r}, {self._link.shown}, {len(self._tools)} tools)"

@@ -131,9 +131,9 @@ def _cost_of_refused(listed_tool: types.Tool) -> int:
         return 100
 
 
-def _left_out(settings: Settings, name: str, why: str) -> None:
+def _left_out(settings: Settings, name: str, reason: str) -> None:
     logger.warning(
-        "MCP server {}: its tool {} is left out: {}", settings.name, one_line(name[:200]), one_line(why[:1000])
+        "MCP server {}: its tool {} is left out: {}", settings.name, one_line(name[:200]), one_line(reason[:1000])
     )
 
 

@@ -223,11 +223,11 @@ class Adapter(ABC):
         return EMPTY
 
     def _check(self, where: str, options: Mapping[str, object]) -> None:
-        if taken := sorted(self._reserved & options.keys()):
-            tools = " For the provider's server tools, use ModelOptions(server_tools=...)." * ("tools" in taken)
+        if reserved := sorted(self._reserved & options.keys()):
+            tools = " For the provider's server tools, use ModelOptions(server_tools=...)." * ("tools" in reserved)
             raise UsageError(
-                f"{where} of the model {self._name!r} contains {taken}, which {type(self).__name__} sets itself.{tools} Use it "
-                "for the provider's other arguments only; for retries, use retries=."
+                f"{where} of the model {self._name!r} contains {reserved}, which {type(self).__name__} sets itself.{tools} Use "
+                "it for the provider's other arguments only; for retries, use retries=."
             )
 
 

@@ -36,10 +36,10 @@ def why_refused(address: str) -> str | None:
     """
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):
-        if (why := _kind(inner)) is not None:
-            return f"{address} contains {inner}, which is {why}"
-    why = _kind(found)
-    return None if why is None else f"{address} is {why}"
+        if (reason := _kind(inner)) is not None:
+            return f"{address} contains {inner}, which is {reason}"
+    reason = _kind(found)
+    return None if reason is None else f"{address} is {reason}"
 
 
 def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
@@ -69,11 +69,11 @@ def check_literal(host: str) -> None:
         RefusedAddressError: The address is refused.
     """
     try:
-        why = why_refused(host)
+        reason = why_refused(host)
     except ValueError:
         return  # the host is a name, not an address
-    if why is not None:
-        raise RefusedAddressError(why)
+    if reason is not None:
+        raise RefusedAddressError(reason)
 
 
 class CheckedResolver(AbstractResolver):
@@ -92,8 +92,8 @@ class CheckedResolver(AbstractResolver):
         """
         found = await self._resolver.resolve(host, port, family)
         for entry in found:
-            if (why := why_refused(entry["host"])) is not None:
-                raise RefusedAddressError(f"{host}: {why}")
+            if (reason := why_refused(entry["host"])) is not None:
+                raise RefusedAddressError(f"{host}: {reason}")
         return found
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from agentflow._support.json_text import read_json_text
-from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
+from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, log_skipped, place
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
@@ -149,7 +149,7 @@ class AnthropicReader:
                 raise _failure(event.error or {})
             case kind:
                 if kind and kind not in _SILENT:
-                    skipped(self._name, f"an event of type {kind!r}")
+                    log_skipped(self._name, f"an event of type {kind!r}")
         return ()
 
     def _begin(self, message: _Message) -> Sequence[ModelChunk]:
@@ -180,7 +180,7 @@ class AnthropicReader:
             case "":
                 raise NotUnderstoodError("the delta of a block has no type")
             case kind:
-                skipped(self._name, f"a delta of type {kind!r}")
+                log_skipped(self._name, f"a delta of type {kind!r}")
                 return ()
 
     def _start(self, index: int, block: _Block, data: bytes | None = None) -> Sequence[ModelChunk]:
@@ -212,7 +212,7 @@ class AnthropicReader:
                     return ()
                 if (call := self._server_calls.pop(str(block_of.get("tool_use_id")), None)) is not None:
                     return (self._work(*call, block_of),)
-                skipped(self._name, f"a block of type {kind!r}")
+                log_skipped(self._name, f"a block of type {kind!r}")
                 return ()
 
     def _work(self, call: dict[str, Any], fragments: list[str], *result: dict[str, Any]) -> ModelChunk:

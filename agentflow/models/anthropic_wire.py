@@ -203,5 +203,5 @@ class _Continued(ModelRequest):
 
     __slots__ = ()
 
-    def __init__(self, request: ModelRequest, begun: Msg) -> None:
-        super().__init__((*request.messages, begun), request.tools, request.options, request.model)
+    def __init__(self, request: ModelRequest, partial: Msg) -> None:
+        super().__init__((*request.messages, partial), request.tools, request.options, request.model)

@@ -71,9 +71,10 @@ class BatchRecord:
             )  # the system releases the lock if the process is killed
             self._file.executescript(f"begin exclusive; {_TABLES} commit;")
         except sqlite3.Error as error:
-            why = "another process or model uses it" if "locked" in str(error) else str(error)
+            reason = "another process or model uses it" if "locked" in str(error) else str(error)
             raise UsageError(
-                f"The record of batches {str(path)!r} cannot be opened: {why}. Use another path=, or close() the other model."
+                f"The record of batches {str(path)!r} cannot be opened: {reason}. Use another path=, or close() the other "
+                "model."
             ) from None
 
     def claim(self, key: str) -> Slot | None:

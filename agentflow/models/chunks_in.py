@@ -25,9 +25,9 @@ from agentflow.models.loose import (
     field,
     items,
     json_text,
+    log_skipped,
     one_or_more,
     place,
-    skipped,
 )
 from agentflow.models.wire_names import SIGNATURE_MARK
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
@@ -113,7 +113,7 @@ class ChunkReader:
         try:
             return as_text(value, "reasoning")
         except NotUnderstoodError as error:  # a thought is not part of the answer
-            skipped(self._model, error.message)
+            log_skipped(self._model, error.message)
             return ""
 
     def _parts(self, parts: Sequence[object]) -> Iterator[ModelChunk]:
@@ -131,7 +131,7 @@ class ChunkReader:
                 self._refused = True
                 yield ModelChunk(refusal)
             else:
-                skipped(self._model, f"a content part of type {kind!r}")
+                log_skipped(self._model, f"a content part of type {kind!r}")
 
     def _extras(self, delta: object) -> Iterator[ModelChunk]:
         """Read citations, and images and audio that the model created."""
@@ -175,13 +175,13 @@ class ChunkReader:
             return  # Anthropic sends empty chunks
         index = place(field(fragment, "index"))
         if index is None:
-            begins = (id and id != self._last) or (name and not id)
-            index = self._calls if begins else max(0, self._calls - 1)
+            starts_call = (id and id != self._last) or (name and not id)
+            index = self._calls if starts_call else max(0, self._calls - 1)
         self._last = id or self._last
         self._calls = max(self._calls, index + 1)
         if id.startswith(_RUN_BY_VENDOR):
             self._foreign.add(index)
-            skipped(self._model, f"a call of its own tool {name!r}")
+            log_skipped(self._model, f"a call of its own tool {name!r}")
         elif id and name:
             self._foreign.discard(index)
         if index in self._foreign:

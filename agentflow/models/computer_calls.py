@@ -183,15 +183,15 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
     if not calls:
         return [*unjoined]
     answers = {item["call_id"]: item for item in unjoined if item.get("type") == "function_call_output"}
-    wholes: dict[str, _Joined] = {}  # the joined calls, by the ids of their parts
+    joined_calls: dict[str, _Joined] = {}  # the joined calls, by the ids of their parts
     for ident, parts in calls.items():
         if (whole := _joined_call(ident, parts, answers, failed)) is not None:
-            wholes |= dict.fromkeys([part["call_id"] for part in parts], whole)
+            joined_calls |= dict.fromkeys([part["call_id"] for part in parts], whole)
     out: list[Item] = []
     texts: list[str] = []
     sent: set[tuple[str, str]] = set()
     for item in [*unjoined, {}]:
-        whole, kind = wholes.get(item.get("call_id", "")), item.get("type", "")
+        whole, kind = joined_calls.get(item.get("call_id", "")), item.get("type", "")
         if texts and kind != "function_call_output":  # all results of a reply come before the next message
             out.append({"role": "user", "content": "\n".join(texts)})
             texts = []

@@ -87,13 +87,13 @@ def check_content(messages: Sequence[Msg], model: str, family: Family, *, listen
     Raises:
         UnsupportedContentError: The message contains such content.
     """
-    for block in said_now(messages):
-        why = refusal(block, family, listens=listens)
-        if why is not None:
-            raise UnsupportedContentError(model, str(block), why, block.media_type)
+    for block in newest_user_content(messages):
+        reason = refusal(block, family, listens=listens)
+        if reason is not None:
+            raise UnsupportedContentError(model, str(block), reason, block.media_type)
 
 
-def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
+def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
     """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]

@@ -171,8 +171,8 @@ class Conversation:
         parts: list[Json] = []
         for block in content:
             if isinstance(block, DataBlock):
-                why = self._refusal(block)
-                parts.append(part(block) if why is None else text_part(_left_out(block, why)))
+                reason = self._refusal(block)
+                parts.append(part(block) if reason is None else text_part(_left_out(block, reason)))
             elif isinstance(block, TextBlock) and block.text.strip():
                 parts.append(text_part(block.text))
         return parts
@@ -244,7 +244,7 @@ class Conversation:
             return []
         if self.profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
             return []
-        return [cast("Json", thawed(item)) for item in block.raw]
+        return [cast("Json", thaw(item)) for item in block.raw]
 
     def _in_order(
         self, content: Sequence[ContentBlock], *, thoughts: bool = True, unfinished: bool = False
@@ -274,7 +274,7 @@ class Conversation:
         if not isinstance(block, TextBlock) or self.profile.family != "anthropic":
             return []
         own = (cited for cited in block.citations if cited.model == self.model and cited.raw)
-        return [cast("Json", thawed(cited.raw)) for cited in own]
+        return [cast("Json", thaw(cited.raw)) for cited in own]
 
     def _calls(self, content: Sequence[ContentBlock]) -> list[Json]:
         calls: list[Json] = []
@@ -329,15 +329,15 @@ class Conversation:
         for block in () if isinstance(result.content, str) else result.content:
             if not isinstance(block, DataBlock):
                 continue
-            if (why := self._refusal(block)) is not None:
-                refused.append(_left_out(block, why))
+            if (reason := self._refusal(block)) is not None:
+                refused.append(_left_out(block, reason))
             else:
                 (inside if self.profile.result_images and block.kind == "image" else outside).append(block)
         return inside, outside, refused
 
 
-def _left_out(block: DataBlock, why: str) -> str:
-    return f"{block} (left out: this model {why})"
+def _left_out(block: DataBlock, reason: str) -> str:
+    return f"{block} (left out: this model {reason})"
 
 
 def _thinks(message: WireMessage) -> bool:
@@ -423,10 +423,10 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
             message["content"] = EMPTY
 
 
-def thawed(value: object) -> object:
+def thaw(value: object) -> object:
     """Copy plain dicts and lists: LiteLLM modifies its arguments."""
     if isinstance(value, Mapping):
-        return {key: thawed(inner) for key, inner in cast("Mapping[str, object]", value).items()}
+        return {key: thaw(inner) for key, inner in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [thawed(inner) for inner in cast("Sequence[object]", value)]
+        return [thaw(inner) for inner in cast("Sequence[object]", value)]
     return value

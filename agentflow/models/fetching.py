@@ -135,16 +135,17 @@ def _check_url(url: str) -> URL:
 
 def _next(target: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -> tuple[URL, Mapping[str, str]]:
     try:
-        there = target.join(URL(answer.headers["location"]))
+        redirect = target.join(URL(answer.headers["location"]))
     except ValueError as error:
         raise FetchError(str(target), "it redirects to something that is not an address") from error
-    if there.scheme not in ("http", "https") or not there.host or there.user or there.password:
+    if redirect.scheme not in ("http", "https") or not redirect.host or redirect.user or redirect.password:
         raise FetchError(
-            str(target), f"it redirects to {there.scheme or 'something that is not an address'}, which is not followed"
+            str(target),
+            f"it redirects to {redirect.scheme or 'something that is not an address'}, which is not followed",
         )
-    if target.scheme == "https" and there.scheme == "http":
+    if target.scheme == "https" and redirect.scheme == "http":
         raise FetchError(str(target), "it redirects from https to http, which is not followed")
-    return there, sent if there.origin() == target.origin() else {"accept-encoding": "identity"}
+    return redirect, sent if redirect.origin() == target.origin() else {"accept-encoding": "identity"}
 
 
 async def _block(

@@ -172,14 +172,14 @@ async def finish(response: aiohttp.ClientResponse) -> None:
         response.release()
 
 
-async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> ProviderError:
+async def refusal(response: aiohttp.ClientResponse, head: bytes = b"") -> ProviderError:
     """Return the error that was sent instead of a reply.
 
     Args:
         response: The answer.
-        begun: The part of its body that was read already.
+        head: The part of its body that was read already.
     """
-    data = bytearray(begun)
+    data = bytearray(head)
     try:
         while len(data) < _MAX_ERROR_BYTES and (part := await response.content.readany()):
             data += part

@@ -79,7 +79,7 @@ class LiteLLMModel(Adapter):
         try:
             stream = await litellm.acompletion(**self._arguments(litellm, request, conversation))
             async for raw in stream:
-                if origin is not None:  # LiteLLM does not tell to which server it connects
+                if origin is not None:  # LiteLLM does not report the server to which it connects
                     origin.note(getattr(raw, "id", None), getattr(raw, "model", None))
                 for chunk in self._chunks(litellm, stream, reader, raw):
                     yield chunk

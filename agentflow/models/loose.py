@@ -126,7 +126,7 @@ def place(value: object) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def skipped(model: str, what: str) -> None:
+def log_skipped(model: str, what: str) -> None:
     """Log, once for each model and type, that data of an unknown type was skipped."""
     logger.warning("{} sent {}, which is unknown to this version and was skipped", model, one_line(what))
 

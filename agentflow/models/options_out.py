@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import UsageError
-from agentflow.models.conversion import Json, thawed
+from agentflow.models.conversion import Json, thaw
 from agentflow.models.profiles import WireProfile
 from agentflow.models.wire_names import wire_name
 from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
@@ -224,7 +224,7 @@ class ToolMemory:
 
 
 def _definition(spec: ToolSpec) -> dict[str, Json]:
-    schema = cast("dict[str, Json]", thawed(spec.parameters))
+    schema = cast("dict[str, Json]", thaw(spec.parameters))
     parameters: Json = {"type": "object", "properties": {}, **schema}
     function: dict[str, Json] = {"name": wire_name(spec.name), "parameters": parameters}
     if spec.description.strip():

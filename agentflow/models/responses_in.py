@@ -19,7 +19,7 @@ import msgspec
 
 from agentflow.models.chunks_in import media_in
 from agentflow.models.computer_calls import COMPUTER, call_id, split
-from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, place, skipped
+from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, log_skipped, place
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
 from agentflow.models.wire import anything
@@ -187,8 +187,8 @@ class ItemsReader:
             case "response.function_call_arguments.done" if event.arguments:
                 new = len(self._calls)
                 index = self._index_of(event)
-                unsaid = index in self._silent or len(self._calls) > new
-                return (self._call(event, event.arguments),) if unsaid else ()
+                missing = index in self._silent or len(self._calls) > new
+                return (self._call(event, event.arguments),) if missing else ()
             case _:
                 return self._end(event)
 
@@ -237,7 +237,7 @@ class ItemsReader:
                 if kind in _FOR_THE_CLIENT:
                     raise NotUnderstoodError(f"an item of type {kind!r} requests something that agents do not support")
                 if kind not in _RUN_BY_VENDOR:
-                    skipped(self._model, f"an item of type {kind!r}")
+                    log_skipped(self._model, f"an item of type {kind!r}")
                 return ()
 
     def _server_work(self, raw: object) -> Sequence[ModelChunk]:
@@ -296,13 +296,13 @@ class ItemsReader:
         response = event.response
         match event.type:
             case "response.completed":
-                unsaid = self._missing_parts(response)
-                return [*unsaid, *self._finished("tool_calls" if self._calls else "stop", response)]
+                missing = self._missing_parts(response)
+                return [*missing, *self._finished("tool_calls" if self._calls else "stop", response)]
             case "response.incomplete":
-                unsaid = self._missing_parts(response)
+                missing = self._missing_parts(response)
                 details = response.incomplete_details if response is not None else None
                 reason = (details.reason if details is not None else None) or "max_output_tokens"
-                return [*unsaid, *self._finished(_INCOMPLETE.get(reason, reason), response)]
+                return [*missing, *self._finished(_INCOMPLETE.get(reason, reason), response)]
             case "response.failed":
                 raise _failure((response.error if response is not None else None) or {})
             case "response.cancelled":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from agentflow.errors import UsageError
-from agentflow.models.conversion import thawed
+from agentflow.models.conversion import thaw
 from agentflow.models.profiles import claude_generation
 from agentflow.vocabulary.server_tools import ServerTool
 
@@ -46,7 +46,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     for tool in tools:
         if tool.name == "tool_search":  # handled in `deferring`
             continue
-        settings = cast("Entry", thawed(tool.settings))
+        settings = cast("Entry", thaw(tool.settings))
         if tool.name == "mcp":
             entries.append(_toolset(settings))
             continue
@@ -137,7 +137,7 @@ def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
                 f"The model {model!r} has no {missing[0]}= for its {tool.name}; only Anthropic supports this setting. "
                 "Leave it out."
             )
-        entries.append(build(cast("Entry", thawed(tool.settings))))
+        entries.append(build(cast("Entry", thaw(tool.settings))))
     return entries
 
 
@@ -178,7 +178,7 @@ def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, ob
                 "model over the wires of Anthropic or OpenAI."
             )
         if location is not None:
-            options["user_location"] = {"type": "approximate", "approximate": thawed(location)}
+            options["user_location"] = {"type": "approximate", "approximate": thaw(location)}
     return {"web_search_options": options} if shown(tools) else {}
 
 

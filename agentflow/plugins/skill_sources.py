@@ -252,9 +252,9 @@ class _Fetch:
             finally:
                 _end(running)
         if running.returncode:
-            why = one_line(err.read_text("utf-8", "replace").strip())[-300:] or f"exit code {running.returncode}"
+            reason = one_line(err.read_text("utf-8", "replace").strip())[-300:] or f"exit code {running.returncode}"
             raise UsageError(
-                f"{self._source}: git {arguments[0]} failed: {why}. Check the address, the commit and the path."
+                f"{self._source}: git {arguments[0]} failed: {reason}. Check the address, the commit and the path."
             )
         return out.read_bytes()
 

@@ -104,11 +104,11 @@ class ToolSearch(Hook):
             loaded = event.context.session_state[FoundTools].names
             at_first = [*filter(None, (event.options.tool_choice,)), *index.shown]
             shown = [spec for spec in event.tools if spec.name in at_first or spec.name not in index.hidden]
-            there = {spec.name: spec for spec in event.tools if spec not in shown}
+            hidden = {spec.name: spec for spec in event.tools if spec not in shown}
             if self.native and event.context.searches_tools(event.model):
-                self._leave_to_provider(event, [name for name in there if name not in loaded])
+                self._leave_to_provider(event, [name for name in hidden if name not in loaded])
             else:
-                event.tools = (*shown, *(there[name] for name in loaded if name in there))
+                event.tools = (*shown, *(hidden[name] for name in loaded if name in hidden))
         return event
 
     def _leave_to_provider(self, event: PreReasoning, hidden: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError) -> None:
-    """Raise a cancellation in a stream that is between two items. Return unless the stream raises another error."""
+    """Raise a cancellation in a stream that is between two items; return if the stream raises no other error."""
     throw: Callable[[BaseException], Awaitable[object]] | None = getattr(stream, "athrow", None)
     if throw is not None:
         with suppress(StopAsyncIteration, asyncio.CancelledError):

@@ -151,9 +151,9 @@ class _TreeBuilder:
         self._log = log
         self._inner: dict[tuple[str, int | str], RunPart] = {}
         self.calls: dict[str, RunPart] = {}
-        for call, begun in log.calls.items():
-            parent = None if begun.parent is None else self.calls.get(begun.parent.call)
-            self.calls[call] = RunPart("call", begun.source or begun.agent or "the agent", parent)
+        for call, call_entry in log.calls.items():
+            parent = None if call_entry.parent is None else self.calls.get(call_entry.parent.call)
+            self.calls[call] = RunPart("call", call_entry.source or call_entry.agent or "the agent", parent)
             self.calls[call].facts["end"] = "none: the log breaks off after its start"
         for entry in log.entries:
             if isinstance(entry, EventEntry):
@@ -249,13 +249,13 @@ _AFTER = {"call": ("decided", "error", "end", "reply"), "round": (), "tool call"
 
 def _differences(where: str, one: Sequence[RunPart], other: Sequence[RunPart]) -> Iterator[Difference]:
     for a, b in _aligned(one, other, _key):
-        here = a or b
-        assert here is not None
-        label = {"call": f"call of {here.name}", "round": f"round {here.name}", "tool call": here.name}[here.kind]
+        part = a or b
+        assert part is not None
+        label = {"call": f"call of {part.name}", "round": f"round {part.name}", "tool call": part.name}[part.kind]
         path = f"{where}, {label}" if where else label
         if a is None or b is None:
-            hooks = tuple(here.hooks)
-            yield Difference(where=path, what=here.kind, one=a and a.short, other=b and b.short, hooks=hooks)
+            hooks = tuple(part.hooks)
+            yield Difference(where=path, what=part.kind, one=a and a.short, other=b and b.short, hooks=hooks)
             continue
         yield from _facts_that_differ(path, a, b, _BEFORE[a.kind])
         yield from _differences(path, a.parts, b.parts)

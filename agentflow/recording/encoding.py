@@ -163,8 +163,8 @@ class Encoder:
                 blocks.append({"type": "tool_result", "ref": self.tool_result(block)})
             else:
                 blocks.append(plain(block))
-        bare = msg_to_dict(Msg(shown.role, (), shown.name, shown.id, shown.metadata, shown.usage, shown.finish_reason))
-        data: Line = {name: value for name, value in {**bare, "content": blocks}.items() if value not in (None, {})}
+        rest = msg_to_dict(Msg(shown.role, (), shown.name, shown.id, shown.metadata, shown.usage, shown.finish_reason))
+        data: Line = {name: value for name, value in {**rest, "content": blocks}.items() if value not in (None, {})}
         digest = digest_of(_compact(data))
         key = (msg.id, digest)
         ref = self._messages.by_content(key)

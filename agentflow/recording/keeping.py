@@ -122,12 +122,12 @@ def logs_to_delete(
     """Select the logs to delete, oldest first; logs that are being written are kept."""
     found = sorted(logs, key=lambda log: (log.updated, log.run_id))
     left = sum(log.size for log in found)
-    gone: list[KeptLog] = []
+    deleted: list[KeptLog] = []
     for log in found:
         age = now - log.updated
         too_old = max_age is not None and age > max_age.total_seconds()
         too_much = max_bytes is not None and left > max_bytes
         if age >= _IN_USE and (too_old or too_much):
-            gone.append(log)
+            deleted.append(log)
             left -= log.size
-    return gone
+    return deleted

@@ -108,18 +108,18 @@ class RunLog:
                         for side, value in (("before", change.before), ("after", change.after)):
                             self._link(entry, entry.call, side, adapter_of(MessageList).validate_python(value))
             case RequestEntry() if entry.messages is not None:
-                self._link(entry, entry.call, "messages", entry.messages, apart=bool(entry.side))
+                self._link(entry, entry.call, "messages", entry.messages, separate=bool(entry.side))
             case _:
                 pass
 
-    def _link(self, entry: Entry, call: str, name: str, data: MessageList, apart: bool = False) -> None:
+    def _link(self, entry: Entry, call: str, name: str, data: MessageList, separate: bool = False) -> None:
         """Record a list of messages as the latest of its call."""
         last = self._last.get(call)
         if data.keep > (0 if last is None else last.length):
             raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
         record = _List(last, data.keep, data.add)
         self._lists[id(entry), name] = record
-        if not apart:  # the next list does not build on the list of a side call
+        if not separate:  # the next list does not build on the list of a side call
             self._last[call] = record
 
     def __repr__(self) -> str:

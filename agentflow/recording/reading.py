@@ -75,8 +75,8 @@ def load(path: str | Path) -> RunLog:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
-        why = getattr(error, "strerror", None) or error
-        raise RunLogError(f"The run log {path} cannot be read: {why}.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise RunLogError(f"The run log {path} cannot be read: {reason}.") from error
     return read_lines(data.split(b"\n"), str(path))
 
 
@@ -183,9 +183,9 @@ class LogReader:
         if self._writers == 1:
             raise self._damaged("it is not JSON", self._torn)
 
-    def _damaged(self, why: str, number: int | None = None) -> RunLogError:
+    def _damaged(self, reason: str, number: int | None = None) -> RunLogError:
         where = f"{self.log.name}, line {self.number if number is None else number},"
-        return RunLogError(f"{where} is not a run log entry: {why}.")
+        return RunLogError(f"{where} is not a run log entry: {reason}.")
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
         if len(raw) > MAX_LINE_BYTES:

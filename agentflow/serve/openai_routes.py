@@ -199,9 +199,9 @@ class _OpenAIRoutes:
                 yield event("response.output_text.done", **ids, text=whole, logprobs=[])
                 yield event("response.content_part.done", **ids, part=_text_part(whole))
             else:
-                begun = {**item, "arguments": "", "status": "in_progress"}
+                item_started = {**item, "arguments": "", "status": "in_progress"}
                 named = {"item_id": item["id"], "output_index": index}
-                yield event("response.output_item.added", output_index=index, item=begun)
+                yield event("response.output_item.added", output_index=index, item=item_started)
                 yield event("response.function_call_arguments.delta", **named, delta=item["arguments"])
                 yield event(
                     "response.function_call_arguments.done", **named, name=item["name"], arguments=item["arguments"]

@@ -390,22 +390,22 @@ class Runs:
             raise self._shutting_down()
         if call.session.id in self._busy:
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
-        begun: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._work(call, begun), name="agentflow: served run")
+        started: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._work(call, started), name="agentflow: served run")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._busy[call.session.id] = None
         try:
-            return await asyncio.shield(begun)
+            return await asyncio.shield(started)
         except asyncio.CancelledError:  # the client disconnected without learning the run's id
             task.cancel()
-            begun.cancel()
+            started.cancel()
             raise
 
     def _shutting_down(self) -> Refusal:
         return Refusal(503, "shutting_down", "The server is shutting down.", retry_after=self.limits.retry_after)
 
-    async def _work(self, call: RunRequest, begun: asyncio.Future[Run]) -> None:
+    async def _work(self, call: RunRequest, started: asyncio.Future[Run]) -> None:
         run: Run | None = None
         reply: Reply[Any] | None = None
         error: BaseException | None = None
@@ -415,8 +415,8 @@ class Runs:
                     async for event in events:
                         if run is None:
                             run = self._busy[call.session.id] = self._begin(event, call)
-                            if not begun.done():
-                                begun.set_result(run)
+                            if not started.done():
+                                started.set_result(run)
                         if (shown := self.view.of_event(event)) is not None:
                             run.add(shown)
                         if (state := self.view.of_state(event)) is not None and state != run.state:
@@ -432,8 +432,8 @@ class Runs:
             self._busy.pop(call.session.id, None)
             if run is not None:
                 self._finish(run, reply, error)
-            elif not begun.done():
-                begun.set_exception(error if isinstance(error, Exception) else self._shutting_down())
+            elif not started.done():
+                started.set_exception(error if isinstance(error, Exception) else self._shutting_down())
 
     def _begin(self, event: HookEvent, call: RunRequest) -> Run:
         run_id = call.run_id or event.run_id

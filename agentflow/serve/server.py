@@ -118,8 +118,8 @@ def open_socket(server: str, host: str, port: int) -> socket.socket:
             f"The {server} cannot listen on {host}: it is not an address or name of this machine."
         ) from error
     except OSError as error:
-        why = _FIXES.get(error.errno or 0, error.strerror)
-        raise UsageError(f"The {server} cannot listen on {host}, port {port}: {why}") from error
+        reason = _FIXES.get(error.errno or 0, error.strerror)
+        raise UsageError(f"The {server} cannot listen on {host}, port {port}: {reason}") from error
 
 
 def server_for(app: Any, *, shutdown_seconds: float) -> Server:

@@ -210,8 +210,8 @@ class Database:
         name = f"file:{quote(os.path.abspath(path))}?mode=ro"
 
         def connect() -> sqlite3.Connection:
-            alone = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
-            return sqlite3.connect(f"{name}&immutable=1" if alone else name, uri=True)
+            unshared = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
+            return sqlite3.connect(f"{name}&immutable=1" if unshared else name, uri=True)
 
         self._engine.dispose()
         self._unchanging = True

@@ -195,11 +195,11 @@ class _Dialogue:
 
     def _show_event(self) -> None:
         pause, event = self._pause, self._pause.event
-        who = f"{event.source}/" if event.source else ""
+        prefix = f"{event.source}/" if event.source else ""
         countdown = "" if pause.limit is None else f" · {_otherwise(pause)} in {duration_text(pause.limit)}"
         others = "" if event.iteration == 0 else f" · round {event.iteration}"
         self._say(
-            f"\n‖ {type(event).__name__}  {who}{event.agent.name}{others} · event {event.seq} of {event.run_id}{countdown}",
+            f"\n‖ {type(event).__name__}  {prefix}{event.agent.name}{others} · event {event.seq} of {event.run_id}{countdown}",
             "bold yellow",
         )
         for name, value in pause.fields.items():

@@ -52,9 +52,9 @@ def call_text(use: ToolUseBlock, room: int) -> str:
     return shorten(f"{use.name}({inside}", room - 1) + ")"
 
 
-def plural(count: int, thing: str) -> str:
+def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 round`, `2 rounds`."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration_text(seconds: float, *, whole: bool = False) -> str:

@@ -286,9 +286,9 @@ class Screen:
             return
         if event.tool_use is not None and not self.events:  # its result shows the error
             return
-        who = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
+        where = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
         text = shorten(error_text(event.error) or "", self._room)
-        self._line(event, f"  ✗ failure{who}: {text}", "red", self._verdict(event))
+        self._line(event, f"  ✗ failure{where}: {text}", "red", self._verdict(event))
 
     # ---- output
 
@@ -403,5 +403,5 @@ def _approval_text(approval: Resolution) -> str:
 
 
 def _verdict_text(verdict: Verdict, room: int) -> str:
-    why = getattr(verdict, "reason", "")
-    return f"{verdict.label} ({shorten(why, room)})" if why else verdict.label
+    reason = getattr(verdict, "reason", "")
+    return f"{verdict.label} ({shorten(reason, room)})" if reason else verdict.label

@@ -267,17 +267,17 @@ async def _closing(trial: _Trial) -> None:
 
 async def _cancellation(trial: _Trial) -> None:
     """Cancelling the reader stops the stream immediately, and releases the connection."""
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def read() -> None:
         async with trial.stream() as chunks:
             await trial.first_words(chunks)
-            begun.set()
+            started.set()
             async for _ in chunks:
                 pass
 
     task = asyncio.ensure_future(read())
-    await begun.wait()
+    await started.wait()
     for _ in range(5):
         await asyncio.sleep(0)  # let it wait for the next chunk
     task.cancel()

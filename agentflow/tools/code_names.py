@@ -59,7 +59,7 @@ class NoData(Protocol):
         ...
 
 
-def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
+def hook_names(hooks: Iterable[Hook], label: str) -> list[str]:
     """Return the names of hooks, by which they can be found.
 
     Raises:
@@ -68,9 +68,9 @@ def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
     names: list[str] = []
     for hook in hooks:
         if isinstance(hook, NoData):
-            raise UsageError(f"A{whose[1:]} cannot be saved: {hook.no_data}")
+            raise UsageError(f"A{label[1:]} cannot be saved: {hook.no_data}")
         if isinstance(hook, FunctionHook):
-            named_function(f"Hook {hook.name!r} of {whose}", cast("FunctionHook[Any]", hook).handler)
+            named_function(f"Hook {hook.name!r} of {label}", cast("FunctionHook[Any]", hook).handler)
         names.append(hook.name)
     return names
 

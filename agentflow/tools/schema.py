@@ -103,10 +103,10 @@ class _Tidy:
         self._replace_dropped(schema, tidy, inside)
         if tidy.get("type") == "array":
             tidy.setdefault("items", {})
-        alone = tidy.get("allOf", ())
-        if len(alone) == 1:
+        parts = tidy.get("allOf", ())
+        if len(parts) == 1:
             del tidy["allOf"]
-            tidy = {**alone[0], **tidy}
+            tidy = {**parts[0], **tidy}
         return tidy
 
     def _replace_dropped(self, schema: dict[str, Any], tidy: dict[str, Any], inside: tuple[str, ...]) -> None:

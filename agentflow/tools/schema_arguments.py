@@ -179,9 +179,9 @@ def _json_copy(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         check_numbers(text.decode())
         return cast("dict[str, Any]", from_json(text))
     except (ValueError, RecursionError) as error:
-        why = str(error).rpartition("ValueError: ")[2]
+        reason = str(error).rpartition("ValueError: ")[2]
         raise UsageError(
-            f"Tool {tool!r}: parameters= contains a value that is not JSON ({why}). Use only values that "
+            f"Tool {tool!r}: parameters= contains a value that is not JSON ({reason}). Use only values that "
             "json.dumps accepts."
         ) from error
 

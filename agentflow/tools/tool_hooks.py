@@ -43,7 +43,7 @@ class HookedTool(TakesHooks):
     def _add(self, hooks: tuple[Hook, ...]) -> None:
         scope = self._blueprint.scope
         if scope is None:
-            scope = self._blueprint.scope = HookScope(whose=f"tool {self.name!r}", events=TOOL_EVENTS)
+            scope = self._blueprint.scope = HookScope(owner=f"tool {self.name!r}", events=TOOL_EVENTS)
         scope.hook(hooks)
 
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:

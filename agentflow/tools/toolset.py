@@ -114,9 +114,9 @@ class Toolset(Iterable[SomeTool]):
                         "an async def, run plain methods in threads (in_thread=True), or leave it out "
                         f"(exclude={plain.__name__!r})."
                     )
-                here = {key: value for key, value in fixed.items() if key in _parameters(plain)}
-                used.update(here)
-                tool = Tool(method, name=prefix + name, in_thread=not is_async, fixed=here, **options)
+                bound_values = {key: value for key, value in fixed.items() if key in _parameters(plain)}
+                used.update(bound_values)
+                tool = Tool(method, name=prefix + name, in_thread=not is_async, fixed=bound_values, **options)
             if tool.name in self._tools:
                 raise UsageError(
                     f"Toolset of {self._of}: two of its methods become a tool named {tool.name!r}. Rename one with "
@@ -140,9 +140,9 @@ class Toolset(Iterable[SomeTool]):
                 )
         chosen = [name for name in found if _matches(name, include) and not _matches(name, exclude)]
         if not chosen:
-            why = f"include and exclude leave none of {', '.join(found)}" if found else "it has none"
+            reason = f"include and exclude leave none of {', '.join(found)}" if found else "it has none"
             raise UsageError(
-                f"Toolset takes the annotated public methods of an object, but {self._of} has no such methods: {why}. A "
+                f"Toolset takes the annotated public methods of an object, but {self._of} has no such methods: {reason}. A "
                 "method counts if it has a return annotation: async def read(self, name: str) -> str."
             )
         return chosen

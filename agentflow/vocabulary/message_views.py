@@ -30,7 +30,7 @@ class MessageTuple(tuple[Msg, ...]):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+    if not TYPE_CHECKING:  # so that type checkers report unknown attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             problem = _CHANGED_BY.get(name) or f"A tuple of messages has no attribute {name!r}"
@@ -109,7 +109,7 @@ class MessageView(Sequence[Msg]):
         self._tail = tail
         self._replaced = replaced
 
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+    if not TYPE_CHECKING:  # so that type checkers report unknown attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             problem = _CHANGED_BY.get(name) or f"A view of messages has no attribute {name!r}"

@@ -9,7 +9,7 @@ from wired import Wired
 
 from agentflow import Agent, DataBlock, Msg, RunContext, ToolUseBlock, Usage, after_llm, before_llm, tool
 from agentflow.errors import ModelError
-from agentflow.loop.run_context import estimated
+from agentflow.loop.run_context import estimate_tokens
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
@@ -104,7 +104,7 @@ def test_a_tool_call_counts_as_its_name_and_arguments() -> None:
     """Like text of the same length."""
     call = ToolUseBlock("t1", "look_up_the_weather", {"city": "Rome, in Italy"})
     text = f"{call.name}{call.raw}"
-    assert estimated([Msg.assistant([call])]) == estimated([Msg.assistant(text)])
+    assert estimate_tokens([Msg.assistant([call])]) == estimate_tokens([Msg.assistant(text)])
 
 
 async def test_pictures_count_as_pictures() -> None:

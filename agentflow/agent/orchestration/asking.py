@@ -109,14 +109,16 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
         session: list[Session] = []
         race = live.race(place.run)
 
-        def begun(new_session: Session) -> None:
+        def keep_session(new_session: Session) -> None:
             session.append(new_session)
             if race is not None:
                 race.enter(new_session)
 
         async def run_agent() -> str | Msg:
             output, options = (None, ResumeOptions()) if step is None else (step.output, step.options)
-            reply = await own.within(content, output, conversation=conversation, begun=begun, **options)
+            reply = await own.call_within(
+                content, output, conversation=conversation, on_session=keep_session, **options
+            )
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
             text = answer_of(agent.name, reply, agent.output if output is None else output)

@@ -130,10 +130,10 @@ def _driven(
             awaited_steps.update(map(id, group.steps))
             if group.steps and not rounds:
                 return group, None
-            taken = rounds.pop(0) if group.steps else _RecordedRound((), ())
-            _check(name, group.steps, taken.uses)
+            recorded = rounds.pop(0) if group.steps else _RecordedRound((), ())
+            _check(name, group.steps, recorded.uses)
             try:
-                value = group.value(taken.results)
+                value = group.value(recorded.results)
             except StepError as failed:
                 error = failed
     finally:
@@ -152,10 +152,10 @@ def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) 
 
 
 def _other_way(name: str, now: str, before: Sequence[ToolUseBlock]) -> UsageError:
-    then = ", ".join(f"{use.name} {one_line(use.raw)[:80]}" for use in before)
+    recorded = ", ".join(f"{use.name} {one_line(use.raw)[:80]}" for use in before)
     return UsageError(
-        f"Workflow {name!r} is not deterministic: its recorded steps are {then}, but now {now}. Its steps must depend only on "
-        "its input and the results of its steps: randomness, time and I/O belong in tools. If its code was edited, "
+        f"Workflow {name!r} is not deterministic: its recorded steps are {recorded}, but now {now}. Its steps must depend only "
+        "on its input and the results of its steps: randomness, time and I/O belong in tools. If its code was edited, "
         "start a new run."
     )
 

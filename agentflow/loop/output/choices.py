@@ -19,7 +19,7 @@ from agentflow._support.json_text import check_numbers
 from agentflow.loop.output.form import WRAPPED, Form, MisfitError, json_in
 from agentflow.loop.output.tools import AnswerTool, StepTool
 
-__all__ = ["DATA", "KIND", "Choices", "moved", "named_text"]
+__all__ = ["DATA", "KIND", "Choices", "named_text", "with_prefix"]
 
 KIND: Final = "kind"
 DATA: Final = "data"
@@ -117,23 +117,23 @@ def _one(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, 
     """Return the schema of one output; definitions of recursive types move to the top under names of their own."""
     name, schema = tool.name, dict(tool.form.schema)
     for own, definition in schema.pop("$defs", {}).items():
-        definitions[f"{name}_{own}"] = moved(definition, name)
+        definitions[f"{name}_{own}"] = with_prefix(definition, name)
     return {
         "type": "object",
         "description": tool.spec.description,
-        "properties": {KIND: {"type": "string", "enum": [name]}, DATA: moved(schema, name)},
+        "properties": {KIND: {"type": "string", "enum": [name]}, DATA: with_prefix(schema, name)},
         "required": [KIND, DATA],
         "additionalProperties": False,
     }
 
 
-def moved(schema: Any, name: str) -> Any:
+def with_prefix(schema: Any, name: str) -> Any:
     """Return a schema in which the names of definitions have a prefix."""
     if isinstance(schema, list):
-        return [moved(inner, name) for inner in cast("list[Any]", schema)]
+        return [with_prefix(inner, name) for inner in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    copy = {key: moved(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
+    copy = {key: with_prefix(inner, name) for key, inner in cast("dict[str, Any]", schema).items()}
     if isinstance(ref := copy.get("$ref"), str) and ref.startswith(_REF):
         copy["$ref"] = f"{_REF}{name}_{ref.removeprefix(_REF)}"
     return copy

@@ -234,27 +234,27 @@ def json_in(text: str, *, alone: bool = False) -> str:
         >>> json_in('Here it is:\\n```json\\n{"a": 1}\\n```')
         '{"a": 1}'
     """
-    bare = text.strip()
-    if not bare or (bare[0] in "{[" and _ends(bare, 0) == len(bare)):
-        return bare
+    stripped = text.strip()
+    if not stripped or (stripped[0] in "{[" and _ends(stripped, 0) == len(stripped)):
+        return stripped
     found: list[str] = []
-    at, end, tries = 0, len(bare), 0
+    at, end, tries = 0, len(stripped), 0
     while at < end and tries < _MAX_TRIES:  # each try can read the whole text
         tries += 1
-        starts = [index for index in (bare.find("{", at), bare.find("[", at)) if index >= 0]
+        starts = [index for index in (stripped.find("{", at), stripped.find("[", at)) if index >= 0]
         if not starts:
             break
         start = min(starts)
-        stop = _ends(bare, start)
+        stop = _ends(stripped, start)
         if stop is None:
             at = start + 1
             continue
-        if bare[start] == "{" or alone:
-            found.append(bare[start:stop])
+        if stripped[start] == "{" or alone:
+            found.append(stripped[start:stop])
         at = stop
     if len(found) > 1 and len(set(found)) > 1:
         raise MisfitError("Your answer contains several JSON values. Answer with one JSON object and nothing else.")
-    return found[0] if found else bare
+    return found[0] if found else stripped
 
 
 def _ends(text: str, start: int) -> int | None:

@@ -172,8 +172,8 @@ class AskForOutput(Hook):
         names, end = self.output.tools, self.output.end
         if end != "first" and any(result.name not in names and result.state != "success" for result in results):
             return None
-        taken = [result for result in results if result.name in names and result.state == "success"]
-        return taken[-1 if end == "all" else 0].text if taken else None
+        accepted = [result for result in results if result.name in names and result.state == "success"]
+        return accepted[-1 if end == "all" else 0].text if accepted else None
 
     def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
         """Count a round in which the final tool failed as a refused answer.

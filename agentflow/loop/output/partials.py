@@ -204,15 +204,15 @@ class _Shape:
     __slots__ = ("_adapter", "_each", "_fields", "_item", "_kind", "open", "texts")
 
     def __init__(self, kind: Any, fields: dict[str, tuple[str, Any]] | None = None) -> None:
-        bare = _unwrapped(kind)
-        origin, members = get_origin(bare), get_args(bare)
+        unwrapped = _unwrapped(kind)
+        origin, members = get_origin(unwrapped), get_args(unwrapped)
         self._kind = kind
-        self._adapter: Any = _MISSING if bare is Any else None
+        self._adapter: Any = _MISSING if unwrapped is Any else None
         self._fields = fields
         self._item = members[0] if origin is list else members[1] if origin is dict else None
         self._each: _Shape | None = None
-        self.open = fields is None and self._item is None and not _has_fields(bare)
-        self.texts = bare is str or bare is Any or (_is_union(origin) and str in members)
+        self.open = fields is None and self._item is None and not _has_fields(unwrapped)
+        self.texts = unwrapped is str or unwrapped is Any or (_is_union(origin) and str in members)
 
     def whole(self, value: object, context: Any) -> Any:
         """Return a complete value as JSON data of its type; `_MISSING` if it does not fit."""
@@ -375,8 +375,8 @@ class Partials:
             Whether there is more to see.
         """
         self._changed = False
-        if self._is_text is None and (begun := text.lstrip()):  # text, or JSON that names one of the outputs
-            self._is_text = not self._has_form or begun[0] not in self._json
+        if self._is_text is None and (start := text.lstrip()):  # text, or JSON that names one of the outputs
+            self._is_text = not self._has_form or start[0] not in self._json
             if self._is_text:
                 self._nodes.append(_Node(self._text, self._top))
                 self.key(WRAPPED)

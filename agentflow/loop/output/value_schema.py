@@ -10,7 +10,7 @@ from pydantic_core import SchemaError
 
 from agentflow._support.validation import adapter_of
 from agentflow.errors import UsageError
-from agentflow.loop.output.choices import moved
+from agentflow.loop.output.choices import with_prefix
 from agentflow.tools.signature import MISSING
 
 __all__ = ["value_schema"]
@@ -36,8 +36,8 @@ def value_schema(kinds: Iterable[Any], where: str) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     for number, schema in enumerate(found, 1):
         for name, definition in schema.pop("$defs", {}).items():
-            definitions[f"{number}_{name}"] = moved(definition, str(number))
-    combined: dict[str, Any] = {"anyOf": [moved(schema, str(number)) for number, schema in enumerate(found, 1)]}
+            definitions[f"{number}_{name}"] = with_prefix(definition, str(number))
+    combined: dict[str, Any] = {"anyOf": [with_prefix(schema, str(number)) for number, schema in enumerate(found, 1)]}
     return {**combined, "$defs": definitions} if definitions else combined
 
 

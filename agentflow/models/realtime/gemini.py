@@ -362,7 +362,7 @@ def _part(block: object, model: str) -> Content | None:
         case DataBlock(media_type=kind) if kind.startswith("image/") and block.data is not None:
             return {"inlineData": {"mimeType": kind, "data": block.data}}
         case DataBlock():
-            why = "accepts text and images in addition to the user's voice"
-            raise UnsupportedContentError(model, str(block), why, block.media_type)
+            reason = "accepts text and images in addition to the user's voice"
+            raise UnsupportedContentError(model, str(block), reason, block.media_type)
         case _:
             return None

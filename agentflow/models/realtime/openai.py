@@ -415,8 +415,8 @@ def _wanted(messages: Sequence[Msg], model: str) -> list[Item]:
                     picture = {"type": "input_image", "image_url": f"data:{kind};base64,{block.data}"}
                     items.append({"type": "message", "role": msg.role, "content": [picture]})
                 case DataBlock():
-                    why = "accepts text and images in addition to the user's voice"
-                    raise UnsupportedContentError(model, str(block), why, block.media_type)
+                    reason = "accepts text and images in addition to the user's voice"
+                    raise UnsupportedContentError(model, str(block), reason, block.media_type)
                 case _:  # thoughts of another model
                     pass
     return items

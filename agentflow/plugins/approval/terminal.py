@@ -52,15 +52,15 @@ class Questions:
         self.terminal = threading.RLock()
         self._watchers: list[Callable[[], object]] = []
 
-    def watch(self, begins: Callable[[], object]) -> Callable[[], None]:
+    def watch(self, on_begin: Callable[[], object]) -> Callable[[], None]:
         """Call a function before each question, in the asker's thread; return a function that unregisters it."""
         with self.terminal:
-            self._watchers.append(begins)
+            self._watchers.append(on_begin)
 
         def unwatch() -> None:
             with self.terminal:
-                if begins in self._watchers:
-                    self._watchers.remove(begins)
+                if on_begin in self._watchers:
+                    self._watchers.remove(on_begin)
 
         return unwatch
 
@@ -71,8 +71,8 @@ class Questions:
             self.pending += 1
         try:
             with self.terminal:
-                for begins in tuple(self._watchers):
-                    begins()
+                for on_begin in tuple(self._watchers):
+                    on_begin()
             yield
         finally:
             with self.terminal:

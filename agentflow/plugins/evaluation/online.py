@@ -153,9 +153,9 @@ class OnlineEvaluation(Hook):
         else:
             self._queue.put_nowait(trial)
 
-    def _drop(self, trial: Trial, why: str) -> None:
+    def _drop(self, trial: Trial, reason: str) -> None:
         self.dropped += 1
-        logger.log("WARNING" if self.dropped == 1 else "DEBUG", "run {} is not evaluated: {}", trial.case.name, why)
+        logger.log("WARNING" if self.dropped == 1 else "DEBUG", "run {} is not evaluated: {}", trial.case.name, reason)
 
     async def __aenter__(self) -> Self:
         """Start evaluating.

@@ -169,8 +169,8 @@ def model_and_provider(name: str) -> tuple[str, str]:
         scheme, mark, model = rest.partition("/")
     if mark:
         return model, _PROVIDERS.get(scheme, scheme)
-    for begins, provider in _FAMILIES:
-        if rest.startswith(begins):
+    for prefix, provider in _FAMILIES:
+        if rest.startswith(prefix):
             return rest, provider
     return rest, rest
 

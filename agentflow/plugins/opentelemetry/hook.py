@@ -354,7 +354,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                         recorded.clear()
                     recorded.append(chunk)
                 yield chunk
-        except BaseException as error:  # also a cancellation: the span says how the work ended
+        except BaseException as error:  # also a cancellation: the span shows how the work ended
             quietly(self._failed, span, error, event.run_id)
             await drive(_closed(chunks), variables, TimeLimit(None))
             raise
@@ -437,7 +437,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             quietly(self._say_call, span, event, next(attempts))
         try:
             result = await drive(_resolved(source), here_with(span.context), TimeLimit(None))
-        except BaseException as error:  # also a cancellation: the span says how the work ended
+        except BaseException as error:  # also a cancellation: the span shows how the work ended
             quietly(self._failed, span, error, event.run_id)
             raise
         else:

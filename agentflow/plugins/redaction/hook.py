@@ -275,7 +275,7 @@ class Redaction(SideWrapper):
             kinds.append(kind)
             return found
 
-        # the parts alternate: plain text, find, plain text, find, ...
+        # the parts alternate: plain text, match, plain text, match, ...
         parts, upto = scan(lambda: scanner, text, start, whole, noted)
         ends = list(accumulate(map(len, parts), initial=start))
         return [(ends[2 * n + 1], ends[2 * n + 2], f"<{kind}>") for n, kind in enumerate(kinds) if kind], upto

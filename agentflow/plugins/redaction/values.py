@@ -152,7 +152,7 @@ class Cleaning:
         parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
-        self._spotless.add(text)  # a single part means no finds
+        self._spotless.add(text)  # a single part means no matches
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:

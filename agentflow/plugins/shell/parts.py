@@ -168,8 +168,8 @@ def read_script(script: str, shell: Shell = "bash") -> ParsedScript:
 class _DoubtError(Exception):
     """A part of the script is not understood with certainty."""
 
-    def __init__(self, text: str, why: str) -> None:
-        super().__init__(f"{text!r}: {why}")
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"{text!r}: {reason}")
 
 
 # ---- from the script to its tokens

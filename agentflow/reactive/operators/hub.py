@@ -123,15 +123,15 @@ class TaskHub(Generic[T]):
             self._queue.append((value, None))
             self._wake()
             return
-        taken: asyncio.Future[None] = self._loop.create_future()
-        self._queue.append((value, taken))
+        delivered: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append((value, delivered))
         self._wake()
         try:
-            await taken
+            await delivered
         except asyncio.CancelledError:
             # A cancelled source's pending item is withdrawn (switch_map relies on it).
             for index, (_, future) in enumerate(self._queue):
-                if future is taken:
+                if future is delivered:
                     del self._queue[index]
                     break
             raise

@@ -167,8 +167,8 @@ class _Failure:
 async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
     """Pair each item with its source's index, and report the end as an item: the completion as `EMPTY`, or a failure.
 
-    So the failure of a source that has lost already is ignored. Whether that source fails first, or is cancelled first,
-    depends on the turns of the event loop.
+    So the failure of a source that has already lost is ignored; whether it fails before it is cancelled depends on the
+    event loop.
     """
     try:
         value: object = None

@@ -1,6 +1,6 @@
 """Failures of a source: catch, retry, finally_action.
 
-`except Exception` is the whole rule: cancellation and the other signals are `BaseException`s and pass.
+Only an `Exception` is a failure: cancellation and the other signals are `BaseException`s and are not caught.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def backtest(
                 yield _Job(name, digest, data, frozenset([each.run for each in known]))
 
     try:
-        here = (result for job in jobs() for result in _judged(job, make))
-        for result in _in_processes(jobs(), make, workers, limit) if workers else here:
+        results_here = (result for job in jobs() for result in _judged(job, make))
+        for result in _in_processes(jobs(), make, workers, limit) if workers else results_here:
             found.append(result)
             file.add(result)
     finally:
@@ -180,10 +180,10 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
     try:
         while waiting is not None or any(each.job for each in running.values()):
             while waiting is not None and len(running) < workers:
-                pipe, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs, make), daemon=True)
+                pipe, child_end = context.Pipe()
+                process = context.Process(target=_work, args=(child_end, make), daemon=True)
                 process.start()
-                theirs.close()
+                child_end.close()
                 running[pipe] = _Process(process, pipe, time.monotonic() + _START)
             soonest = min(each.until for each in running.values())
             ready = connection.wait([*running], max(soonest - time.monotonic(), 0.0))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 
 from agentflow.errors import UsageError, Veto
-from agentflow.hooks.answers import cancelled
+from agentflow.hooks.answers import cancellation_error
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.recorded_calls import in_awaited_hook
@@ -342,7 +342,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if isinstance(error, asyncio.CancelledError) and (frame := frame_of(call.event)) is not None:
             events = run_of(frame.context).events
             if not events.is_cancelled():  # the chain reports it as a failure
-                error = cancelled(call.hook, type(call.event), events.why_cancelled())
+                error = cancellation_error(call.hook, type(call.event), events.why_cancelled())
         if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
         failure = None if error is None else ErrorText.of(error)

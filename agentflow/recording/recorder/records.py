@@ -562,15 +562,15 @@ class Recording:
 
 def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[str, int]], ends: set[str]) -> bool:
     """Return whether a hook's effect is in the message."""
-    here = (record.call_id, record.iteration) in born
+    same_round = (record.call_id, record.iteration) in born
     if calls and (record.tool_use_id in calls or (record.event == "PreToolRound" and _touches(record, calls))):
         return bool(record.edits or record.verdict or record.error)
     if record.event == "PreReasoning":
-        return here and (record.verdict == "Answer" or (record.via == "around" and bool(record.edits)))
+        return same_round and (record.verdict == "Answer" or (record.via == "around" and bool(record.edits)))
     if record.verdict in ("Answer", "Deny") and record.event == "PreCall":
         return record.call_id in ends
     if record.verdict == "Recover":
-        return here or record.call_id in ends
+        return same_round or record.call_id in ends
     if record.event in ("PreCall", "PostReasoning", "PostCall"):
         return _touches(record, ids)
     return False

@@ -254,7 +254,7 @@ class Cancellations:
     def _schedule(self, key: Key) -> None:
         """Schedule the cancellation that is next."""
         call = str(key[1])
-        request, cut = self._requests.get(key), self._script.cuts.get(call)
+        request, recorded = self._requests.get(key), self._script.cuts.get(call)
         if self._progress.free():
             return
         if key[2] == _PLACES["caller"]:
@@ -268,11 +268,11 @@ class Cancellations:
                 known.at, wait, scope, lambda _: request.perform(), finish, request.task
             )
             cancellation.start()
-        elif cut is not None and not key[2]:  # otherwise a tool or a hook causes the cancellation
-            if kind_of(cut) == "closed":
+        elif recorded is not None and not key[2]:  # otherwise a tool or a hook causes the cancellation
+            if kind_of(recorded) == "closed":
                 self.closed.add(call)
-            finish = partial(self._finish, key, cut.time)
-            RecordedCancellation(cut.at, wait, scope, partial(cancel_from_outside, cut), finish).start()
+            finish = partial(self._finish, key, recorded.time)
+            RecordedCancellation(recorded.at, wait, scope, partial(cancel_from_outside, recorded), finish).start()
 
     def _cancel_by_caller(self, key: Key) -> None:
         """Cancel a call if its caller has already requested this; otherwise the caller will cancel it."""
@@ -298,8 +298,8 @@ class Cancellations:
         if found is not None:
             return found.scope
         if self.calling is not None and call == self.calling[0]:
-            begun = cast("RunBase | None", self.calling[1].run)
-            return None if begun is None else begun.scope
+            own_run = cast("RunBase | None", self.calling[1].run)
+            return None if own_run is None else own_run.scope
         parent = self._script.log.calls[call].parent
         above = None if parent is None else self._scope_of(parent.call)
         known = [run.scope for run in self._runs.values()]

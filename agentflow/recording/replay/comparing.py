@@ -318,14 +318,14 @@ def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | Non
         found = ("", recorded and recorded.type, now and now.type)
     else:
         found = _first_difference(recorded, now)
-    here = recorded or now
-    if found is None or here is None:
+    step = recorded or now
+    if found is None or step is None:
         return None
     field, was, new = found
     return Divergence(
-        event=here.type,
-        seq=here.seq,
-        iteration=here.iteration,
+        event=step.type,
+        seq=step.seq,
+        iteration=step.iteration,
         source=log.calls[call].source,
         field=field,
         recorded=was,

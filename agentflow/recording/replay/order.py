@@ -120,10 +120,10 @@ class Order:
         self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
-    def put_back(self, n: int, position: int, cut: Key, call: str, seq: int) -> None:
+    def put_back(self, n: int, position: int, cancellation: Key, call: str, seq: int) -> None:
         """Insert a chunk that was delivered before a cancellation, but with an event after it: before the hooks of that
         event."""
-        at = min(self._keys.index(cut), self._before_hooks(call, seq))
+        at = min(self._keys.index(cancellation), self._before_hooks(call, seq))
         self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, self._times[at - 1] if at else self._times[at])
 

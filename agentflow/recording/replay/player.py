@@ -324,9 +324,9 @@ class Player(Recorder):
             self._end_of_log()
             asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
         elif self.compared.reaction is None:
-            cut = self.script.cuts.get(self._pairs.get(call, ""))
+            cancellation = self.script.cuts.get(self._pairs.get(call, ""))
             known = [work.end_due.time] if work is not None and work.end_due is not None else []
-            await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
+            await self._clock.reach(max(known + ([] if cancellation is None else [cancellation.time]), default=0.0))
             await asyncio.sleep(_PATIENCE)
             now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
             kind = "tool" if work is not None and work.step is None else "request"

@@ -242,8 +242,8 @@ def _check_cancellations(script: Script) -> None:
                 f"{script.log.name} cannot be replayed exactly: a hook of its call {entry.call} {_NOT_EXACT[entry.what]}. "
                 "Correct the hook, and record the run again; or use Replay(..., inexact=True) (in the command: --inexact)."
             )
-    for call, cut in script.cuts.items():
-        if not cut.at:
+    for call, cancellation in script.cuts.items():
+        if not cancellation.at:
             raise StoreError(
                 f"{script.log.name} cannot be replayed exactly: its call {call} was cancelled at a point that is not in the "
                 "log, since the event loop was shut down or another thread cancelled it while its code was running. Use "

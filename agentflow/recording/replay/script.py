@@ -258,14 +258,14 @@ class Script:
 
     def _in_order(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
         """Record the chunks of an entry, and the events of those chunks."""
-        begun = 0 if work is None else len(work.pieces)
+        chunks_before = 0 if work is None else len(work.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
             seq = _next_event(entry) if isinstance(entry, ReplyEntry) else entry.seq + n
-            if work is not None and (cut := self._ahead.pop(work.n, None)) is not None:
-                self.order.put_back(work.n, begun + n, cut, entry.call, seq)
+            if work is not None and (cancellation := self._ahead.pop(work.n, None)) is not None:
+                self.order.put_back(work.n, chunks_before + n, cancellation, entry.call, seq)
             elif work is not None:
-                self.order.add_chunk(work.n, begun + n, entry.call, seq, time)
+                self.order.add_chunk(work.n, chunks_before + n, entry.call, seq, time)
             position = len(self.steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
                 self._event_in_order(entry.call, position, "ReasoningChunk", None, seq, time)
@@ -317,17 +317,17 @@ class Script:
 
     def _entry_between(self, n: int) -> bool:
         """Whether another entry was recorded since the last step of the work."""
-        apart = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
+        between = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
         self._last[n] = self._entries_seen
-        return apart
+        return between
 
     def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
-        apart, before = self._entry_between(reply.n), self.total
+        between, before = self._entry_between(reply.n), self.total
         if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
             # A model's chunk comes before its event.
-            reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), apart and not n, piece))
+            reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
         reply = self._by_number.get(entry.n)

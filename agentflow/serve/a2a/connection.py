@@ -154,13 +154,13 @@ class RemoteConnection:
         if isinstance(error, ModelError):
             return error
         cause = error.__cause__ if error.__cause__ is not None else error
-        why = shown(str(error)) or type(error).__name__
-        text = f"failed, {step}: {why}"
+        reason = shown(str(error)) or type(error).__name__
+        text = f"failed, {step}: {reason}"
         match cause:
             case httpx.HTTPStatusError(response=response):
                 return self._of_status(response, f"answered with status {response.status_code}, {step}", sent)
             case _ if isinstance(cause, _NOT_SENT):
-                return self._error(f"is unreachable, {step}: {why}", retryable=True)
+                return self._error(f"is unreachable, {step}: {reason}", retryable=True)
             case httpx.RequestError():
                 return self._error(text, retryable=not sent)
             case types.ContentTypeNotSupportedError():
@@ -168,7 +168,7 @@ class RemoteConnection:
             case A2AError() | ResponseLimitError() if not isinstance(cause, AgentCardResolutionError):
                 return self._error(text)
             case _:
-                return self._error(f"sent an invalid message, {step}: {why}")
+                return self._error(f"sent an invalid message, {step}: {reason}")
 
     def _of_status(self, response: httpx.Response, text: str, sent: bool) -> ModelError:
         status, wait = response.status_code, response.headers.get("retry-after", "")

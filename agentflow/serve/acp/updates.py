@@ -121,10 +121,10 @@ class Updates:
                 if use.id in states:
                     yield self._ended(use.id, states[use.id])
 
-    def request(self, use: ToolUseBlock, agent: AgentView, why: str) -> schema.ToolCallUpdate:
+    def request(self, use: ToolUseBlock, agent: AgentView, reason: str) -> schema.ToolCallUpdate:
         """Return a call for a question to the user: its diff, the reason and all arguments."""
         call = self._calls.get(use.id) or self._added(use, agent)
-        text = f"{why}\n{_arguments(use)}" if why else _arguments(use)
+        text = f"{reason}\n{_arguments(use)}" if reason else _arguments(use)
         return schema.ToolCallUpdate(
             tool_call_id=use.id,
             title=_title(use),

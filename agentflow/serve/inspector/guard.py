@@ -44,15 +44,15 @@ class PageGuard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        why = self._refusal(scope, headers)
+        reason = self._refusal(scope, headers)
         by_link = self._in_link(scope)
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._secure(MutableHeaders(scope=message), scope, by_link and not why)
+                self._secure(MutableHeaders(scope=message), scope, by_link and not reason)
             await send(message)
 
-        answer: ASGIApp = self._app if not why else PlainTextResponse(why, 403)
+        answer: ASGIApp = self._app if not reason else PlainTextResponse(reason, 403)
         await answer(scope, receive, send_safely)
 
     def _refusal(self, scope: Scope, headers: Headers) -> str:

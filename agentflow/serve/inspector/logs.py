@@ -202,9 +202,9 @@ class _ReadLog:
                 continue
             yield line
 
-    def has(self, run: RunRow, sought: bytes) -> bool:
+    def has(self, run: RunRow, wanted: bytes) -> bool:
         """Return whether a text occurs in a run."""
-        return any(sought in zlib.decompress(text) for text in self._summary.texts.get(run.id, ()))
+        return any(wanted in zlib.decompress(text) for text in self._summary.texts.get(run.id, ()))
 
 
 class Logs:
@@ -265,9 +265,9 @@ class Logs:
 
     def search(self, text: str) -> list[str]:
         """Return the ids of the runs that contain a text, ignoring case: in messages, tool data and errors."""
-        sought = text.casefold().encode("utf-8", "surrogatepass")
+        needle = text.casefold().encode("utf-8", "surrogatepass")
         known = [self.known(place) for place in self.places()]
-        return [run.id for each in known for run in each.runs if not run.problem and each.has(run, sought)]
+        return [run.id for each in known for run in each.runs if not run.problem and each.has(run, needle)]
 
     @property
     def problem(self) -> str:

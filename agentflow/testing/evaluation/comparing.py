@@ -153,9 +153,9 @@ def read_baseline(path: str | Path) -> Baseline:
     except OSError as error:
         raise UsageError(f"The baseline {path} cannot be read: {error.strerror}. Write one with --save.") from error
     except (ValueError, TypeError) as error:
-        why = first_problem(error)
+        reason = first_problem(error)
         raise UsageError(
-            f"{path} contains no results of an evaluation ({why}). Write it with report.save(...)."
+            f"{path} contains no results of an evaluation ({reason}). Write it with report.save(...)."
         ) from error
 
 

@@ -252,10 +252,10 @@ class _CheckFactory:
         legal = f"Legal are {', '.join((*_FORMS, *self._known))}."
         if isinstance(entry, str):
             if entry not in self._known:
-                why = (
+                reason = (
                     "it needs a value" if entry in _FORMS else "pass a check of that name to Dataset.read(checks=[...])"
                 )
-                raise self._file.error(place, f"there is no check {entry!r:.80} without a value: {why}. {legal}")
+                raise self._file.error(place, f"there is no check {entry!r:.80} without a value: {reason}. {legal}")
             return self._known[entry]
         if not isinstance(entry, dict) or len(cast("dict[str, Any]", entry)) != 1:
             raise self._file.error(place, f"a check is a name, or one name with its value. {legal}")

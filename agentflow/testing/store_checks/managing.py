@@ -31,15 +31,15 @@ async def _listed(trial: StoreTrial, *ids: str) -> list[tuple[str, int, str]]:
 
 async def listing(trial: StoreTrial) -> None:
     """The list has id, version and status of each session, most recently used first."""
-    idle, cut, suspended = (trial.new_session() for _ in range(3))
-    for session_id, facts in ((idle, a_call(1)), (cut, a_call(2)[:1]), (suspended, _suspended(3))):
+    idle, interrupted, suspended = (trial.new_session() for _ in range(3))
+    for session_id, facts in ((idle, a_call(1)), (interrupted, a_call(2)[:1]), (suspended, _suspended(3))):
         await trial.keep(session_id, facts)
         await asyncio.sleep(0.002)  # so that the times of use differ
-    wanted = [(suspended, 3, "suspended"), (cut, 1, "unfinished"), (idle, 3, "idle")]
-    trial.same(await _listed(trial, idle, cut, suspended), wanted, "lists id, version, status or order wrongly")
+    wanted = [(suspended, 3, "suspended"), (interrupted, 1, "unfinished"), (idle, 3, "idle")]
+    trial.same(await _listed(trial, idle, interrupted, suspended), wanted, "lists id, version, status or order wrongly")
     await trial.keep(idle, a_call(4)[:1])
     wanted = [(idle, 4, "unfinished"), *wanted[:2]]
-    trial.same(await _listed(trial, idle, cut, suspended), wanted, "does not keep the list up to date")
+    trial.same(await _listed(trial, idle, interrupted, suspended), wanted, "does not keep the list up to date")
     for name in (stem := trial.new_session(), f"{stem}%", f"{stem.upper()}%", f"{stem}_", f"{stem}☂/1"):
         await trial.keep(name, a_call(5))
     for prefix, ids in ((f"{stem}%", [f"{stem}%"]), (f"{stem}_", [f"{stem}_"]), (f"{stem}☂", [f"{stem}☂/1"])):
@@ -73,10 +73,10 @@ async def fork(trial: StoreTrial) -> None:
 
 async def _names_are_checked(trial: StoreTrial, s: str, work: Callable[[str, str], Any], word: str) -> None:
     """A missing session is refused, and an existing one is not overwritten."""
-    taken = trial.new_session()
-    await trial.keep(taken, a_call(5))
-    await trial.refused(lambda: work(s, taken), f"{word} to an id that is taken")
-    await trial.holds(taken, a_call(5), f"overwrites a session by {word}")
+    existing = trial.new_session()
+    await trial.keep(existing, a_call(5))
+    await trial.refused(lambda: work(s, existing), f"{word} to an id that is taken")
+    await trial.holds(existing, a_call(5), f"overwrites a session by {word}")
     missing, free = trial.new_session(), trial.new_session()
     await trial.refused(lambda: work(missing, free), f"{word} of a missing session")
     await trial.holds(free, [], f"creates a session by {word} of a missing one")
@@ -112,16 +112,16 @@ async def delete(trial: StoreTrial) -> None:
 async def prune(trial: StoreTrial) -> None:
     """prune() deletes idle sessions, but never sessions with open calls, those of their sub-agents, or those in `keep`."""
     store = trial.store
-    idle, protected, cut = (trial.new_session() for _ in range(3))
-    inner = inner_session_id(cut, "t1")
-    ours = {idle: a_call(1), protected: a_call(2), cut: a_call(3)[:1], inner: a_call(4)}
-    for session_id, facts in ours.items():
+    idle, protected, interrupted = (trial.new_session() for _ in range(3))
+    inner = inner_session_id(interrupted, "t1")
+    expected = {idle: a_call(1), protected: a_call(2), interrupted: a_call(3)[:1], inner: a_call(4)}
+    for session_id, facts in expected.items():
         await trial.keep(session_id, facts)
-    others = [info.id for info in await store.sessions() if info.id not in ours]
+    others = [info.id for info in await store.sessions() if info.id not in expected]
     keep = [*others, protected]
     for wrong in cast("tuple[Any, ...]", (30, timedelta(-1))):
         try:
-            await store.prune(older_than=wrong, keep=[*keep, *ours])
+            await store.prune(older_than=wrong, keep=[*keep, *expected])
         except UsageError:
             continue
         raise FlawFound(
@@ -136,7 +136,7 @@ async def prune(trial: StoreTrial) -> None:
     trial.same(await pruned(timedelta(days=1)), [], "prunes recently written sessions")
     trial.same(await pruned(timedelta(0)), [idle], "prunes other sessions than the idle ones")
     await trial.holds(idle, [], "keeps facts of a session reported as pruned")
-    wanted = sorted([cut, inner])
+    wanted = sorted([interrupted, inner])
     trial.same(await pruned(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the given statuses")
     await trial.holds(protected, a_call(2), "prunes a session in keep=")
 

@@ -197,8 +197,8 @@ def _blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest, signer: S
     for block in _text_blocks(adapted):
         deltas = [_delta("text", "text_delta", {"text": piece}) for piece in adapted.pieces(adapted.text)]
         deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in adapted.cites]
-        begun: JsonObject = {"text": "", "citations": []} if adapted.cites else {"text": ""}
-        yield [_start(block | begun), *deltas, _stop()]
+        empty: JsonObject = {"text": "", "citations": []} if adapted.cites else {"text": ""}
+        yield [_start(block | empty), *deltas, _stop()]
     for call, block in zip(adapted.calls, _call_blocks(plan, adapted, request), strict=True):
         pieces = plan.call_pieces(call) if call.arguments else []
         pieces = pieces if plan.whole_calls and pieces else ["", *pieces]

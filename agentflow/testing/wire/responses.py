@@ -63,11 +63,11 @@ def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
 def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFrame]:
     """Build the reply as events; the last one has the outcome."""
     output = _output(plan, request, signer)
-    begun = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
+    started = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
     if plan.usage != "twice":
-        begun["usage"] = None
-    events = [_event("head", "response.created", {"response": begun})]
-    events.append(_event("block", "response.in_progress", {"response": begun}))
+        started["usage"] = None
+    events = [_event("head", "response.created", {"response": started})]
+    events.append(_event("block", "response.in_progress", {"response": started}))
     for run in _runs(output, interleave=plan.reply.interleave):
         events += _frames_of(plan, run)
     ended = _response(plan, request, [item.item for item in output])
@@ -237,15 +237,15 @@ def _numbered(frame: WireFrame, number: int) -> WireFrame:
 
 def _response(plan: ReplyPlan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
     settings, reply = request.body, plan.reply
-    cut = None if plan.refusal is not None else _CUT.get(reply.stop)
+    incomplete = None if plan.refusal is not None else _CUT.get(reply.stop)
     text, choice = as_object(settings.get("text")), settings.get("tool_choice")
     return {
         "id": f"resp_wire_{request.index}",
         "object": "response",
         "created_at": CREATED + request.index,
-        "status": "completed" if cut is None else "incomplete",
+        "status": "completed" if incomplete is None else "incomplete",
         "error": None,
-        "incomplete_details": None if cut is None else {"reason": cut},
+        "incomplete_details": None if incomplete is None else {"reason": incomplete},
         "instructions": settings.get("instructions"),
         "max_output_tokens": settings.get("max_output_tokens"),
         "metadata": {},

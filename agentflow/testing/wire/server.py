@@ -274,8 +274,8 @@ class WireServer:
         return self._disconnected(raw, request)
 
     def _disconnected(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
-        taken = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
-        message = f"Invalid URL ({raw.method} {raw.path}); this server takes {taken}"
+        paths = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
+        message = f"Invalid URL ({raw.method} {raw.path}); this server takes {paths}"
         missing = HttpAnswer(status=404, message=message)
         return error_answer(self._wires[0], missing, request, self.dialect, 0)
 

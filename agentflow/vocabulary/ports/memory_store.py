@@ -177,9 +177,9 @@ def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fac
     news: list[Fact] = []
     for fact in facts:
         key = fact_key(fact)
-        there = None if key is None else journal.known().get(key)
-        if there is None:
+        stored = None if key is None else journal.known().get(key)
+        if stored is None:
             news.append(fact)
-        elif there != fact:
+        elif stored != fact:
             raise fact_conflict(session_id, key or "")
     return news

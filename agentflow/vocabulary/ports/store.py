@@ -378,7 +378,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
         facts: The fork's facts, of the outer session.
         inner: All facts of the sub-agent's session.
     """
-    begun = {fact.tool_use_id for fact in facts if isinstance(fact, ToolStarted | ToolFinished)}
+    started = {fact.tool_use_id for fact in facts if isinstance(fact, ToolStarted | ToolFinished)}
     waiting: set[str] = set()
     if status_after(facts) == "suspended":
         last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
@@ -386,7 +386,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
         waiting = {wait.id.removeprefix(f"{wait.within}/") for wait in pending if wait.within is not None}
     for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
-            if any(msg.metadata.get("within", None) not in (None, *begun) for msg in fact.messages):
+            if any(msg.metadata.get("within", None) not in (None, *started) for msg in fact.messages):
                 return index  # a later question, in a continued conversation
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(wait.id for wait in fact.pending):
             closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))

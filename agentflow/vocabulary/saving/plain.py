@@ -47,9 +47,9 @@ def as_data(label: str, value: object) -> Any:
         raise not_data(label, error) from error
 
 
-def not_data(label: str, why: object) -> UsageError:
+def not_data(label: str, reason: object) -> UsageError:
     """Return the error for a value that cannot be saved."""
-    return UsageError(f"{label} cannot be saved: {why}. Use only values with a JSON form.")
+    return UsageError(f"{label} cannot be saved: {reason}. Use only values with a JSON form.")
 
 
 def read_json(text: str | bytes, label: str) -> Any:
