@@ -229,7 +229,7 @@ def _tagged(text: str | None, tag: str) -> str:
 
 
 class _LastNote:
-    """The last message that a hook added in a call; it is added again while its text is the same."""
+    """The last message that a hook added in a call; it is reused while its text is the same."""
 
     def __init__(self) -> None:
         self.text: str | None = None

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 AfterFirstChunk = Literal["restart", "raise"]
-"""The reaction to a failure after a part of the reply was delivered: `"restart"` the reply, or `"raise"` the error."""
+"""The reaction to a failure after part of the reply was delivered: `"restart"` the reply, or `"raise"` the error."""
 
 
 @dataclass(frozen=True, slots=True)

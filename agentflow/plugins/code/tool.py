@@ -141,7 +141,7 @@ def _by_name(tools: Sequence[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
 
 @dataclass
 class _Live:
-    """The process of the program, which is not stored: a new one repeats the calls with their results."""
+    """The process of the program. It is not stored: a new process repeats the calls with their results."""
 
     running: RunningProgram | None = None
     at: int = 0

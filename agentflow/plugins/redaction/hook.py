@@ -262,7 +262,7 @@ class Redaction(SideWrapper):
             run_id: The id of the run that the text belongs to.
 
         Returns:
-            The start, end and replacement of each find; and the position up to which further text cannot change the result.
+            The start, end and replacement of each finding; and the position up to which further text cannot change the result.
 
         Example:
             >>> Redaction().finds("Write to ada@example.com, or bob@exam", 0, whole=False)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Text is held back exactly as long as it could still become part of a secret.
+1. Text is held back only while it could still become part of a secret.
 2. A call's arguments are held back until the call is complete: a secret may be written with JSON escapes.
 """
 

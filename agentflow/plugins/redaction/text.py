@@ -30,11 +30,11 @@ MIN_SEARCHED_LENGTH = 4
 
 
 class Replacer(Protocol):
-    """Returns the replacement of a find.
+    """Returns the replacement of a finding.
 
     Args:
         kind: The detector's kind, or `""` for a placeholder.
-        text: The text of the find.
+        text: The text of the finding.
     """
 
     def __call__(self, kind: str, text: str, /) -> str: ...
@@ -146,14 +146,14 @@ class Scanner:
         return self._gates is None or not self._gates.floating or self.may_find(text)
 
     def replace(self, text: str, replacer: Replacer) -> str:
-        """Replace all finds in a whole text."""
+        """Replace all findings in a whole text."""
         return "".join(scan(lambda: self, text, 0, True, replacer)[0])
 
     def next(self, text: str, look: int, final: bool, matches: Searches) -> tuple[int, str, int]:
-        """Return the next find from `look` on: its start, kind and length (0: a false match).
+        """Return the next finding from `look` on: its start, kind and length (0: a false match).
 
-        `matches` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no find is
-        certain yet, the length is -1, and the text before the start is clean.
+        `matches` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no finding
+        is certain yet, the length is -1, and the text before the start is clean.
         """
         match: Match | None = None
         limit = len(text)
@@ -241,11 +241,11 @@ def scan(
     """Scan a text.
 
     Args:
-        scanner: Returns the scanner; called again after each find, which may have added a value.
+        scanner: Returns the scanner; called again after each finding, which may have added a value.
         text: The text; the part before `start` is context.
         start: Where to begin.
         final: Whether the text is complete.
-        replacer: Returns the replacement of a find.
+        replacer: Returns the replacement of a finding.
 
     Returns:
         The parts that can be released, and the position in `text` after them.
@@ -270,11 +270,11 @@ def scan(
 
 
 class StreamScanner:
-    """Replaces finds in a text that arrives in chunks; text that could become part of a find is held back.
+    """Replaces findings in a text that arrives in chunks; text that could become part of a finding is held back.
 
     Args:
         scanner: Returns the current scanner.
-        replacer: Returns the replacement of a find.
+        replacer: Returns the replacement of a finding.
 
     Example:
         >>> from agentflow.plugins.redaction.detectors import EMAIL

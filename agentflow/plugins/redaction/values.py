@@ -156,7 +156,7 @@ class Cleaning:
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:
-        """Replace the finds in JSON-like data: in texts, and in integers that are secrets."""
+        """Replace the findings in JSON-like data: in texts, and in integers that are secrets."""
         if isinstance(value, str):
             return self.text(value, replacer)
         if isinstance(value, int) and not isinstance(value, bool):
