@@ -126,7 +126,7 @@ class OpenSpan:
 
     def __del__(self) -> None:
         # the frame that held the span was garbage-collected, so the loop and the clock may no longer exist
-        if not getattr(self, "over", True):
+        if not getattr(self, "ended", True):
             self.ended = True
             self.span.end()
 
