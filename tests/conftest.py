@@ -110,6 +110,15 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if os.environ.get("CI") else cores + 2
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with PostgreSQL are for `.ci/run`: elsewhere each process of a run would start a server."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if "postgres" in getattr(item, "fixturenames", ()) or "postgresql" in parameters:
+            item.add_marker(pytest.mark.ci)
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage again from here on."""
     gc.enable()

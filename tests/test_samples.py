@@ -47,7 +47,17 @@ def name_of(sample: Path) -> str:
     return str(sample.relative_to(ROOT / "samples").with_suffix(""))
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *HOOKS, *COOKBOOK], ids=name_of)
+PROCESSES = {"10_crash_and_resume", "11_two_workers", "13_mcp", "17_a2a", "17_editor"}
+"""Samples that start processes, which takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(sample, id=name_of(sample), marks=[pytest.mark.ci] if name_of(sample) in PROCESSES else [])
+        for sample in (*SAMPLES, *HOOKS, *COOKBOOK)
+    ],
+)
 def test_sample(sample: Path, commands: Nursery) -> None:
     """A sample succeeds without a warning and prints its text."""
     ran = commands.run([str(sample)], dict(os.environ), SAID.get(name_of(sample), ""), ignored=[])

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 from dbos_clock import looks_often as looks_often
 from nursery import Nursery
-from postgres import empty_database
 from worker_processes import HERE, Workers
 
 from agentflow.durable.client import DurableClient
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.ci)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind; only `.ci/run` tests with a server."""
-    yield from empty_database(request, tmp_path)
 
 
 @pytest.fixture

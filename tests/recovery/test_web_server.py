@@ -171,6 +171,7 @@ def resumed(folder: Path) -> str:
     return ran.stdout
 
 
+@pytest.mark.ci
 async def test_streams_in_flight_stop_where_nothing_is_lost(tmp_path: Path) -> None:
     """SIGTERM: a streaming reply is completed, a running tool finishes; both streams end, then the server, at once;
     the next process continues after the tool.
