@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 
 __all__ = [
     "AgentFlowError",
-    "Aside",
     "CallTimeoutError",
     "DuplicateNameError",
+    "FailureNote",
     "FetchError",
     "HookContractError",
     "HookError",
@@ -60,8 +60,8 @@ ModelFault: TypeAlias = Literal[
 """Failures of a model that hooks can react to."""
 
 
-class Aside(str):
-    """A note on an exception about another failure around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
+class FailureNote(str):
+    """A note on an exception about another failure around it: `error.add_note(FailureNote("while ..., hook 'x' failed"))`.
 
     The note is for the code that handles the exception. A model never sees it; the model reads a tool's exception as
     the tool raised it.

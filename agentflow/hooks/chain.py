@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol
 
 from agentflow._support.cancellation import cancel_requests, forget_cancellations
 from agentflow._support.values import NamedTuple
-from agentflow.errors import Aside, Veto
+from agentflow.errors import FailureNote, Veto
 from agentflow.hooks.answers import (
     cancellation_error,
     evaluate,
@@ -430,7 +430,7 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
         warn_denied(hook, kind.__name__, found, event)
         _put(event, "tool_result", withheld_result(hook, event, found))
         return None
-    found.add_note(Aside(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
+    found.add_note(FailureNote(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
     if policy is None:
         policy = "skip" if hook.observer or not decision else "abort"

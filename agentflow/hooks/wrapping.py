@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from agentflow.errors import Aside, HookContractError
+from agentflow.errors import FailureNote, HookContractError
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
@@ -254,7 +254,7 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
             wrapped = around(event, source)
         except Exception as error:
             kind = type(event).__name__
-            error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
+            error.add_note(FailureNote(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
             raise
         if wrapped is source:
             continue

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Self, assert_never, cast
 
-from agentflow.errors import Aside, Veto
+from agentflow.errors import FailureNote, Veto
 from agentflow.hooks.answers import check_final
 from agentflow.loop.endings import (
     abandon_tasks,
@@ -229,7 +229,7 @@ class Call(RunBase):
         if self.events.abandoned or self.scope.state == "done":  # already finished by another task
             return
         if failure is not None:
-            failure.add_note(Aside(notice))
+            failure.add_note(FailureNote(notice))
         self._finish(reply, failure)
 
     def _drop(self) -> None:

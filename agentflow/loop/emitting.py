@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, Typ
 
 from agentflow._support.cancellation import cancel_requests
 from agentflow._support.logs import log_failure
-from agentflow.errors import Aside
+from agentflow.errors import FailureNote
 from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
@@ -43,11 +43,11 @@ from agentflow.vocabulary.verdicts import Recover
 if TYPE_CHECKING:
     from agentflow.loop.stream import EventBuffer
 
-__all__ = ["ALL_EVENTS", "Emitted", "Events"]
+__all__ = ["ALL_EVENTS", "EmitResult", "Events"]
 
 E = TypeVar("E", bound=Event)
 
-Emitted: TypeAlias = E | Awaitable[E | None] | None
+EmitResult: TypeAlias = E | Awaitable[E | None] | None
 """The result of emitting an event: None if it had no hook, the event after its hooks, or an awaitable of either."""
 
 
@@ -164,7 +164,7 @@ class Events:
 
     # ---- emitting
 
-    def fire(self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None) -> Emitted[E]:
+    def fire(self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None) -> EmitResult[E]:
         """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it over.
 
         Args:
@@ -179,7 +179,7 @@ class Events:
             if buffer is None:
                 return None
             full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values))
-            return cast("Emitted[E]", full) if full is not None and self._waits() else None
+            return cast("EmitResult[E]", full) if full is not None and self._waits() else None
         event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
         rest = run_chain(chain, event, self)
         if rest is not None:
@@ -219,7 +219,7 @@ class Events:
 
     def decide(
         self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None, shown: bool = True
-    ) -> Emitted[E]:
+    ) -> EmitResult[E]:
         """Build an event and pass it through its chain. The caller then makes the event's decision a fact, and hands the
         event over afterwards.
 
@@ -336,7 +336,7 @@ class Events:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             for reported in self._reported[-1:]:
                 text = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
-                reported.add_note(Aside(text))
+                reported.add_note(FailureNote(text))
             return True
         if not fatal:
             await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentflow.errors import Aside
+from agentflow.errors import FailureNote
 from agentflow.vocabulary.messages import Pending, ToolUseBlock
 
 __all__ = ["Halted", "NotedOn", "ToolSuspended", "attach"]
@@ -68,4 +68,4 @@ def attach(error: BaseException, problem: BaseException, closed: str = "call") -
     if isinstance(problem, GeneratorExit):
         raise problem
     if problem is not error:
-        error.add_note(Aside(f"while the {closed} was being closed: {type(problem).__name__}: {problem}"))
+        error.add_note(FailureNote(f"while the {closed} was being closed: {type(problem).__name__}: {problem}"))

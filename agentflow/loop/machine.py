@@ -30,7 +30,7 @@ from agentflow.loop.states import (
     SUSPENDED,
     TRANSITIONS,
     CloseCase,
-    Folded,
+    FoldedState,
     ReplyCase,
     ResumeCase,
     RoundCase,
@@ -71,8 +71,8 @@ def is_blank(msg: Msg) -> bool:
     return True
 
 
-class Machine(Folded):
-    """A session's state, folded from facts; see `Folded` for its fields."""
+class Machine(FoldedState):
+    """A session's state, folded from facts; see `FoldedState` for its fields."""
 
     __slots__ = ()
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
-from agentflow.loop.emitting import Emitted
+from agentflow.loop.emitting import EmitResult
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.parallel import Work, in_tasks
@@ -267,7 +267,7 @@ async def act(run: RunBase) -> None:
         results = () if result is None or running.pending or running.open_end else (result,)
     else:
         results = () if running.halted or running.suspended else running.ordered()
-    post: Emitted[PostToolRound] = None
+    post: EmitResult[PostToolRound] = None
     if results and running.stop is None:
         if PostToolRound in events.handled:
             post = events.decide(PostToolRound, (open_round, results))
@@ -368,7 +368,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         round_.answer_rest("(no result)", "error")
 
 
-async def _finish(run: RunBase, round_: _Round, emitted: Emitted[PostToolRound]) -> None:
+async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRound]) -> None:
     """Complete a round that was stopped, suspended or halted, or whose hooks need time or have decided.
 
     Args:

@@ -191,7 +191,7 @@ def _estimate(messages: Iterable[Msg], rate: float) -> int:
     return total
 
 
-class Asker(Protocol):
+class SideCallRun(Protocol):
     """The run that makes a side call."""
 
     @property
@@ -210,7 +210,7 @@ class Asker(Protocol):
 
 
 async def ask_beside(
-    run: Asker,
+    run: SideCallRun,
     model: str | Model,
     messages: Sequence[Msg],
     options: ModelOptions,
@@ -252,7 +252,7 @@ async def ask_beside(
     return Msg(reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason)
 
 
-def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
+def _bill(run: SideCallRun, received: Sequence[ModelChunk]) -> None:
     usage = next((chunk.usage for chunk in reversed(received) if chunk.usage is not None), None)
     if usage is not None:
         run.add_usage(one_call(usage))

@@ -44,7 +44,7 @@ __all__ = [
     "NO_CALLS",
     "TRANSITIONS",
     "Action",
-    "Folded",
+    "FoldedState",
     "State",
     "documented",
     "legal_in",
@@ -153,7 +153,7 @@ Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "sus
 for a decision."""
 
 
-class Folded:
+class FoldedState:
     """A session's transcript, and the state of its open run.
 
     Args:

@@ -69,7 +69,7 @@ held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", de
 """The locks that the running code holds, including those of its callers. Set in the context of a tool's work."""
 
 
-class Attempted(TurnPlace, Protocol):
+class AttemptedCall(TurnPlace, Protocol):
     """The tool call that is attempted; see `ToolCall`."""
 
     hooks: FullHookSet | None
@@ -108,7 +108,7 @@ class HookWork:
         return await self._work(context)
 
 
-async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, transform: Transform | None) -> object:
+async def make_attempt(call: AttemptedCall, tool: FullTool[..., Any] | HookWork, transform: Transform | None) -> object:
     """Run one attempt of a tool, or of a hook's work instead."""
     run, use = call.run, call.use
     call.attempt += 1
@@ -149,7 +149,7 @@ async def make_attempt(call: Attempted, tool: FullTool[..., Any] | HookWork, tra
         raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
 
 
-def work_of(call: Attempted, tool: FullTool[..., Any] | None, transform: Transform | None) -> Awaitable[object]:
+def work_of(call: AttemptedCall, tool: FullTool[..., Any] | None, transform: Transform | None) -> Awaitable[object]:
     """Return the work of a tool, with its lock and retries.
 
     Raises:
@@ -181,7 +181,7 @@ def failure_of(error: Exception, use: ToolUseBlock) -> tuple[str, ToolState]:
     return str(error) if own_error else failure_text(error), "error"
 
 
-async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
+async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transform: Transform | None) -> object:
     """Run a tool under its lock, with the retries that its policy allows."""
     if not tool.retries:
         return await _locked(call, tool, transform)
@@ -211,7 +211,7 @@ async def run_with_retries(call: Attempted, tool: FullTool[..., Any], transform:
                 raise
 
 
-async def _locked(call: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
+async def _locked(call: AttemptedCall, tool: FullTool[..., Any], transform: Transform | None) -> object:
     lock = tool.lock
     if lock is None:
         return await make_attempt(call, tool, transform)
@@ -244,7 +244,7 @@ class ToolChunks:
 
     __slots__ = ("_call", "_limit", "_pump", "_queue", "_signal", "_transform")
 
-    def __init__(self, call: Attempted, limit: TimeLimit, transform: Transform | None) -> None:
+    def __init__(self, call: AttemptedCall, limit: TimeLimit, transform: Transform | None) -> None:
         self._call = call
         self._limit = limit
         self._transform = transform

@@ -22,7 +22,7 @@ from typing import Any
 
 from agentflow._support.frozen import EMPTY
 from agentflow._support.ids import new_id as fresh_id
-from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
+from agentflow.errors import FailureNote, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.bound_tool import FullBoundTool, StopReason
 from agentflow.loop.config import LoopConfig
@@ -139,7 +139,7 @@ class TurnRun(RunBase):
         with self.scope.cleanup():
             turn.finish(_reason(turn, self, raised), self.config.clock.now(), None)
             await _report_end(turn, self, raised)
-        raised.add_note(Aside(notice))
+        raised.add_note(FailureNote(notice))
         self.end()
         turn.rest()
         self.scope.finish(None, raised)

@@ -18,7 +18,7 @@ import msgspec
 from agentflow._support.frozen import EMPTY
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.batch_record import RecordedBatch
-from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, EndedBatch, NoReply, Requests
 from agentflow.models.loose import NotUnderstoodError, count, field, items
 from agentflow.models.server_tools_out import BETAS
 from agentflow.models.wire import encode
@@ -64,11 +64,11 @@ class AnthropicBatch(AnthropicWire, BatchWire):
                 return found
         return None
 
-    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
         found = await self._listed(self._batch_url(f"/{quote(id, safe='')}"))
         if found.get("processing_status") != "ended":
             return None
-        return Ended((self._batch_url(f"/{quote(id, safe='')}/results"),))
+        return EndedBatch((self._batch_url(f"/{quote(id, safe='')}/results"),))
 
     async def _cancel(self, id: str) -> None:  # noqa: A002
         url = self._batch_url(f"/{quote(id, safe='')}/cancel")

@@ -82,7 +82,7 @@ batch was not created.
 """
 
 
-class Ended(NamedTuple):
+class EndedBatch(NamedTuple):
     """A batch that ended at the provider.
 
     Attributes:
@@ -469,7 +469,7 @@ class BatchWire(DirectWire):
         """Find a batch of which it is unknown whether it was created; return None if it was not."""
 
     @abstractmethod
-    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
         """Return the result of a batch that has ended; None if it is in progress."""
 
     @abstractmethod

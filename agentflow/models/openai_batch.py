@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from agentflow.models.batch_record import RecordedBatch
-from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, Ended, NoReply, Requests
+from agentflow.models.batching import CANCELLED, EXPIRED, BatchWire, EndedBatch, NoReply, Requests
 from agentflow.models.loose import field, items
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
@@ -77,11 +77,11 @@ class OpenAIBatch(OpenAIWire, BatchWire):
                 return str(field(row, "id"))
         return None
 
-    async def _look(self, id: str) -> Ended | None:  # noqa: A002
+    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
         found = await self._listed(f"{self._base()}/batches/{quote(id, safe='')}")
         status = found.get("status")
         if status == "failed":
-            return Ended((), _invalid(found))
+            return EndedBatch((), _invalid(found))
         if status not in _FINAL:
             return None
         files = (found.get(name) for name in ("output_file_id", "error_file_id"))
@@ -89,8 +89,8 @@ class OpenAIBatch(OpenAIWire, BatchWire):
             [f"{self._base()}/files/{quote(file, safe='')}/content" for file in files if isinstance(file, str)]
         )
         if status == "completed":
-            return Ended(urls)
-        return Ended(urls, EXPIRED if status == "expired" else CANCELLED)
+            return EndedBatch(urls)
+        return EndedBatch(urls, EXPIRED if status == "expired" else CANCELLED)
 
     async def _cancel(self, id: str) -> None:  # noqa: A002
         url = f"{self._base()}/batches/{quote(id, safe='')}/cancel"

@@ -114,7 +114,7 @@ def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple
     return native, native and row.beside_tools is not None and re.search(row.beside_tools, model) is not None
 
 
-class Fitted(NamedTuple):
+class FittedSchema(NamedTuple):
     """A schema for a provider.
 
     Attributes:
@@ -126,7 +126,7 @@ class Fitted(NamedTuple):
     strict: bool
 
 
-def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
+def fitted(schema: Mapping[str, Any], family: Family) -> FittedSchema:
     """Fit a schema to a family's JSON-schema mode.
 
     Example:
@@ -135,10 +135,10 @@ def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
     """
     rules = FAMILIES[family].rules
     if not rules:
-        return Fitted(None, strict=False)
+        return FittedSchema(None, strict=False)
     fitting = _Fitting(_actions(rules))
     result = fitting.node(schema)
-    return Fitted(None if fitting.refused else result, fitting.strict)
+    return FittedSchema(None if fitting.refused else result, fitting.strict)
 
 
 class _Fitting:

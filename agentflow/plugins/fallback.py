@@ -16,7 +16,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from agentflow._support.values import frozen
-from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
+from agentflow.errors import AgentFlowError, FailureNote, HookError, ModelError, UsageError, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._attempts import Attempt, RetriedChunks
@@ -139,7 +139,9 @@ class ModelFallback(Hook):
             if not is_last and self._passes_on(error):
                 return next_source()
             if len(failed) > 1:
-                error.add_note(Aside(f"{self.name}: " + "; ".join(f"{name} failed: {text}" for name, text in failed)))
+                error.add_note(
+                    FailureNote(f"{self.name}: " + "; ".join(f"{name} failed: {text}" for name, text in failed))
+                )
             return None
 
         def completed() -> None:

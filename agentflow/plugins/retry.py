@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from agentflow.errors import Aside, Veto
+from agentflow.errors import FailureNote, Veto
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.plugins._attempts import Attempt, RetriedChunks
@@ -104,7 +104,7 @@ class _Retrying:
         """
         failure, self._failure = self._failure, None
         if failure is not None and isinstance(error, Veto):
-            failure.add_note(Aside(f"There was no retry: {error.reason}"))
+            failure.add_note(FailureNote(f"There was no retry: {error.reason}"))
             raise failure from failure.__cause__
         if self._attempts is None:
             self._attempts = self._policy.start(self._context.clock.sleep, self._note)

@@ -32,7 +32,7 @@ T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
 
 
-class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
+class DrivenMono(Piping[T_co], Coroutine[Any, Any, T_co]):
     """The part of `Mono` that makes it a `collections.abc.Coroutine`."""
 
     _active_runs: dict[asyncio.Task[Any] | None, Generator[Any, Any, Any]] | None = None

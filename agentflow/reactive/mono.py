@@ -20,7 +20,7 @@ from reactivex import Observable, abc
 
 from agentflow._support.lazy import later
 from agentflow.errors import UsageError
-from agentflow.reactive.driven import Driven
+from agentflow.reactive.driven import DrivenMono
 from agentflow.reactive.iterators import SingleIterator, close
 from agentflow.reactive.operators.items import side_effect
 from agentflow.reactive.publisher import Source, not_a_source, resolve_source
@@ -68,7 +68,7 @@ class _MonoType(ABCMeta):
         return _amb
 
 
-class Mono(Driven[T_co], metaclass=_MonoType):
+class Mono(DrivenMono[T_co], metaclass=_MonoType):
     """Work that has one value, or none, when it has finished.
 
     Args:

@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from agentflow._support.shown import encodable
 from agentflow._support.validation import adapter_of
-from agentflow.errors import Aside, ToolArgumentError, ToolError, UsageError
+from agentflow.errors import FailureNote, ToolArgumentError, ToolError, UsageError
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _failure(error: BaseException, indent: str = "") -> str:
     text = text or type(error).__name__
     if message and text is not message:
         text = f"{text}: {message}"
-    lines = [text, *(str(note) for note in getattr(error, "__notes__", ()) if not isinstance(note, Aside))]
+    lines = [text, *(str(note) for note in getattr(error, "__notes__", ()) if not isinstance(note, FailureNote))]
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         lines += [f"{indent}- {_failure(inner, indent + '  ')}" for inner in group.exceptions]

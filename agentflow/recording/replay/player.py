@@ -43,7 +43,7 @@ from agentflow.recording.replay.comparison import Reaction, RunComparison
 from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
-from agentflow.recording.replay.script import Due, RecordedWork, Script
+from agentflow.recording.replay.script import DueStep, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, bill, inject, refuse
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import RunContext
@@ -350,12 +350,12 @@ class Player(Recorder):
 
     # ---- waiting
 
-    async def _until(self, due: Due, key: Key, ends: End) -> None:
+    async def _until(self, due: DueStep, key: Key, ends: End) -> None:
         """Wait until a step is due and it is its turn."""
         await self._held_back(key, ends, partial(self._until_time, due))
         await self._wait(key, ends)
 
-    async def _until_time(self, due: Due) -> None:
+    async def _until_time(self, due: DueStep) -> None:
         await self._reach(due.time, due.apart)
         if self._strict or not due.apart:
             return

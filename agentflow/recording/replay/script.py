@@ -40,11 +40,11 @@ from agentflow.recording.replay.comparing import LogNormalizer, Step
 from agentflow.recording.replay.order import Key, Order
 from agentflow.vocabulary.verdicts import Resolution
 
-__all__ = ["Due", "ReaderWait", "RecordedWork", "Script"]
+__all__ = ["DueStep", "ReaderWait", "RecordedWork", "Script"]
 
 
 @dataclass(slots=True)
-class Due:
+class DueStep:
     """A step with its time.
 
     Attributes:
@@ -96,14 +96,14 @@ class RecordedWork:
     n: int
     time: float
     step: Step | None = None
-    pieces: list[Due] = field(default_factory=list[Due])
-    end_due: Due | None = None
+    pieces: list[DueStep] = field(default_factory=list[DueStep])
+    end_due: DueStep | None = None
     end: End = "cut"
     error: ErrorData | None = None
     use: str = ""
     result: str | None = None
     injected: tuple[Injection, ...] = ()
-    marks: list[tuple[MarkEntry, Due]] = field(default_factory=list[tuple[MarkEntry, Due]])
+    marks: list[tuple[MarkEntry, DueStep]] = field(default_factory=list[tuple[MarkEntry, DueStep]])
     children: list[str] = field(default_factory=list[str])
     asked: list[RecordedWork] = field(default_factory=list["RecordedWork"])
     interrupts: str | None = None
@@ -252,7 +252,7 @@ class Script:
             case MarkEntry(n=int(n)) if n in self._by_number:
                 work = self._by_number[n]
                 self.order.add(("mark", n, len(work.marks)), entry.time)
-                work.marks.append((entry, Due(entry.time, self.total, self._entry_between(n))))
+                work.marks.append((entry, DueStep(entry.time, self.total, self._entry_between(n))))
             case _:
                 pass
 
@@ -327,14 +327,14 @@ class Script:
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
             # A model's chunk comes before its event.
-            reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
+            reply.pieces.append(DueStep(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
         reply = self._by_number.get(entry.n)
         if reply is None:
             return
         self.order.add(("over", entry.n, 0), entry.time)
-        reply.end_due = Due(entry.time, self.total, self._entry_between(entry.n))
+        reply.end_due = DueStep(entry.time, self.total, self._entry_between(entry.n))
         reply.end, reply.error = entry.end, entry.error
         if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
             self.order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
@@ -385,12 +385,12 @@ class Script:
         waiting = self._works.get((call, number))
         return waiting.popleft() if waiting else None
 
-    def steps_of(self, work: RecordedWork) -> list[tuple[Key, Due]]:
+    def steps_of(self, work: RecordedWork) -> list[tuple[Key, DueStep]]:
         """List the chunks, injections and side calls of a tool's work, in order."""
-        steps: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
+        steps: list[tuple[Key, DueStep]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
         steps += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
         for reply in work.asked:
-            steps.append((("begun", reply.n, 0), Due(reply.time, 0, False)))
+            steps.append((("begun", reply.n, 0), DueStep(reply.time, 0, False)))
             steps += [(("chunk", reply.n, n), due) for n, due in enumerate(reply.pieces)]
             steps += [] if reply.end_due is None else [(("over", reply.n, 0), replace(reply.end_due, piece=reply))]
         return sorted(steps, key=lambda step: self.order.places[step[0]])
