@@ -204,12 +204,40 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             Exception: The error of the run.
         """
         events = self._ready
-        if not events:
-            return await self._wait()  # pyright: ignore[reportReturnType] - every Event is a HookEvent
-        event = events.popleft()
-        if self._buffer.putters:
-            self._buffer.release()
-        return event  # pyright: ignore[reportReturnType] - the same
+        if events:
+            event = events.popleft()
+            if self._buffer.putters:
+                self._buffer.release()
+            return event  # pyright: ignore[reportReturnType] - every Event is a HookEvent
+        buffer = self._buffer
+        events = buffer.events
+        if self._ready is not events:
+            await self._begin()  # the first read starts the run
+        run = self._run
+        assert run is not None
+        self._current = asyncio.current_task() or True
+        self._ready = _NOWHERE
+        buffer.request()
+        try:
+            while not events:
+                if self._closed:
+                    raise StopAsyncIteration
+                if run.scope.state == "done":
+                    break
+                await buffer.changed()
+            else:
+                return events.popleft()  # pyright: ignore[reportReturnType] - the same
+        finally:
+            buffer.withdraw()
+            self._read_ended()
+        self._closed = True
+        self._ready = _NOWHERE
+        self._run = None
+        try:
+            self._reply = await run.scope.result()
+        except StopAsyncIteration as error:  # the run has raised this error, which would look like a normal end
+            raise RuntimeError("the call failed with StopAsyncIteration") from error
+        raise StopAsyncIteration
 
     async def _begin(self) -> None:
         """Start the run at the first read. Refuse a read while another one waits, and a read after the end."""
@@ -234,38 +262,6 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             await run.scope.result("closed", "its stream was closed")
             raise StopAsyncIteration
         self._run = run
-
-    async def _wait(self) -> Event:
-        """Request an event, and wait for it. The first read starts the run."""
-        buffer = self._buffer
-        events = buffer.events
-        if self._ready is not events:
-            await self._begin()
-        run = self._run
-        assert run is not None
-        self._current = asyncio.current_task() or True
-        self._ready = _NOWHERE
-        buffer.request()
-        try:
-            while not events:
-                if self._closed:
-                    raise StopAsyncIteration
-                if run.scope.state == "done":
-                    break
-                await buffer.changed()
-            else:
-                return events.popleft()
-        finally:
-            buffer.withdraw()
-            self._read_ended()
-        self._closed = True
-        self._ready = _NOWHERE
-        self._run = None
-        try:
-            self._reply = await run.scope.result()
-        except StopAsyncIteration as error:  # the run has raised this error, which would look like a normal end
-            raise RuntimeError("the call failed with StopAsyncIteration") from error
-        raise StopAsyncIteration
 
     def _read_ended(self) -> None:
         self._current = False
