@@ -124,7 +124,9 @@ class Call(RunBase):
             except BaseException as error:  # every call ends with CallEnded
                 reply, failure = await wind_up(self, error, started)
             else:
-                await end(self, reply.outcome, None, reply)
+                ending = end(self, reply.outcome, None, reply)
+                if ending is not None:
+                    await ending
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
@@ -219,7 +221,7 @@ class Call(RunBase):
         end_now(self)
         reply, failure = abandoned_result(self)
         try:
-            await end(self, "interrupted", failure, reply)
+            await wait_if_needed(end(self, "interrupted", failure, reply))
         except BaseException as error:  # the caller gets it
             failure = failure or error
         self._finish_late(reply, failure, notice)

@@ -87,16 +87,15 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         await journal.flush()
     if journal.unannounced or journal.requested:
         await journal.announce(events)
-    return _reply(run, final, usage if event is None else run.usage)
-
-
-def _reply(run: RunBase, final: Msg, usage: Usage) -> Reply:
     pending = run.machine.pending if run.outcome == "suspended" else ()
-    return Reply.of(final, run.outcome, run.run_id, usage, pending, run.session.id)
+    return Reply.of(final, run.outcome, run.run_id, usage if event is None else run.usage, pending, run.session.id)
 
 
-async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply: Reply | None = None) -> None:
-    """Fire the last event. After this no message can be injected, and the outcome is fixed.
+def end(
+    run: RunBase, outcome: Outcome, error: BaseException | None, reply: Reply | None = None
+) -> Awaitable[None] | None:
+    """Fire the last event. After this no message can be injected, and the outcome is fixed. Return an awaitable only if
+    a hook or the reader receives the event.
 
     If the run is cancelled while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left; see `end_again`.
     """
@@ -107,9 +106,14 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply
     scope.state, scope.value_and_error = "ending", (reply, error)
     if CallEnded not in events.handled:
         events.seq += 1
-        return
+        return None
+    return _report_end(run, error)
+
+
+async def _report_end(run: RunBase, error: BaseException | None) -> None:
+    scope, events = run.scope, run.events
     with scope.cleanup():
-        emitted = events.decide(CallEnded, (outcome, error, run.usage))
+        emitted = events.decide(CallEnded, (run.outcome, error, run.usage))
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None and events.buffer is not None:
             events.buffer.put(event)  # without waiting for the reader
@@ -124,7 +128,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     reply, error = run.scope.value_and_error
     usage = run.usage
     with NotedOn(error):
-        await end(run, run.outcome, error, reply)
+        await wait_if_needed(end(run, run.outcome, error, reply))
     if reply is None and error is None:
         reply = _interrupted(run, usage)
     return reply, error
@@ -150,7 +154,7 @@ async def end_halted(run: RunBase) -> BaseException:
     error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
     with run.scope.cleanup():
         await _close_and_announce(run, run.journal.flush, error)
-        await end(run, "interrupted", error)
+        await wait_if_needed(end(run, "interrupted", error))
     return error if run.parent is None else Halted()
 
 
@@ -175,7 +179,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
         usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
         with NotedOn(ended):
-            await end(run, outcome, None if interrupted and ended is error else ended)
+            await wait_if_needed(end(run, outcome, None if interrupted and ended is error else ended))
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
         return _interrupted(run, usage), None
     return None, ended
@@ -226,9 +230,9 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
             reply = await respond(run, final, started)
         else:
             await run.journal.announce(run.events)
-            reply = _reply(run, final, run.usage)
+            reply = Reply.of(final, "completed", run.run_id, run.usage, (), run.session.id)
     if reply is not None:
-        await end(run, "completed", None, reply)
+        await wait_if_needed(end(run, "completed", None, reply))
     return reply
 
 
