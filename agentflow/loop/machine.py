@@ -60,6 +60,8 @@ __all__ = ["Machine", "is_blank"]
 
 _WITH_CALLS = AFTER_REPLY["with tool calls"]
 _WITHOUT_CALLS = AFTER_REPLY["without tool calls"]
+_NEXT_ROUND = AFTER_ROUND["without a Stop"]
+_ENDED = AFTER_CLOSE["ended"]
 SUPERSEDED = "Not run: this reply was superseded."
 
 
@@ -245,7 +247,7 @@ class Machine(FoldedState):
             self._answer_with(stop, fact.run_id)
             self.state = AFTER_ROUND["with a Stop"]
         else:
-            self.state = AFTER_ROUND["without a Stop"]
+            self.state = _NEXT_ROUND
         return moved
 
     def _answer_with(self, reason: str, source: str) -> None:
@@ -305,7 +307,7 @@ class Machine(FoldedState):
         self.stop = None
         self.pending = ()
         self.answers = None
-        self.state = AFTER_CLOSE["ended"]
+        self.state = _ENDED
         return added
 
 

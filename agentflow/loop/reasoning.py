@@ -279,15 +279,16 @@ async def _pull(
                         scope.check()
                     continue
             restart = chunk.restart
-            if attempts is not None and attempts.count > runs_seen:
-                attempt += attempts.count - runs_seen
-                runs_seen = attempts.count
-                restart = restart or bool(chunks)
-            elif restart:
-                attempt += 1
-            if restart:
-                _bill(run, chunks)
-                chunks = []
+            if restart or attempts is not None:
+                if attempts is not None and attempts.count > runs_seen:
+                    attempt += attempts.count - runs_seen
+                    runs_seen = attempts.count
+                    restart = restart or bool(chunks)
+                elif restart:
+                    attempt += 1
+                if restart:
+                    _bill(run, chunks)
+                    chunks = []
             chunks.append(chunk)
             if frame is not None:
                 values = (chunk, attempt, restart, chunks, len(chunks))
