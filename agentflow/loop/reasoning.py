@@ -165,15 +165,15 @@ def _record(
     )
     if event is None:
         return run.journal.append(reasoned)
-    return run.events.hand_over_after(_judged(run, event, reasoned), event)
+    decision = event.decision
+    writing = run.journal.append(reasoned) if decision is None else _judged(run, event.verdict, decision.hook, reasoned)
+    return run.events.hand_over_after(writing, event)
 
 
-def _judged(run: RunBase, event: PostReasoning, reasoned: Reasoned) -> Awaitable[None] | None:
+def _judged(
+    run: RunBase, verdict: Again | Stop | Suspend | None, hook: str, reasoned: Reasoned
+) -> Awaitable[None] | None:
     """Make a reply a fact, with the verdict on it."""
-    if event.decision is None:
-        return run.journal.append(reasoned)
-    hook = event.decision.hook
-    verdict = event.verdict
     match verdict:
         case None:
             return run.journal.append(reasoned)
