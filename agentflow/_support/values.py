@@ -360,7 +360,10 @@ def draft_class(cls: type[T]) -> type[T]:
 
 
 def maker(
-    cls: type[Any], positional: tuple[str, ...], form: type[Any] | None = None, packed: int | None = None
+    cls: type[Any],
+    positional: tuple[str, ...],
+    form: type[Any] | None = None,
+    computed: Mapping[str, str] | None = None,
 ) -> Callable[..., Any]:
     """Compile a function that builds an instance of a slotted dataclass; `__post_init__` is not called.
 
@@ -368,20 +371,22 @@ def maker(
         cls: The dataclass.
         positional: The fields that the function takes, by position; the others get their defaults.
         form: The final class of the instance, if it is not `cls` but a class with the same layout.
-        packed: How many of the fields are separate parameters; the others follow as one tuple (unpacking costs 0.1 µs
-            less than `*`).
+        computed: Fields with expressions of `source`. If given, the function takes `source`, and the positional fields as
+            one tuple (unpacking costs 0.1 µs less than `*`).
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
     parameters, unpacked = positional, ()
-    if packed is not None:
-        parameters, unpacked = (*positional[:packed], "values"), positional[packed:]
+    if computed is not None:
+        parameters, unpacked = ("source", "values"), positional
         lines.append(f"({''.join(f'self.{name}, ' for name in unpacked)}) = values")
     for f in fields(cls):
         source = f.name
         if f.name in unpacked:
             continue
-        if f.name not in positional:
+        if computed is not None and f.name in computed:
+            source = computed[f.name]
+        elif f.name not in positional:
             if f.default is MISSING:
                 raise TypeError(f"{cls.__name__}.{f.name} has no default, so it must be among the positional fields")
             source = f"_default_{f.name}"

@@ -178,9 +178,9 @@ class Events:
         if chain is None:
             if buffer is None:
                 return None
-            full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values))
+            full = buffer.put(kind.make(self, values))
             return cast("EmitResult[E]", full) if full is not None and self._waits() else None
-        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
+        event: E = chain.make(self, values)
         rest = run_chain(chain, event, self)
         if rest is not None:
             return self._after_hooks(event, rest)
@@ -236,8 +236,8 @@ class Events:
         if chain is None:
             if self.buffer is None or not shown:
                 return None
-            return kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
-        event: E = chain.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
+            return kind.make(self, values)
+        event: E = chain.make(self, values)
         in_chain = self.in_chain
         self.in_chain = (*in_chain, event)
         rest = run_chain(chain, event, self)
@@ -259,7 +259,7 @@ class Events:
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
         """Return a sealed event that no chain has built, for wrapping hooks or the reader."""
-        return kind.make(self._frame or self.frame, self.iteration, self.seq, self.now(), values)
+        return kind.make(self, values)
 
     def hand_over(self, event: Event) -> Awaitable[Event] | None:
         """Pass an event to the reader, if there is one. An awaitable is returned only if the run must wait for the

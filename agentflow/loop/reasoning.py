@@ -266,8 +266,8 @@ async def _pull(
 ) -> list[ModelChunk]:
     """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
     events, scope = run.events, run.scope
-    frame = events.frame if ReasoningChunk in events.handled else None
-    buffer = events.buffer if frame is not None and events.chains[ReasoningChunk] is None else None
+    handled = ReasoningChunk in events.handled
+    buffer = events.buffer if handled and events.chains[ReasoningChunk] is None else None
     attempt, runs_seen = 1, 1
     chunk: Any = None
     try:
@@ -290,13 +290,13 @@ async def _pull(
                     _bill(run, chunks)
                     chunks = []
             chunks.append(chunk)
-            if frame is not None:
+            if handled:
                 values = (chunk, attempt, restart, chunks, len(chunks))
                 if buffer is None:
                     emitted: Any = events.fire(ReasoningChunk, values)
                 else:  # only the reader receives it
-                    events.seq = seq = events.seq + 1
-                    emitted = buffer.put(ReasoningChunk.make(frame, events.iteration, seq, events.now(), values))
+                    events.seq += 1
+                    emitted = buffer.put(ReasoningChunk.make(events, values))
                 if emitted is not None and not isinstance(emitted, Event) and (buffer is None or not scope.stopped):
                     try:
                         await emitted

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import fields
 from functools import wraps
 from inspect import iscoroutinefunction
+from types import SimpleNamespace
 from typing import Any
 
 from agentflow._support.cancellation import cancel_requests
@@ -77,7 +78,9 @@ class Before(NarrowHook):
                 continue
             own = [f.name for f in fields(kind)][len(fields(Event)) :]
             values = [view if name == "turn" else None for name in own]
-            copy = chain.make(event.frame, 1, 0, event.time, tuple(values))
+            copy = chain.make(
+                SimpleNamespace(_frame=event.frame, iteration=1, seq=0, now=lambda: event.time), tuple(values)
+            )
             try:
                 rest = run_chain(chain, copy, _Faults(self.failed))
                 if rest is not None:

@@ -75,7 +75,7 @@ class Event:
     verdicts: ClassVar[tuple[type[Verdict], ...]] = ()
     """The verdicts that are allowed for this event."""
     make: ClassVar[Callable[..., Any]]
-    """Builds a sealed event from frame, iteration, seq, time, and a tuple of its own fields. Used by the loop."""
+    """Builds a sealed event from the run's `Events`, and a tuple of its own fields. Used by the loop."""
     make_open: ClassVar[Callable[..., Any]]
     """Builds an event in its open form, from the same values."""
     open_form: ClassVar[type[Event]]
@@ -248,15 +248,22 @@ def _made_later(cls: type[Event], open_: bool) -> Callable[..., Any]:
     def first(*values: Any) -> Any:
         return builder(cls, open_)(*values)
 
-    first.__doc__ = f"Build a `{cls.__name__}` from the common fields, by position, and a tuple of its own fields."
+    first.__doc__ = f"Build a `{cls.__name__}` from the run's `Events`, and a tuple of its own fields."
     return cast("Callable[..., Any]", staticmethod(first))
+
+
+_COMMON: Final = {
+    "_frame": "source._frame or source.frame",
+    "iteration": "source.iteration",
+    "seq": "source.seq",
+    "time": "source.now()",
+}
+"""The fields besides `decision` that all events have, and where they come from."""
 
 
 @cache
 def builder(cls: type[Event], open_: bool) -> Callable[..., Any]:
     """Compile `make_open` or `make` of an event class."""
-    names = tuple(name for name in _field_names(cls) if name != "decision")
-    form = cls.open_form if open_ else cls
-    build = maker(cls, names, form, packed=4)  # frame, iteration, seq, time
+    build = maker(cls, _field_names(cls)[len(_COMMON) + 1 :], cls.open_form if open_ else cls, _COMMON)
     setattr(cls, "make_open" if open_ else "make", staticmethod(build))
     return build
