@@ -168,11 +168,14 @@ class ModelRetry(Hook):
         return RetriedChunks(partial(self._first, source, event.context))
 
     def _first(self, source: ModelSource, context: RunContext) -> Attempt:
-        retrying = _Retrying(self._policy, context, source.request.model)
+        retrying: _Retrying | None = None
 
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
-            last = delivered and self._after == "raise"
-            return None if last or not await retrying.another(error) else source
+            nonlocal retrying
+            if delivered and self._after == "raise":
+                return None
+            retrying = retrying or _Retrying(self._policy, context, source.request.model)
+            return source if await retrying.another(error) else None
 
         return Attempt(source, after_failure)
 
@@ -250,13 +253,16 @@ class ToolRetry(Hook):
 
     async def _run(self, source: ToolSource, event: PreActing) -> Any:
         use, context = event.tool_use, event.context
-        retrying = _Retrying(self._policy, context, use.name)
+        retrying: _Retrying | None = None
         try:
             while True:
                 try:
                     return await source.resolve()
                 except Exception as error:
-                    if use.id in context.state[_Streamed].uses or not await retrying.another(error):
+                    if use.id in context.state[_Streamed].uses:
+                        raise
+                    retrying = retrying or _Retrying(self._policy, context, use.name)
+                    if not await retrying.another(error):
                         raise
         finally:
             del retrying  # the traceback of the last failure refers to this frame
