@@ -71,7 +71,7 @@ class EventBuffer:
         self.events: deque[Event] = deque()
         self._sink = self.events  # after the end of the run, a list that keeps nothing
         self._getter: asyncio.Future[None] | None = None
-        self.putters: deque[tuple[Event, asyncio.Future[None]]] = deque()
+        self.putters: Final[deque[tuple[Event, asyncio.Future[None]]]] = deque()
         self.closed = False
         self.on_wait: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
 
@@ -148,7 +148,8 @@ class EventBuffer:
     def end(self) -> None:
         """Drop later events because the run is finished, and release background tasks that wait."""
         self._drop_later()
-        putters, self.putters = self.putters, deque()
+        putters = tuple(self.putters)
+        self.putters.clear()
         for _, putter in putters:
             if not putter.done() and not putter.get_loop().is_closed():
                 putter.set_result(None)
@@ -182,12 +183,13 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         ...         print(event)
     """
 
-    __slots__ = ("_buffer", "_closed", "_current", "_read_over", "_ready", "_reply", "_run", "_start")
+    __slots__ = ("_buffer", "_closed", "_current", "_putters", "_read_over", "_ready", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
         # Does not call `super().__init__`: this object is both a source and its iterator.
         self._start = start
         self._buffer = EventBuffer(capacity)
+        self._putters = self._buffer.putters
         self._run: StreamedRun | None = None
         self._closed = False
         self._ready = _NOWHERE  # the buffer's events while the run has begun and no task waits for the next one
@@ -206,7 +208,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         events = self._ready
         if events:
             event = events.popleft()
-            if self._buffer.putters:
+            if self._putters:
                 self._buffer.release()
             return event  # pyright: ignore[reportReturnType] - every Event is a HookEvent
         buffer = self._buffer
