@@ -34,7 +34,7 @@ Toolsets, prepared for each step | toolsets.md | tools/test_toolset.py::annotate
 Parallel tools, in groups | tools.md | loop/test_rounds.py::parallel
 Streaming tools | tools.md | loop/test_tools_in_loop.py::a_streaming_tool
 Time limits, retries and locks for tools | tools.md | loop/test_tools_in_loop.py::a_tool_that_passes_its_limit
-Tool search among hundreds | plugins/tool_search.md | plugins/test_tool_search.py::tokens_and_the_right_tool
+Search among hundreds of tools | plugins/tool_search.md | plugins/test_tool_search.py::tokens_and_the_right_tool
 Tools that providers run | server-tools.md | models/test_server_tools.py::a_search_over_anthropic
 Skills | plugins/skills.md | plugins/test_skills.py::a_skill_is_listed_and_read
 Skills from packages and repositories | plugins/skills.md | plugins/test_skill_sources.py::a_repository_at_a_commit
@@ -49,10 +49,10 @@ Approvals by people | approvals.md | plugins/test_approval.py::suspended_and_res
 Approvals of shell commands | plugins/shell.md | plugins/test_shell.py::denied
 Guardrails, optionally concurrent with the model | plugins/guardrails.md | plugins/test_guardrails.py::racing_the_model
 Redaction of personal data and secrets | plugins/redaction.md | plugins/test_redaction.py::nothing_secret_reaches_the_provider
-Limits of tokens, cost and calls | plugins/limits.md | plugins/test_limits.py::tokens_end_a_run_over_the_wire
+Limits on tokens, cost and calls | plugins/limits.md | plugins/test_limits.py::tokens_end_a_run_over_the_wire
 Rate limits | plugins/rate_limit.md | plugins/test_rate_limit.py::a_whole_run_keeps_to_the_budget
 Policies in a dedicated language | |
-Labels that follow data | |
+Taint labels on data | |
 # Answers and content
 Typed answers | typed-answers.md | output/test_typed_answers.py::forms
 Several output types | several-outputs.md | output/test_several.py::the_model_selects_one
@@ -89,13 +89,13 @@ Backtests of hooks | backtest.md | recording/test_backtest.py::a_guard_that_is_e
 Evaluations | evaluation.md | testing/test_evaluate.py::each_case_is_a_call_of_its_own_and_says_what_is_wrong
 Evaluation pages | inspector.md | inspector/test_evaluations.py::from_the_list_to_a_run
 Conformance suites | testing-hooks.md | testing/test_check_hook.py::a_planted_defect_is_found_and_nothing_else
-Test doubles and wire servers | testing-wire.md | wire/test_wire_server.py::one_function_answers_on_both_wires
+Test doubles and simulated providers | testing-wire.md | wire/test_wire_server.py::one_function_answers_on_both_wires
 OpenTelemetry | plugins/opentelemetry.md | plugins/test_opentelemetry.py::a_run_whole
-Optimisation of prompts | |
+Prompt optimisation | |
 # Interfaces
-HTTP servers in other protocols | serve-models.md | serve/test_models_api.py::a_streamed_chat_completion
+HTTP servers with OpenAI's and Anthropic's APIs | serve-models.md | serve/test_models_api.py::a_streamed_chat_completion
 A2A, AG-UI and ACP | a2a.md | serve/test_a2a.py::a_message_and_its_stream
-Terminal and web pages | inspector.md | inspector/test_page.py::runs_are_listed_filtered_and_opened
+Output in the terminal and on web pages | inspector.md | inspector/test_page.py::runs_are_listed_filtered_and_opened
 """
 """A row is a feature, its page and its test (the function without `test_`); without both it is missing."""
 
