@@ -1,4 +1,4 @@
-"""Models: the port, and the adapters (`docs/models.md`)."""
+"""Models: the protocol, and the adapters (`docs/models.md`)."""
 
 from typing import TYPE_CHECKING
 

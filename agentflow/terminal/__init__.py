@@ -1,4 +1,4 @@
-"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`, `progress_bar()`. The command is in `cli/`.
+"""Agents in a terminal: `Console(stream)`, `chat(agent)`, `TerminalDebugger`, `progress_bar()`. The CLI is in `cli/`.
 
 Loaded on first use.
 """
