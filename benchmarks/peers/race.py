@@ -69,7 +69,7 @@ class Race:
         machine = environment()
         return {
             "date": datetime.now(UTC).date().isoformat(),
-            "machine": f"{machine['cpus']} x {machine['processor']}, {platform.system()}, one core for the sides",
+            "machine": f"{machine['cpus']} x {machine['processor']}, {platform.system()}, one core for the frameworks",
             "python": machine["python"],
             "rounds": rounds,
             "sides": self.sides,

@@ -48,7 +48,7 @@ GROUPS: Mapping[str, tuple[Row, ...]] = {
         Row("wire burst", "chunk over HTTP, in bursts, µs", US, "wire"),
         Row("wire streams", "one of 100 streams over HTTP, ms", MS, "wire"),
     ),
-    "Many, and long": (
+    "Many calls, long histories": (
         Row("crowd", "one of 1,000 calls at once, µs", US, "crowd"),
         Row("crowd memory", "memory of one of them, KiB", KIB, "crowd"),
         Row("behind 10", "after 10 messages, µs", US, "histories"),
@@ -149,7 +149,7 @@ def markdown(report: Mapping[str, Any], *, spread: bool = False) -> str:
         report: The measurements of a race.
         spread: Whether to add the least and the most of each side's processes.
     """
-    ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each side"
+    ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each"
     lines = [f"{ran}{'; least and most in brackets' if spread else ''}; the best framework in bold.", ""]
     for title, rows in GROUPS.items():
         lines += [f"### {title}", "", *_table(report, rows, spread), ""]

@@ -16,7 +16,7 @@ from benchmarks.peers import kit
 from benchmarks.peers.kit import Plan
 
 HOOKS = "`on_events=[before_llm(...), before_each_tool(...)]`, which are synchronous"
-_WHOLE = "an answer comes whole; there are no streams"
+_WHOLE = "has no streams; answers arrive whole"
 WITHOUT = {"streams": _WHOLE, "chunks": _WHOLE, "wire": _WHOLE}
 NOTES = (
     "`quiet=True, log=False`, so nothing is printed or written.",

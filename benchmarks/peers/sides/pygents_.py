@@ -14,7 +14,7 @@ from benchmarks.peers import kit
 from benchmarks.peers.kit import Plan
 
 HOOKS = "`@agent.before_turn`, which is called before model calls and tools alike, since both are turns"
-WITHOUT = {"wire": "has no client of a model"}
+WITHOUT = {"wire": "has no model client"}
 NOTES = (
     "The loop is the benchmark's: pygents runs turns, and knows neither messages nor models.",
     "Turns run one after the other, tools of one reply as well; arguments are not validated.",
