@@ -122,6 +122,8 @@ class Runner:
 
     async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
         scope.state = "running"
+        if scope.task is None:  # an eager task
+            scope.task = asyncio.current_task()
         self._scope = scope
         failure: BaseException | None = None
         try:

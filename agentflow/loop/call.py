@@ -109,6 +109,8 @@ class Call(RunBase):
         """Run the call from its first event to its last. Errors are not raised here, but by `scope.result`."""
         scope = self.scope
         scope.state = "running"
+        if scope.task is None:  # an eager task
+            scope.task = asyncio.current_task()
         started = self.config.clock.monotonic()
         reply: Reply | None = None
         failure: BaseException | None = None

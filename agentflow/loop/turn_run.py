@@ -100,6 +100,8 @@ class TurnRun(RunBase):
 
     async def _drive(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None) -> None:
         self.scope.state = "running"
+        if self.scope.task is None:  # an eager task
+            self.scope.task = asyncio.current_task()
         value: Any = None
         failure: BaseException | None = None
         try:

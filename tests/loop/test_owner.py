@@ -1008,6 +1008,26 @@ def test_eager_tasks_begin_and_end_runs_at_once() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+def test_an_eager_call_that_waits_for_itself_is_refused() -> None:
+    """A tool calls its own session before the call's task was stored: it gets the error at once, as with other tasks."""
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        session = Session.fresh()
+
+        @tool
+        async def again() -> str:
+            return (await agent.call("again", session=session)).text
+
+        agent = Agent("a", ScriptedModel([use("t1", "again"), "done"]), tools=[again])
+        assert (await agent.call("go", session=session, timeout=60)).text == "done"
+        return session.messages[2].text
+
+    assert "on session" in run_virtual(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
 def test_the_first_of_several_eager_tools_interrupts_the_run() -> None:
     """It runs while the tasks are being created: the others do not start, and it is cancelled before the call ends."""
     steps: list[str] = []
