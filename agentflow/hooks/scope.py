@@ -3,7 +3,7 @@
 Rules:
 
 1. Among hooks of the same group (editing hooks, guards, observers) and priority, those of the narrower scope (tool, turn,
-   agent, process) run first. Nothing else depends on the scope.
+   agent, process) run first; those of a call follow its agent's. Nothing else depends on the scope.
 2. The hooks are an immutable tuple that is replaced: a run that has begun keeps its own.
 3. A process-wide hook with tags applies to agents, turns and tools with one of these tags, and therefore not to those
    without tags. A process-wide hook without tags applies to all of them.
