@@ -108,7 +108,7 @@ BOUNDS: dict[str, tuple[Callable[..., object], dict[str, tuple[float, float]]]] 
     "ModelCache": (ModelCache, {"ttl": ABOVE_0, "size": FROM_1}),
     "ToolCache": (partial(ToolCache, tools=["look"]), {"ttl": ABOVE_0, "size": FROM_1}),
     "ModelFallback": (partial(ModelFallback, MODEL), {"cooldown": (-1e-9, 0)}),
-    "NoProgress": (NoProgress, {"same": (1, 2), "nudges": FROM_0}),
+    "NoProgress": (NoProgress, {"repeats": (1, 2), "nudges": FROM_0}),
     "OffloadResults": (OffloadResults, {"preview_chars": FROM_0, "over_chars": (999, 1_000)}),
     "OffloadResults, most": (OffloadResults, {"preview_chars": (8_001, 8_000)}),
     "OffloadResults without a preview": (partial(OffloadResults, preview_chars=0), {"over_chars": FROM_1}),

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -487,23 +487,47 @@ async def test_a_crash_of_the_interpreter_ends_the_program() -> None:
     assert (ended.output, "The program was ended: monty worker crashed" in (ended.error or "")) == ("1\n", True)
 
 
+def processes_with(mark: str) -> list[int]:
+    """The processes that have a text in their command."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            found += [int(folder.name)] * (mark.encode() in (folder / "cmdline").read_bytes())
+    return found
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
+async def test_a_program_that_is_closed_while_it_starts_leaves_no_process(milliseconds: int) -> None:
+    """Wherever bwrap is: if it is killed before it has made its children end with it, they would run on."""
+    size = 50_000_000 + 4096 * milliseconds
+    running = await Bubblewrap(seconds=120, disk=size).start(Program("while True: pass", {}))
+    task = asyncio.create_task(running.proceed(()))
+    await asyncio.sleep(milliseconds / 1000)  # processes start in real time
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await running.close()
+    assert await until(lambda: processes_with(f"\0{size}\0") == [])
+
+
 HOST = """
 import asyncio
-from agentflow.plugins.code import Monty, Program
+from agentflow.plugins.code import Bubblewrap, FunctionResult, Monty, Program
 
 async def work():
-    running = await Monty(seconds=120).start(Program("while True: pass", {}))
-    print(running._process.pid, flush=True)
+    running = await KIND(seconds=120).start(Program("f()\\nwhile True: pass", {"f": ()}))
     await running.proceed(())
+    print(running._process.pid, flush=True)
+    await running.proceed([FunctionResult(1)])
 
 asyncio.run(work())
 """
 
 
-@NEEDS_MONTY
-async def test_a_killed_process_leaves_no_program() -> None:
-    """The client and the interpreter end when this process is killed, also while the program runs."""
-    host = await asyncio.create_subprocess_exec(sys.executable, "-c", HOST, stdout=asyncio.subprocess.PIPE)
+@BOTH
+async def test_a_killed_process_leaves_no_program(kind: type[Bubblewrap | Monty]) -> None:
+    """Its processes end when this process is killed, also while the program runs."""
+    text = HOST.replace("KIND", kind.__name__)
+    host = await asyncio.create_subprocess_exec(sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE)
     assert host.stdout is not None
     client = int(await host.stdout.readline())
     own = await children_of(client)
@@ -561,12 +585,9 @@ async def test_monty_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch)
 @NEEDS_MONTY
 def test_the_host_does_not_load_the_interpreter() -> None:
     """Its client is in a process of its own alone."""
+    text = HOST.replace("KIND", "Monty").replace("while True: pass", "1")
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            HOST.replace("while True: pass", "1") + "import sys\nprint('pydantic_monty' in sys.modules)",
-        ],
+        [sys.executable, "-c", f"{text}import sys\nprint('pydantic_monty' in sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
@@ -764,7 +785,7 @@ async def test_an_ended_call_ends_the_program(how: str, kind: type[Bubblewrap | 
     tasks = asyncio.all_tasks()
     task = asyncio.ensure_future(agent.call("Go", timeout=3.0 if how == "timeout" else None))
     await begun.wait()
-    own = await children_of(processes[0].pid) if kind is Monty else []
+    own = await children_of(processes[0].pid)
     if how == "interrupt":
         assert agent.interrupt(reason="stop")
     elif how == "cancel":

@@ -197,6 +197,7 @@ def ended(channel: ClientPipes) -> dict[str, str | None]:
 
 def main() -> None:
     channel = ClientPipes()
+    channel.send('"ready"')
     try:
         channel.send(json.dumps(ended(channel)))
     except Exception as error:  # the library raises this exception

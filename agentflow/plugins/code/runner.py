@@ -79,6 +79,7 @@ def limit_process(limits: dict[str, int]) -> None:
 def main() -> None:
     """Run the program, which is the first message on standard input."""
     channel = Channel()
+    channel.send("ready")
     settings = channel.receive()
     limit_process(settings["limits"])
     Printed.limit = settings["output"]

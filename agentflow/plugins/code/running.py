@@ -112,12 +112,12 @@ class ProcessProgram:
     def __post_init__(self) -> None:
         self._left = self._seconds
         self._started = False
-        self._waits = False  # whether the program waits for results
+        self._waits = True  # whether the process waits for a message: the program, or results
         self._ends = self._ends_itself
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
         """See `RunningProgram.proceed`."""
-        message, self._message, self._waits = self._message, b"", False
+        message, self._message = self._message, b""
         if self._started:
             message = json.dumps({"results": [asdict(result) for result in results]}).encode() + b"\n"
         loop = asyncio.get_running_loop()
@@ -129,8 +129,7 @@ class ProcessProgram:
             outcome = ProgramResult("", f"The program ran for more than {self._seconds:g} s, and was ended.")
         finally:
             self._left = max(0.0, self._left - (loop.time() - began))
-        self._waits = isinstance(outcome, FunctionCalls)
-        if not self._waits:
+        if not isinstance(outcome, FunctionCalls):
             await self.close()
         return outcome
 
@@ -139,11 +138,15 @@ class ProcessProgram:
         assert reads is not None
         assert writes is not None
         assert errors is not None
-        with suppress(ConnectionError):  # the process has ended; the reason is read below
-            writes.write(message)
-            await writes.drain()
         try:
-            line = await reads.readline()
+            # Before the process is ready, a sandbox can be killed without its program; so it gets the program only then.
+            line = await reads.readline() if not self._started else b"ready"
+            if line:
+                self._waits = False
+                with suppress(ConnectionError):  # the process has ended; the reason is read below
+                    writes.write(message)
+                    await writes.drain()
+                line = await reads.readline()
         except ValueError:
             return ProgramResult(
                 "", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended."
@@ -151,6 +154,7 @@ class ProcessProgram:
         if line:
             self._started = True
             outcome = _outcome(line)
+            self._waits = isinstance(outcome, FunctionCalls)
             self._ends = self._ends or isinstance(outcome, ProgramResult)  # after its result, the process ends
             return outcome
         reason = (await errors.read(2_000)).decode("utf-8", "replace").strip()
