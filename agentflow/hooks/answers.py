@@ -9,7 +9,7 @@ Rules:
    any depth. An awaitable or observable without a value counts as None.
 2. A `Veto` that a hook raises or an observable signals counts as `Deny`.
 3. The event and the hook's role determine the valid answers: guards may deny, stop, suspend and ask again, observers
-   may not decide, and neither may edit.
+   must not decide, and neither may edit.
 4. With `on_failure="deny"` a failure becomes `Deny` if the hook may deny on that event. An invalid answer counts as a
    failure.
 """
@@ -91,7 +91,7 @@ def evaluate(hook: Hook, kind: type[Event], event: Event, answer: object) -> Ver
 
 
 def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) -> Verdict | Exception:
-    """Interpret an exception of a hook: return a verdict, or the exception if it is a failure. An illegal `Veto`
+    """Interpret an exception from a hook: return a verdict, or the exception if it is a failure. An illegal `Veto`
     becomes a `HookContractError`."""
     denies = Deny in verdicts_of(hook, kind)
     if isinstance(error, Veto):

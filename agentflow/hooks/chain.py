@@ -90,7 +90,7 @@ class Faults(Protocol):
         ...
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether to ignore a `Suspend` on this event, because the call was resumed with a decision on it."""
+        """Whether to ignore a `Suspend` on this event, because the call was resumed with a decision on that event."""
         ...
 
     def check(self) -> None:
@@ -134,7 +134,7 @@ class NoRun:
 
     def is_cancelled(self) -> bool:
         """See `Faults.is_cancelled`."""
-        return cancel_requests() > 0  # outside a run there is no scope to ask
+        return cancel_requests() > 0  # outside a run there is no scope to check
 
 
 def _always(_reply: Msg) -> bool:
@@ -176,7 +176,7 @@ class Chain:
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
-        """Whether the event of this reply need not be built, because no hook needs it."""
+        """Whether this reply's event can be skipped, because no hook needs it."""
         for concerns in self.choosy:  # noqa: SIM110 - see `is_blank`
             if concerns(reply):
                 return False
@@ -203,8 +203,8 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         faults: Receives reports of failing hooks.
 
     Returns:
-        None if the event has passed; otherwise a coroutine for the rest of the chain. If a hook with the
-        policy to abort fails, the coroutine raises the hook's exception. The event has then been sealed with the exception as
+        None if the event has passed; otherwise a coroutine for the rest of the chain. If a hook with `on_failure="abort"`
+        fails, the coroutine raises its exception. The event has then been sealed with the exception as
         `event.decision.error`, and the observers have seen it.
     """
     if chain.calls:

@@ -34,7 +34,7 @@ def kinds_of(target: Any) -> tuple[type[Event], ...]:
     """Return the event classes for a class, a base class or a name.
 
     Raises:
-        UsageError: It is neither a class nor a name of events.
+        UsageError: The target is neither an event class nor an event name.
     """
     if isinstance(target, str):
         return (event_named(target),)

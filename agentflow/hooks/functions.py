@@ -3,8 +3,8 @@
 Rules:
 
 1. Registration refuses a function that would not work as a hook, with a message that says how to fix it. Reasons: the
-   function does not take exactly the event or would never run (a coroutine object, a generator), its argument is
-   annotated for other events, the event's name is unknown, or `tools` filters events without a tool.
+   function does not take exactly one argument or would never run (a coroutine object, a generator), its argument is
+   annotated for other events, the event's name is unknown, or `tools` is set for events that have no tool.
 2. A decorator does not change the function: it creates a separate hook, so one function may be several hooks.
 3. If decorators are stacked, the upper one keeps the hook of the lower one: both are registered (`FunctionHook.also`).
 """
@@ -92,7 +92,7 @@ class FunctionHook(Hook, Generic[F]):
         kinds = cast("tuple[type[Event], ...]", self.events)
         if self.only_tools and not any(about_a_tool(kind) for kind in kinds):
             raise UsageError(
-                f"Hook function {self.name!r}: tools={list(self.only_tools)} filters events of one tool, but "
+                f"Hook function {self.name!r}: tools={list(self.only_tools)} selects events by their tool, but "
                 f"{' and '.join(kind.__name__ for kind in kinds)} has no tool. Events with a tool: before_each_tool, "
                 "after_each_tool, on_error, ActingChunk, and events of turns such as PreTurn. For a round, check "
                 "event.tool_uses in the function."
@@ -194,7 +194,7 @@ def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attribute
     known = (*hook.also, hook)
     twice = [kind.__name__ for kind in events for other in known if other.events is not None and kind in other.events]
     if twice or not events:
-        reason = f"listens to {twice[0]} already" if twice else "is a hook already"
+        reason = f"handles {twice[0]} already" if twice else "is a hook already"
         raise UsageError(
             f"Hook function {hook.name!r} {reason}. A decorator above another one should add other events: @before_llm above "
             "@after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."

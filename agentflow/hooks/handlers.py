@@ -54,7 +54,7 @@ def check_handler(function: object) -> None:
         )
     if isinstance(function, type):
         fix = f"pass an instance: hooks=[{function.__name__}()]"
-        fix = fix if issubclass(function, Hook) else "pass a function of one event"
+        fix = fix if issubclass(function, Hook) else "pass a function that takes one event"
         raise UsageError(f"{function.__name__} is a class, not a function; {fix}.")
     if isinstance(function, Hook):
         raise UsageError(
@@ -62,11 +62,11 @@ def check_handler(function: object) -> None:
         )
     if isinstance(getattr(function, "spec", None), ToolSpec):
         name = getattr(function, "name", "it")
-        raise UsageError(f"{name!r} is a tool, not a function of an event. Pass it as tools=[{name}].")
+        raise UsageError(f"{name!r} is a tool, not a hook function. Pass it as tools=[{name}].")
     if not callable(function) or isinstance(function, Observable | Awaitable):
         kind = type(cast("object", function))
         raise UsageError(
-            f"{function!r:.80} is not a function but a {kind.__name__}. Pass a function of one event; several "
+            f"{function!r:.80} is not a function but a {kind.__name__}. Pass a function that takes one event; several "
             "functions are separate arguments: after_llm(f, g)."
         )
     inner = plain(function)
@@ -160,7 +160,7 @@ def annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
         ) from error
     if annotation is None:
         raise UsageError(
-            f"@on without arguments needs an annotation of {name}'s argument. Write @on(PreActing), or "
+            f"@on without arguments needs an annotation on {name}'s argument. Write @on(PreActing), or "
             f"def {name}(event: PreActing)."
         )
     kinds: list[type[Event]] = []

@@ -268,7 +268,7 @@ def _check_time(hook: Hook) -> None:
     handler = handler_of(hook)
     if limit is not None:
         if not limit > 0:
-            raise UsageError(f"Hook {hook.name!r}: timeout={limit}, but seconds must be above 0.")
+            raise UsageError(f"Hook {hook.name!r}: timeout={limit}, but it must be above 0 seconds.")
         if not hook.in_thread and not _may_suspend(handler):
             raise UsageError(
                 f"Hook {hook.name!r} has a timeout but is synchronous, so it cannot be interrupted. Make it `async def`, "

@@ -185,7 +185,7 @@ class FullHookSet(HookSet):
         return Chain(kind, *map(tuple, parts))
 
     def wraps_in(self, kind: type[Event], context: RunContext) -> bool:
-        """Whether, in this call and at this moment, hooks need to wrap the work of a Pre event."""
+        """Whether hooks need to wrap the next work of a Pre event in this call."""
         conditions = self.conditions.get(kind)
         if conditions is None:
             return True

@@ -1,4 +1,4 @@
-"""Record the messages that hooks and tools inject, and the points at which they decide about concurrent work."""
+"""Record the messages that hooks and tools inject, and the points at which they decide a race."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Marked: TypeAlias = Callable[[Literal["injected", "decided"]], Awaitable[None] |
 
 
 class Injections:
-    """The messages that some code injected into its run, for each call of `context.inject` with its `keep`.
+    """The messages that a hook or tool injected into its run: one entry for each `context.inject`, with its `keep`.
 
     Args:
         run: The run. Injections into another run are not recorded here.
-        marked: Called if the code injects something (`"injected"`), and before it decides about concurrent work
+        marked: Called if the hook or tool injects messages (`"injected"`), and before it decides a race
             (`"decided"`). An awaitable that it returns is awaited first.
     """
 
@@ -49,7 +49,7 @@ injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", def
 
 
 async def before_deciding() -> None:
-    """Announce that the running tool is about to decide about concurrent work, as the winner of a race does.
+    """Announce that the running tool is about to decide a race of concurrent calls.
 
     A listener records the position of this decision in the order of the run's events. A replay waits until the run
     reaches this position.

@@ -68,7 +68,7 @@ class NamedEvent(Generic[E]):
         EVENT_NAMES[name] = kind
         self.name = name
         self.__name__ = name
-        self.__doc__ = f"A hook of a function of one `{kind.__name__}`: {about}. See `NamedEvent`."
+        self.__doc__ = f"Make a hook from a function that takes one `{kind.__name__}`: {about}. See `NamedEvent`."
 
     @overload
     def __call__(

@@ -231,5 +231,5 @@ def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> N
 
 
 def skip_unchanged(listeners: Listeners) -> bool:
-    """Whether no listener needs reports of calls without effect."""
+    """Whether all listeners ignore calls without effect."""
     return all(listener.changes_only for listener in listeners)

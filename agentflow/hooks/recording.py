@@ -189,7 +189,7 @@ ToolWork: TypeAlias = Callable[[], Awaitable[ToolResultBlock]]
 
 
 class WorkListener(Hook):
-    """An observer of the work of models and tools: their begin, their chunks and their end, inside all `around` wrappers.
+    """An observer of the work of models and tools: their start, chunks and end, inside all `around` wrappers.
 
     It costs less than a wrapper, since nothing changes the work: each method returns work that passes on the same chunks,
     result and failure. A listener that also wraps models with `around` is not called for models; likewise for tools.
@@ -212,7 +212,7 @@ class WorkListener(Hook):
         """Return the work of a model, observed; None means `work` itself.
 
         A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early,
-        the model call continues after its stage.
+        the model call outlives its stage.
 
         Args:
             event: The sealed event of the model call.

@@ -22,7 +22,7 @@ class HookOwner(Protocol):
 class Registered(DisposableBase):
     """Hooks that were registered together; `dispose()` removes them. Also a context manager.
 
-    `@agent.on(PreActing)` replaces a function by a `Registered`, which can still be called like the function.
+    `@agent.on(PreActing)` replaces a function with a `Registered`, which can still be called like the function.
 
     Args:
         hooks: The hooks.

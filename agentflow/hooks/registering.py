@@ -35,7 +35,7 @@ _ELSEWHERE: Final = {
 
 
 def meant_by(name: str) -> str:
-    """Return a hint for errors about an attribute of another library's name, or "".
+    """Return a hint for an error about a method name of another library, or "".
 
     Example:
         >>> meant_by("off")

@@ -1,8 +1,8 @@
 """Logs a warning if a failing hook or listener is skipped, or a hook denies because it failed. Nothing else would report the
-failure: the run continues, or is refused as the hook would refuse it on purpose.
+failure: the run continues, or is denied as if the hook had intended it.
 
-This module's log is enabled by default, as that of `EventLog` is: `logger.disable("agentflow.hooks.skipped")` silences it,
-`logger.disable("agentflow")` too.
+This module's log is enabled by default, like that of `EventLog`: `logger.disable("agentflow.hooks.skipped")` silences it,
+and so does `logger.disable("agentflow")`.
 """
 
 from __future__ import annotations

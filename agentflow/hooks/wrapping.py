@@ -45,7 +45,7 @@ CHECK_THEIR_END: Final[set[CodeType]] = set()
 
 
 def checks_its_end(generator: G) -> G:
-    """Mark a generator that never swallows a cancellation and ends early, so that the stage need not check its end.
+    """Mark a generator that never ends early by swallowing a cancellation, so that the stage need not check its end.
 
     Each `async for` in it must read a source of the stage, and it must not handle `CancelledError`.
     """
@@ -62,7 +62,7 @@ class Emits(Protocol):
 
 
 class ToolCallContext(Protocol):
-    """The tool call that work is done for, as in `ToolContext`."""
+    """The tool call for which the work runs, as in `ToolContext`."""
 
     @property
     def run(self) -> RunContext:
@@ -263,7 +263,7 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
         elif layer is outermost:
             return _checked(wrapped, hook, event)
         elif source.__class__ is ModelSource:
-            stream: Any = wrapped  # pyright would know its items no longer
+            stream: Any = wrapped  # pyright would lose the type of its items
             if not isinstance(wrapped, Flux):
                 stream = Flux[Any].from_observable(_checked(wrapped, hook, event))
             private = source.private or isinstance(wrapped, PrivateFlux)

@@ -194,7 +194,7 @@ class Database:
     def _open_unchanging(self) -> bool:
         """Reopen a SQLite file in a read-only folder for reading; return False if that would not help.
 
-        Each transaction opens the file again. If there is a writer by then, it has created its file, and SQLite refuses.
+        Each transaction reopens the file. If a writer has created its WAL file by then, SQLite refuses to open the database.
         """
         path = self.url.database
         if (

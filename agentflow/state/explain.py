@@ -62,8 +62,8 @@ _ADVICE = (
     _Advice(
         ("disk i/o error",),
         (
-            "The disk could not be read or written. Check that it has free space and repeat the call; if it has, the disk or "
-            "its file system is failing: see the system's log."
+            "The disk could not be read or written. Check that it has free space and repeat the call. If that does not help, "
+            "the disk or its file system is failing: see the system's log."
         ),
         retryable=True,
     ),
@@ -162,7 +162,7 @@ def shown_url(url: URL) -> str:
 def driver_error(error: SQLAlchemyError) -> BaseException:
     """Return the driver's exception, if there is one, as the cause to show.
 
-    SQLAlchemy's own has the statement's values in its message, such as texts of a conversation, and a long traceback.
+    SQLAlchemy's own contains the statement's values in its message, such as texts of a conversation, and a long traceback.
     """
     return error if not isinstance(error, DBAPIError) or error.orig is None else error.orig
 

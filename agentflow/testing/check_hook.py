@@ -237,7 +237,7 @@ class _HookCheck:
     # ---- phases
 
     def _scenes(self) -> None:
-        """Play every scene on both paths, twice with the same hook, with probes that detect its errors and illegal edits."""
+        """Play every scene called and streamed, twice with one hook, with probes that detect its errors and illegal edits."""
         for scene in SCENES.values():
             for path in PATHS:
                 if self._enough():
@@ -283,7 +283,7 @@ class _HookCheck:
             )
 
     def _together(self) -> None:
-        """Run many jobs at once on one instance, and compare each with a run of its own."""
+        """Run many jobs at once on one instance, and compare each with the same job run alone."""
         jobs: list[tuple[int, Scene, Path]] = [
             (n, SCENES[_TOGETHER[n % len(_TOGETHER)]], PATHS[n // 2 % 2]) for n in range(1, self.runs + 1)
         ]

@@ -93,7 +93,7 @@ class Crash:
         self.dead = False
 
     def point(self, name: str) -> None:
-        """Pass a point; to be called for effects outside store, model and tool.
+        """Pass a point. Call this for effects outside the store, the model and the tools.
 
         Raises:
             ProcessDied: The process dies at this point, or died earlier.
@@ -212,15 +212,15 @@ def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> 
     Args:
         store: The store.
         at: The first commit that fails.
-        times: The number of failures before there is room again; None means all.
+        times: The number of failures before there is space again; None means all.
 
     Example:
         >>> agent = Agent("a", ScriptedModel(["Hello."]), store=full_disk(MemoryStore(), at=2))
         >>> await agent.call("Hi")
         Traceback (most recent call last):
-        agentflow.errors.StoreError: There is no room left. ...
+        agentflow.errors.StoreError: No space is left. ...
     """
-    return _FailingStore(store, "There is no room left. Free space on the disk and repeat the call.", at, times, False)
+    return _FailingStore(store, "No space is left. Free space on the disk and repeat the call.", at, times, False)
 
 
 def lock_timeout(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
@@ -281,7 +281,7 @@ class _TwiceStore(StoreWrapper):
 
 
 def delivered_twice(store: SessionStore) -> SessionStore:
-    """Wrap a store so that every write is delivered twice, as by a sender that did not receive the first answer.
+    """Wrap a store so that every write is delivered twice, as if the sender had not received the first answer.
 
     Example:
         >>> store = MemoryStore()

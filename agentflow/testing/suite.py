@@ -105,7 +105,7 @@ class Suite(Generic[Kind]):
         """Record a check that ran in several loops at once."""
         self._checks[kind] = None
         if failed:
-            message = "does not work in several event loops at once, nor in one after another"
+            message = "does not work in several event loops, at once or one after another"
             evidence = "\n".join(dict.fromkeys(map(repr, failed)))
             self.findings.add(kind, message, evidence=evidence)
 

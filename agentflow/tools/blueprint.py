@@ -123,7 +123,7 @@ class Blueprint:
             return json_schema(plan.core, descriptions)
         except PydanticInvalidForJsonSchema as error:
             raise UsageError(
-                f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "
+                f"Tool {self.name!r}: no JSON schema can be built for its parameters ({error.message}). Use types "
                 "that JSON can describe, or Dep[X] for objects from the call's deps=."
             ) from error
 

@@ -149,7 +149,7 @@ class SchemaFunction(WithSchema):
 
 
 def _check_run(tool: str, run: object) -> None:
-    """Refuse what cannot be called with the arguments and the context."""
+    """Refuse an object that cannot be called with the arguments and the context."""
     problem = ""
     if not callable(run) or isinstance(run, type):
         problem = f"it is {run!r:.60}"

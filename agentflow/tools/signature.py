@@ -197,7 +197,7 @@ def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> 
         parameters = list(signature_of(function).parameters.values())
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"Tool {tool!r}: Python does not know the signature of {function!r}. Wrap it in an async def with "
+            f"Tool {tool!r}: Python cannot determine the signature of {function!r}. Wrap it in an async def with "
             "annotated parameters."
         ) from error
     if is_method:
@@ -321,7 +321,7 @@ def _check_dep(tool: str, name: str, kind: type) -> None:
         isinstance(None, kind)
     except TypeError as error:
         raise UsageError(
-            f"Tool {tool!r}: parameter {name!r} asks deps= for a {kind.__name__}, and isinstance() cannot look for one "
+            f"Tool {tool!r}: parameter {name!r} takes a {kind.__name__} from deps=, but isinstance() cannot check for it "
             f"({error}). Put @typing.runtime_checkable on the Protocol."
         ) from error
 
@@ -340,7 +340,7 @@ def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSch
         for p in shown.values()
     ]
     setattr(stub, "__signature__", inspect.Signature(by_name))  # noqa: B010 - functions have no such declared attribute
-    with warnings.catch_warnings():  # pydantic 2.11 warns of each use
+    with warnings.catch_warnings():  # pydantic 2.11 warns about each use
         warnings.simplefilter("ignore", PydanticExperimentalWarning)
         from pydantic.experimental.arguments_schema import generate_arguments_schema
     try:

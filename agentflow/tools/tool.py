@@ -212,7 +212,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             )
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """Validate the arguments only. What needs the context of a run is validated when the tool runs.
+        """Validate the arguments only. Checks that need a run's context are made when the tool runs.
 
         Raises:
             ToolArgumentError: The arguments do not fit.
@@ -338,7 +338,7 @@ class FullTool(Tool[P, R_co]):
     plan: ArgumentPlan
 
     expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
-    """Exceptions besides `ToolError` that report an unfit answer to the model, and do not count as bugs."""
+    """Exceptions besides `ToolError` that report an unsuitable answer to the model, and do not count as bugs."""
 
     @property
     def lacks_self(self) -> str | None:
@@ -420,7 +420,7 @@ class FullTool(Tool[P, R_co]):
 
 
 def _unchecked(_raw: str) -> NoReturn:
-    """Refuse all arguments: with a `validation_context` that is a function, they are validated in a run only."""
+    """Refuse all arguments: with a `validation_context` that is a function, they are validated only in a run."""
     raise ValueError
 
 

@@ -1,4 +1,4 @@
-"""Warns of unintended exceptions in tools, which otherwise only the model would see.
+"""Warns about unintended exceptions in tools, which otherwise only the model would see.
 
 Rules:
 

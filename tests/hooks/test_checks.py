@@ -196,7 +196,7 @@ def test_a_flag_is_true_or_false(flag: str, value: Any) -> None:
         ({"priority": True}, "priority=True, but it must be a number"),
         ({"priority": "10"}, "priority='10', but it must be a number"),
         ({"timeout": "2", "in_thread": True}, "timeout='2', but it must be seconds, or None, such as timeout = 2.5."),
-        ({"timeout": float("nan"), "in_thread": True}, "timeout=nan, but seconds must be above 0"),
+        ({"timeout": float("nan"), "in_thread": True}, "timeout=nan, but it must be above 0 seconds"),
         ({"tags": "money"}, "tags='money', but it must be a frozenset of str, such as tags = frozenset({'money'})."),
         ({"tags": {1}}, "tags={1}, but it must be a frozenset of str"),
         (

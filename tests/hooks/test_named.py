@@ -313,21 +313,21 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a tool",
         lambda: after_llm(add),  # type: ignore[call-overload]
-        "'add' is a tool, not a function of an event. Pass it as tools=[add].",
+        "'add' is a tool, not a hook function. Pass it as tools=[add].",
     ),
     (
         "a list",
         lambda: after_llm([print]),  # type: ignore[call-overload]
         (
-            "[<built-in function print>] is not a function but a list. Pass a function of one event; several functions are "
-            "separate arguments: after_llm(f, g)."
+            "[<built-in function print>] is not a function but a list. Pass a function that takes one event; several functions "
+            "are separate arguments: after_llm(f, g)."
         ),
     ),
     (
         "the same name twice",
         lambda: after_llm(after_llm(_async)),
         (
-            "Hook function '_async' listens to PostReasoning already. A decorator above another one should add other events: "
+            "Hook function '_async' handles PostReasoning already. A decorator above another one should add other events: "
             "@before_llm above @after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."
         ),
     ),
@@ -335,7 +335,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "a filter by tools where there is none",
         lambda: after_llm(tools=["add"])(print),
         (
-            "Hook function 'print': tools=['add'] filters events of one tool, but PostReasoning has no tool. Events with "
+            "Hook function 'print': tools=['add'] selects events by their tool, but PostReasoning has no tool. Events with "
             "a tool: before_each_tool, after_each_tool, on_error, ActingChunk, and events of turns such as PreTurn. For a "
             "round, check event.tool_uses in the function."
         ),
@@ -568,7 +568,7 @@ async def test_the_data_is_where_the_docs_say(name: str, expression: str) -> Non
 def test_the_table_names_all_that_a_hook_may_ask_for() -> None:
     """The table has the data that hooks of other libraries get, by the same words."""
     words = {row.id.rpartition("-")[0] for row in rows()}
-    needed = ["the messages", "the tools", "the iteration", "the response", "the usage", "the timing"]
+    needed = ["the messages", "the tools", "the iteration, from 1", "the response", "the usage", "the timing"]
     needed += ["the tool's name", "its arguments", "its id", "its result", "its status", "the trace"]
     assert [word for word in needed if word not in words] == []
 

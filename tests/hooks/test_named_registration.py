@@ -448,7 +448,7 @@ async def test_options_on_a_living_agent() -> None:
     assert agent.remove(early)
     with pytest.raises(UsageError, match="Did you mean 'priority'"):
         agent.on("after_llm", print, priorty=1)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="filters events of one tool"):
+    with pytest.raises(UsageError, match="selects events by their tool"):
         agent.on("after_llm", tools="add")(print)
 
 

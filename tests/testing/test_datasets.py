@@ -125,7 +125,7 @@ def replaced(old: str, new: str) -> str:
         ),
         (
             replaced("contains:", "contain:"),
-            "line 12: cases[0].checks[0]: there is no check 'contain'. Legal are contains",
+            "line 12: cases[0].checks[0]: there is no check 'contain'. Allowed: contains",
         ),
         (replaced("^\\d$", "'['"), "line 13: cases[0].checks[1].matches: Matches('['): it is not a regular expression"),
         (replaced("name: a sum", "name: data"), "line 17: cases[2].name: another case is named 'data'. Names must be"),

@@ -315,7 +315,7 @@ def test_a_type_without_a_json_schema_is_refused() -> None:
     @tool
     async def wait(call: Callable[[], int]) -> None: ...
 
-    with pytest.raises(UsageError, match=r"^Tool 'wait': no JSON schema can be made of its parameters \("):
+    with pytest.raises(UsageError, match=r"^Tool 'wait': no JSON schema can be built for its parameters \("):
         wait.prepare()
 
 

@@ -361,7 +361,7 @@ def test_a_protocol_that_isinstance_refuses_cannot_be_a_dependency() -> None:
     with pytest.raises(UsageError) as caught:
         end.prepare()
     assert str(caught.value) == (
-        "Tool 'end': parameter 'what' asks deps= for a Closed, and isinstance() cannot look for one (Instance and "
+        "Tool 'end': parameter 'what' takes a Closed from deps=, but isinstance() cannot check for it (Instance and "
         "class checks can only be used with @runtime_checkable protocols). Put @typing.runtime_checkable on the "
         "Protocol."
     )

@@ -50,6 +50,6 @@ def _schema_of(kind: Any, where: str) -> dict[str, Any]:
         return adapter_of(kind).json_schema(mode="serialization")
     except (PydanticUserError, SchemaError) as error:
         raise UsageError(
-            f"{where}: no JSON schema can be made of its return type ({str(error).splitlines()[0]}). Annotate the "
+            f"{where}: no JSON schema can be built for its return type ({str(error).splitlines()[0]}). Annotate the "
             "function with a type that JSON can describe."
         ) from error

@@ -59,7 +59,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A case in both evaluations.
+    """A case, compared with the baseline.
 
     Attributes:
         name: The case.
@@ -171,11 +171,11 @@ def compare(report: Evaluation, baseline: Baseline | str | Path, *, tolerance: f
         The comparison; `comparison.problems` is empty if nothing is worse.
 
     Raises:
-        UsageError: The baseline is of another dataset, has no case in common, or is invalid.
+        UsageError: The baseline is of another dataset, has no case of this evaluation, or is invalid.
     """
     known = baseline if isinstance(baseline, Baseline) else read_baseline(baseline)
     if not 0 <= tolerance < 1:
-        raise UsageError(f"compare(tolerance={tolerance}): it is a share, at least 0 and below 1.")
+        raise UsageError(f"compare(tolerance={tolerance}): it must be at least 0 and below 1.")
     if known.dataset != report.dataset:
         raise UsageError(
             f"The baseline is of the dataset {known.dataset!r:.80}, not {report.dataset!r:.80}. Save one of this dataset."

@@ -249,7 +249,7 @@ class _CheckFactory:
         return tuple(self._check_from((*place, n), entry) for n, entry in enumerate(entries))
 
     def _check_from(self, place: Place, entry: Any) -> Check:
-        legal = f"Legal are {', '.join((*_FORMS, *self._known))}."
+        legal = f"Allowed: {', '.join((*_FORMS, *self._known))}."
         if isinstance(entry, str):
             if entry not in self._known:
                 reason = (

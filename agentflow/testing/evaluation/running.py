@@ -36,7 +36,7 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
 Task: TypeAlias = "Agent[Any] | Callable[[], Agent[Any]] | Callable[[Any], Any]"
-"""The object to evaluate: an agent, a function without parameters that creates one for each trial, or one of the input."""
+"""The object to evaluate: an agent, a function without parameters that creates one per trial, or a function of the input."""
 
 _seen: ContextVar[list[HookEvent] | None] = ContextVar("agentflow_evaluated_events", default=None)
 
@@ -76,7 +76,8 @@ async def evaluate(
     """Run an agent or a function on each case, and check the results.
 
     Args:
-        task: The agent, a function that creates one for each trial, or a function of the input (async, or in the event loop).
+        task: The agent, a function that creates one for each trial, or a function of the input, which
+            blocks the event loop unless it is async.
         cases: The cases; a plain text is a case without a name.
         checks: Checks of every case.
         concurrency: The number of concurrent calls.
@@ -215,7 +216,7 @@ async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
 
 
 class _Bar:
-    """A progress bar on standard error, which counts the trials and the failed ones."""
+    """A progress bar on standard error that counts finished and failed trials."""
 
     def __init__(self, total: int) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -112,7 +112,7 @@ class _Generators:
         self._before = sys.get_asyncgen_hooks()
 
     def install(self) -> None:
-        """Install the hooks; the loop's own hooks are still called."""
+        """Install asyncgen hooks; the loop's own are still called."""
         before = self._before = sys.get_asyncgen_hooks()
 
         def first(generator: AsyncGenerator[Any, Any]) -> None:

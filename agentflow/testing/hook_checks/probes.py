@@ -212,7 +212,7 @@ class Saves(NarrowHook):
 
 
 def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
-    """Return the problems in the order of a request's messages that a strict provider rejects, with their positions.
+    """Return the violations of message order for which a strict provider rejects a request, with their positions.
 
     The end of a request is not checked, since a trailing assistant message becomes a user message for such providers.
     """

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A sample is the position of the thread: the criterion is its work, not a duration.
+1. A sample is the position of the thread. The criterion is the time for which it sleeps or computes there.
 2. Time in which the thread was ready but had no processor does not count. It is subtracted if the system reports it
    (`/proc/.../schedstat`); otherwise the limit is five times as high.
 3. One sample is not enough: a position is reported only if it blocked the loop in three turns.
@@ -198,7 +198,7 @@ def _frames(ident: int) -> list[FrameType]:
         collects = gc.isenabled()
         gc.disable()
         try:
-            innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+            innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented for this use
             with suppress(AttributeError):  # from the None after the outermost frame
                 frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
         finally:

@@ -3,7 +3,7 @@
 Rules:
 
 1. The server is a separate process: it can be killed like a failing machine, and restarted at the same address.
-2. It runs with one thread and at low priority, so its speed is not a measurement; its replies are random.
+2. It runs with one thread and at low priority, so do not measure its speed; its replies are random.
 3. The process ends with its parent, however the parent ends.
 """
 
@@ -87,7 +87,7 @@ class LlamaServer:
         if (reason := self.missing()) is not None:
             raise UsageError(f"LlamaServer cannot be started: {reason}.")
         if self._log is None:
-            self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - until stop()
+            self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - open until stop()
         command = [sys.executable, "-P", str(_SERVE), json.dumps(self._settings)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True

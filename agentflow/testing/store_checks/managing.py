@@ -44,7 +44,7 @@ async def listing(trial: StoreTrial) -> None:
         await trial.keep(name, a_call(5))
     for prefix, ids in ((f"{stem}%", [f"{stem}%"]), (f"{stem}_", [f"{stem}_"]), (f"{stem}☂", [f"{stem}☂/1"])):
         found = [info.id for info in await trial.store.sessions(prefix)]
-        trial.same(found, ids, f"lists other sessions than those whose id starts with {prefix!r}")
+        trial.same(found, ids, f"lists sessions other than those with an id that starts with {prefix!r}")
 
 
 async def fork(trial: StoreTrial) -> None:
@@ -55,7 +55,7 @@ async def fork(trial: StoreTrial) -> None:
     for at, count in ((None, 6), (5, 5), (1, 1), ("run_1", 3)):
         copy = trial.new_session()
         await store.fork(s, copy, at=at)
-        await trial.holds(copy, everything[:count], f"forks other facts than at={at!r} specifies")
+        await trial.holds(copy, everything[:count], f"forks facts other than those that at={at!r} specifies")
         await trial.keep(copy, a_call(7), expected=count)
         await trial.holds(s, everything, "writes to the original when a fork is written")
     for at in (0, -1, 7, "run_9"):
@@ -134,7 +134,7 @@ async def prune(trial: StoreTrial) -> None:
 
     await asyncio.sleep(0.01)
     trial.same(await pruned(timedelta(days=1)), [], "prunes recently written sessions")
-    trial.same(await pruned(timedelta(0)), [idle], "prunes other sessions than the idle ones")
+    trial.same(await pruned(timedelta(0)), [idle], "prunes sessions other than the idle ones")
     await trial.holds(idle, [], "keeps facts of a session reported as pruned")
     wanted = sorted([interrupted, inner])
     trial.same(await pruned(timedelta(0), "idle", "unfinished"), wanted, "does not prune by the given statuses")
@@ -148,7 +148,7 @@ async def exchange(trial: StoreTrial) -> None:
     await trial.keep(s, facts)
     data = read_json_text(json.dumps(await store.export(s)))
     trial.same(await store.import_(data, copy), copy, "does not return the id of the imported session")
-    await trial.holds(copy, facts, "imports other facts than were exported")
+    await trial.holds(copy, facts, "imports facts other than those exported")
     await trial.refused(lambda: store.import_(data), "the import of a session whose id is taken")
     await trial.holds(s, facts, "overwrites a session by an import")
     await store.delete(s)

@@ -98,7 +98,7 @@ async def duplicate(trial: StoreTrial) -> None:
         await trial.keep(s, a_call(1), expected=0)
         await trial.keep(s, a_call(2), expected=3)
     wanted = [*a_call(1), *a_call(2)]
-    await trial.holds(s, wanted, "stores a fact twice that was delivered twice under one version")
+    await trial.holds(s, wanted, "stores both copies of a fact delivered twice under one version")
     await trial.keep(s, [*a_call(1), *a_call(3)])
     wanted += a_call(3)
     await trial.holds(s, wanted, "stores facts with existing natural keys again (without a version)")
@@ -163,7 +163,7 @@ async def concurrency(trial: StoreTrial) -> None:
     await trial.holds(s, a_call(won[0]), "does not contain the facts of the winner of a race")
     s = trial.new_session()
     await asyncio.gather(*[trial.keep(s, a_call(1)) for _ in numbers])
-    await trial.holds(s, a_call(1), "stores a fact twice that is delivered twice at once")
+    await trial.holds(s, a_call(1), "stores both copies of a fact delivered twice at once")
 
 
 async def cancellation(trial: StoreTrial) -> None:
@@ -208,11 +208,11 @@ async def sharing(trial: StoreTrial) -> None:
         if own is second_store or not await trial.load(s, second_store):
             raise CheckSkipped("each opened store has separate data")
         for store in (own, second_store):  # both have read it, so that a stale cache is found
-            await trial.holds(s, a_call(1), "returns other facts to a second store on the same data", store)
+            await trial.holds(s, a_call(1), "returns different facts to a second store on the same data", store)
         await trial.keep(s, a_call(2), second_store)
         await trial.holds(s, [*a_call(1), *a_call(2)], "does not see the writes of a second store")
         if isinstance(second_store, SessionStore):
-            doing = "an append under a version that a second store has outdated"
+            doing = "an append under a version that a second store has superseded"
             work = trial.store.append
             await trial.refused(lambda: work(s, a_call(3), expected=3), doing, SessionConflictError)
             await trial.keep(s, a_call(3), second_store, expected=6)

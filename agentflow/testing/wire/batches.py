@@ -75,7 +75,7 @@ class WireBatch:
         polls: How often the client polled the batch.
         downloads: How often the results were requested.
         fields: The vendor's other fields.
-        headers: The headers of the request that created it, which hold for its requests.
+        headers: The headers of the request that created it, which apply to its requests.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The checks for Anthropic's rows on thinking. Each returns the values for the placeholders of its row's text, or None.
 
 A tool loop is open if the request ends with tool results. Its head is the first assistant message after the last user message
-that has no result; the vendor counts everything from there on as one assistant turn.
+without tool results; the vendor counts everything from there on as one assistant turn.
 """
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
@@ -134,7 +134,7 @@ def _seal(s: Subject, block: JsonObject) -> BlockSeal | None:
 
 
 def modified(s: Subject) -> Violation | None:
-    """Check for signed thinking in the latest assistant message that was changed."""
+    """Check for changed signed thinking in the latest assistant message."""
     n = latest(s)
     blocks = [] if n is None else objects(s.messages[n].get("content"))
     places = [(m, block) for m, block in enumerate(blocks) if block.get("type") in THOUGHTS]
@@ -157,7 +157,7 @@ def signature(s: Subject) -> Violation | None:
 
 
 def bound_elsewhere(s: Subject) -> Violation | None:
-    """Check for thinking with a changed prefix, in a request that does not request that such thinking be dropped."""
+    """Check for thinking with a changed prefix, in a request that does not ask to drop such thinking."""
     binding = as_object(as_object(s.body.get("thinking")).get("block_binding"))
     if not s.dialect.binds or binding.get("prefix_mismatch_behavior") == "drop_block":
         return None

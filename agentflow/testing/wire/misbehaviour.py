@@ -168,7 +168,7 @@ class Fault:
     @classmethod
     def length_mid_call(cls) -> "Fault":
         """Stop in the middle of the last call's arguments, with the stop reason `length`."""
-        return cls("length in the midst of a call", without_last_half)
+        return cls("length in the middle of a call", without_last_half)
 
     @classmethod
     def stop_beside_calls(cls) -> "Fault":

@@ -78,7 +78,7 @@ class ScriptPlayer:
         if self.left:
             faults.append(f"{self.left} of {len(self._lines)} scripted replies were not used")
         if faults:
-            raise AssertionError("the wire script was not used exactly: " + "; ".join(faults))
+            raise AssertionError("the wire script was not used up without errors: " + "; ".join(faults))
 
 
 def as_reply(line: object) -> WireReply:

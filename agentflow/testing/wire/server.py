@@ -152,7 +152,7 @@ class WireServer:
         await self._traffic.wait(lambda: len(self.requests) >= count)
 
     def assert_done(self) -> None:
-        """Fail unless the script was used exactly.
+        """Fail unless every reply was used, without errors.
 
         Raises:
             AssertionError: There were unused or too few replies, or the script failed.
@@ -263,7 +263,7 @@ class WireServer:
         return WireResponse(status=200, headers=headers, writes=[answer_body], length=length, halt=answered.halt)
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
-        """Answer a request for other data than a reply, without consuming a reply of the script."""
+        """Answer a request that is not for a reply, without consuming a scripted reply."""
         for (method, path), body in self._wires[0].other_routes.items():
             if raw.method == method and raw.path.endswith(path):
                 self.other_requests.append(request)
