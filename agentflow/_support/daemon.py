@@ -34,7 +34,7 @@ async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
             return
         try:
             result = context.run(work, *args, **named)
-        except BaseException as error:  # raised from the awaited result
+        except BaseException as error:  # the awaited result raises it
             done.set_exception(error)
         else:
             done.set_result(result)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Events are built only in `fire`, `decide` and their short forms. An event without a hook or a reader costs one lookup.
+1. Events are built only in `fire`, `decide` and `sealed`. An event without a hook or a reader costs one lookup.
 2. No coroutine is created unless it is needed: not for synchronous hooks, and not for events that only a reader
    receives.
 3. A failing hook is reported. If reporting fails too, the second failure is noted on the reported error.
@@ -76,7 +76,7 @@ class Owner(Protocol):
 
 ALL_EVENTS: Final = frozenset(EVENT_TYPES)
 _NO_OWNER: Owner = cast("Any", None)
-"""The owner of the events of a finished run, which is never used."""
+"""The owner of a finished run's events; never used."""
 
 
 class Events:
@@ -91,7 +91,7 @@ class Events:
 
     Attributes:
         seq: The number of the last emission point, counted even if no event was built there. Code that skips an event
-            without a hook and a reader must count it too.
+            because it has neither a hook nor a reader must count it too.
         handled: The event types that a hook handles, or all of them if there is a reader. Events of other types need not
             be fired.
         iteration: The current round of reasoning.
@@ -137,10 +137,10 @@ class Events:
         self.iteration = 0
 
     abandoned: ClassVar[bool] = False
-    """Whether the run was detached from its driver; see `agentflow.loop.endings`."""
+    """Whether the run was detached from the task that executes it; see `agentflow.loop.endings`."""
 
     def of(self, owner: Owner) -> Events:
-        """Return the same events for another owner."""
+        """Return a copy for another owner."""
         other = copy(self)
         other._owner, other._frame, other.in_chain = owner, None, ()
         return other
@@ -154,7 +154,7 @@ class Events:
         return frame
 
     def release(self) -> None:
-        """Break the reference cycles of a finished run between it, its context and its last errors."""
+        """Break the reference cycles between a finished run, its context and its last errors."""
         self._frame = None
         self._reported = ()
         self._owner = _NO_OWNER
@@ -258,7 +258,7 @@ class Events:
         return event
 
     def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
-        """Return a sealed event that no chain has built, for wrapping hooks or the reader."""
+        """Build a sealed event that passes no chain, for `around` hooks or the reader."""
         return kind.make(self, values)
 
     def hand_over(self, event: Event) -> Awaitable[Event] | None:
@@ -331,7 +331,7 @@ class Events:
                 log_failure("WARNING", error, text, hook.name, hook.priority, kind.__name__, where=where)
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
-        if kind is Error or kind is CallEnded:  # a failure while a failure is reported fires no further event
+        if kind is Error or kind is CallEnded:  # hooks that fail on these events fire no further event
             if fatal:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             for reported in self._reported[-1:]:
@@ -358,7 +358,7 @@ class Events:
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
     def check(self) -> None:
-        """Raise if the run was cancelled, unless this is its cleanup, so that no further hook is called."""
+        """Raise if the run was cancelled, so that no further hook is called, except by its cleanup."""
         scope = self.scope
         if scope.passes:
             scope.passes = False
@@ -379,6 +379,6 @@ class Events:
         return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
     def post_events_in_chain(self, use_id: str | None) -> list[PostActing | PostReasoning]:
-        """Return the Post events for which hooks are running; the event of the caller's own tool call last."""
+        """Return the Post events for which hooks are running; the one of tool call `use_id` last."""
         found = [event for event in self.in_chain if isinstance(event, PostActing | PostReasoning)]
         return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == use_id)

@@ -103,7 +103,7 @@ class Machine(FoldedState):
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        Only one of them may be a leading fact; the legality of each other fact must depend on the state alone.
+        Only one of them may be of a type outside `_ALONG`; the legality of the others must depend on the state alone.
 
         Raises:
             UsageError: A fact is illegal.
@@ -319,7 +319,7 @@ def _misplaced(kind: type[Fact], state: State) -> UsageError:
     )
 
 
-# ---- the cases, if the content of a fact determines the next state
+# ---- facts with several cases: the content determines the next state
 
 
 def _case_of_reply(machine: Machine, fact: Reasoned) -> ReplyCase:

@@ -3,8 +3,8 @@
 Rules:
 
 1. A reply that fails after chunks were delivered starts over; its first new chunk has `restart=True`.
-2. If a provider refuses thoughts, because earlier messages changed or it cannot decrypt them, they are omitted
-   permanently, and the request is sent again without them, which does not count as a retry.
+2. If a provider refuses thoughts (earlier messages changed, or it cannot decrypt the thoughts), the request is repeated
+   without them, and later requests omit them too. This does not count as a retry.
 3. `vocabulary/ports/retry.py` decides on retries and their waits; `provider_errors.py` interprets a provider's failure.
 """
 
@@ -32,7 +32,7 @@ from agentflow.vocabulary.transcript import with_appended
 
 
 class PreparedRequest(NamedTuple):
-    """A request in the format of OpenAI's wire, which LiteLLM shares.
+    """A request in OpenAI's format, which LiteLLM uses too.
 
     Attributes:
         messages: The conversation.
@@ -197,11 +197,11 @@ class Adapter(ABC):
         typed = self._typed(request.tools)
         if lacking := [spec.name for spec in request.tools if spec.native_only and spec.name not in typed]:
             raise UsageError(
-                f"The model {self._name!r} has no built-in tool {lacking[0]!r} over {type(self).__name__}, which the "
-                "agent's tool needs. Remove the tool, or use a model that has it: docs/computer.md lists them."
+                f"The model {self._name!r} has no built-in tool {lacking[0]!r} over {type(self).__name__}, but the "
+                "agent's tool needs it. Remove the tool, or use a model that has it: docs/computer.md lists them."
             )
         tools = self._tools.arguments(request, profile)
-        # The provider may refuse thoughts that were created with the real tools if other definitions replace these tools.
+        # If other definitions replace the real tools, the provider may refuse thoughts created with the real ones.
         stood_in = bool(tools) and not request.tools
         thinking = BARRED if stood_in else thinking_out(request, profile, self._name, supported)
         schema, messages = request.options.answer_schema, request.messages
@@ -218,7 +218,7 @@ class Adapter(ABC):
         return PreparedRequest(converted, tools, thinking, form, cache)
 
     def _typed(self, tools: Iterable[ToolSpec]) -> Mapping[str, Mapping[str, Any]]:
-        """Return the provider's own entries for tools of the agent, by name."""
+        """Return the provider's built-in definitions of the agent's tools, by name."""
         del tools
         return EMPTY
 

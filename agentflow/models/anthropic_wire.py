@@ -45,10 +45,10 @@ _MAX_PAUSES = 20
 
 
 class AnthropicWire(DirectWire):
-    """A model of Anthropic's messages API, named `"anthropic/model"`; arguments as for every direct wire.
+    """A model of Anthropic's messages API, named `"anthropic/model"`; the arguments are those of `DirectWire`.
 
     The key is `ANTHROPIC_API_KEY`, the URL `ANTHROPIC_BASE_URL` (or `ANTHROPIC_API_BASE`). If `api_base` is another server, the
-    key is `ANTHROPIC_COMPATIBLE_API_KEY`, if it is set.
+    key is `ANTHROPIC_COMPATIBLE_API_KEY`, or none.
 
     Example:
         >>> AnthropicWire("claude-sonnet-4-5").name
@@ -81,7 +81,7 @@ class AnthropicWire(DirectWire):
     async def _unpaused(
         self, attempt: AsyncGenerator[ModelChunk, None], request: ModelRequest, conversation: Conversation
     ) -> AsyncGenerator[ModelChunk, None]:
-        """Continue a reply while Anthropic pauses it during the work of its tools; add up the usage of all requests."""
+        """Continue a reply each time Anthropic pauses it to run its own tools; add up the usage of all requests."""
         chunks: list[ModelChunk] = []
         before, used, pauses = Usage(), Usage(), 0
         while True:
@@ -143,7 +143,7 @@ class AnthropicWire(DirectWire):
         return claude_generation(self._model) >= (4, 5)
 
     def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
-        """Return Anthropic's own entries for tools of the agent, by name; older generations have none."""
+        """Return Anthropic's built-in definitions of the agent's tools, by name; models before Claude 4 have none."""
         if claude_generation(self._model) < (4, 0):
             return {}
         entries = ((spec, spec.native.get("anthropic")) for spec in tools)
@@ -190,7 +190,7 @@ class AnthropicWire(DirectWire):
 
     def _extra_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         named = super()._extra_fields(fields)
-        if "user" in named:  # this field has this name in OpenAI's format
+        if "user" in named:  # OpenAI's name for the user's id
             named["metadata"] = {"user_id": named.pop("user"), **named.get("metadata", {})}
         return named
 

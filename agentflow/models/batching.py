@@ -399,7 +399,9 @@ class BatchWire(DirectWire):
                 if line.strip():
                     yield line
             if len(rest) > self._max_event:
-                raise ProviderError(f"a result has more than {self._max_event:,} bytes; the limit is max_event=", 400)
+                raise ProviderError(
+                    f"a result has more than {self._max_event:,} bytes, the limit set with max_event=", 400
+                )
         if rest.strip():
             yield rest
 

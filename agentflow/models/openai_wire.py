@@ -90,7 +90,7 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 
 class OpenAIWire(DirectWire):
     """A model of OpenAI's chat completions or `/responses`, named `"openai/model"`, or `"openai+http://host/v1#model"` on
-    another server; arguments as for every direct wire. `"openai/responses/model"` selects `/responses`.
+    another server; the arguments are those of `DirectWire`. `"openai/responses/model"` selects `/responses`.
 
     The key is `OPENAI_API_KEY`, the URL `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). If `api_base` is another server, the key is
     `OPENAI_COMPATIBLE_API_KEY`, if it is set.

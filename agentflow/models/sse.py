@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The result is the `data` of each complete event. Comments, names, ids and other fields are skipped: both vendors repeat them
-   in the data.
+1. The result is the `data` of each complete event. Comments and other fields are skipped: OpenAI and Anthropic repeat the
+   event's name in the data.
 2. Lines end in LF, CR LF or CR; several `data` lines of an event are joined with line feeds; a byte order mark at the start is
    skipped.
 3. An event larger than the limit is an error: a server must not exhaust the memory.
@@ -18,7 +18,7 @@ class EventTooLargeError(ValueError):
     """A server sent an event that is too large."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the server sent an event of more than {limit:,} bytes; the limit is max_event=")
+        super().__init__(f"the server sent an event of more than {limit:,} bytes, the limit set with max_event=")
 
 
 class EventReader:
@@ -92,7 +92,7 @@ class EventReader:
 
 
 def _data(whole: bytes) -> list[bytes]:
-    """Return the data of each event in complete events."""
+    """Return the data of each event; all events are complete."""
     found: list[bytes] = []
     if whole.startswith(b"data: "):  # OpenAI's wire: each event is one line
         found = whole[6:].split(b"\n\ndata: ")

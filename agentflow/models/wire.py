@@ -1,9 +1,9 @@
-"""The base class of the direct wires: a request as bytes, the answer's events as chunks, failures as `ModelError`.
+"""The base class of the direct wires, the adapters that use a provider's HTTP API without LiteLLM.
 
 Rules:
 
-1. A wire builds its request and reads one event; everything else is shared.
-2. A key is sent only to its host: the vendor's own, or the one in the vendor's variable for the URL.
+1. A subclass builds the request and reads each event; everything else is shared. Failures are `ModelError`s.
+2. The vendor's key is sent only to the vendor's host, or to the one set in the vendor's URL variable.
 3. The connection is closed at once on every path, except after a reply that was read to its end: the next request reuses it.
 4. A failure after the finish reason only loses the usage, not the reply.
 """
@@ -179,7 +179,7 @@ class DirectWire(Adapter):
 
     @classmethod
     def _parts(cls, name: str) -> Named:
-        """Split a name into the whole name, the server's name for the model, and the server's URL."""
+        """Return the full name, the server's name for the model, and the server's URL."""
         model = name.removeprefix(f"{cls.vendor.provider}/")
         return Named(f"{cls.vendor.provider}/{model}", model, None)
 
@@ -363,12 +363,12 @@ class DirectWire(Adapter):
         return (self._elsewhere() or self.vendor.base).rstrip("/")
 
     def _key(self) -> str | None:
-        """Return the key; None for another server than the vendor's without a key."""
+        """Return the key; None if there is none and the server is not the vendor's."""
         variables = self.key_variables
         candidates = (self._api_key, *map(os.environ.get, variables))
         key = next(
             (key for candidate in candidates if candidate and (key := candidate.strip())), None
-        )  # a final line feed of a file is not part of it
+        )  # a key read from a file may end in a line feed
         if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])
         return key
@@ -403,7 +403,7 @@ def _begins_a_stream(part: bytes) -> bool:
 
 
 def _malformed(error: Exception) -> ProviderError:
-    return ProviderError(f"an event of the stream is not JSON of this wire: {error}")
+    return ProviderError(f"the server did not send readable JSON: {error}")
 
 
 def _wrong_in(url: str) -> str | None:
@@ -416,7 +416,7 @@ def _wrong_in(url: str) -> str | None:
     except ValueError as error:
         return f"it is not a URL: {error}"
     if not host or port == 0 or any(character.isspace() for character in url):
-        return "it has no host, port 0, or a space"
+        return "it has no host, has port 0, or contains a space"
     if parts.query or parts.fragment:
         return "it has a query or a fragment, but the endpoint's path is added at its end"
     return None

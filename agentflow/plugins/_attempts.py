@@ -15,8 +15,8 @@ from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.messages import Msg
 
 AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | None]]
-"""Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt; None raises
-the failure."""
+"""Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt, or None
+to raise the failure."""
 
 _OVERFLOW = (
     "cannot hold the conversation in its context window",
@@ -45,11 +45,11 @@ class Attempt(NamedTuple):
 class RetriedChunks(Flux[ModelChunk]):
     """The chunks of a reply, and of further attempts if it fails.
 
-    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. Such streams of
-    directly nested hooks run as one loop.
+    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. If hooks are
+    nested directly, these streams run as one loop.
 
     Args:
-        first: Begins a run: returns its first attempt.
+        first: Returns the first attempt; called each time the stream is opened.
     """
 
     def __init__(self, first: Callable[[], Attempt]) -> None:
@@ -65,7 +65,7 @@ def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequenc
 
     Args:
         source: The model call.
-        shorter: Returns the messages of a shorter request; None raises the failure.
+        shorter: Returns the messages of a shorter request, or None to raise the failure.
     """
 
     def first() -> Attempt:
@@ -150,7 +150,7 @@ async def _another(layers: list[Attempt], delivered: list[bool], error: Exceptio
 def is_context_overflow(error: BaseException) -> bool:
     """Return whether a model failed because the conversation does not fit its context window.
 
-    A custom model may not set `ModelError.kind`; then the texts of the error and its causes decide.
+    If a custom model does not set `ModelError.kind`, the texts of the error and its causes decide.
 
     Example:
         >>> is_context_overflow(ModelError("openai/gpt-5 cannot hold the conversation in its context window (400)."))

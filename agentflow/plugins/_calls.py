@@ -61,7 +61,7 @@ class Repeats:
         ran: The keys of the calls that have run.
         cached: The cached results of calls, by their ids: key and result.
         questions: The open and answered questions to a person, by call, round and key, each with the id of its tool call.
-        follows: For each call that was allowed by the answer about another call: the id of that other call.
+        follows: For each call that was allowed by the answer about an equal call: the id of the equal call.
         done: The calls that have been answered or have failed.
     """
 
@@ -75,7 +75,7 @@ class Repeats:
 
 
 async def repeated(event: PreActing) -> bool:
-    """Return whether an equal call ran earlier in this run; its result is then stored for the call."""
+    """Return whether the cache has the result of an equal call that ran earlier in this run; store it for this call."""
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None else cache.key_of_call(event)

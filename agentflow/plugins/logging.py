@@ -61,7 +61,7 @@ LEVELS: Mapping[type[Event], str | None] = {
     ActingChunk: None,
     TurnValue: None,
 }
-"""The level of each event; the nearest base class applies, None is not logged. Failures are raised to WARNING or ERROR."""
+"""The level of each event; the nearest base class applies, and None means off. Failures are raised to WARNING or ERROR."""
 
 _Write: TypeAlias = "Callable[[str, _LogLine], object]"
 """The `log` of a logger."""
@@ -76,7 +76,7 @@ class _LoggedCall:
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
         where: The beginning of each line; empty until the first line is written.
-        writers: The `log` of the loggers bound to its ids, and the level, by event.
+        writers: By event: the `log` of a logger bound to the call's ids, and the level.
     """
 
     __slots__ = ("began", "where", "writers")
@@ -222,7 +222,7 @@ class EventLog(Hook):
 
 
 class _LogLine(tuple["EventLog", HookEvent, str, _LoggedCall]):
-    """A message whose text is built only if a sink accepts its level. A tuple is created without a call in Python."""
+    """A message whose text is built only if a sink accepts its level. Creating a tuple runs no Python code."""
 
     __slots__ = ()
 

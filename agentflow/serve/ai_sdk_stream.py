@@ -4,8 +4,8 @@ Rules:
 
 1. The chunks are made from the view's events only, so a page receives nothing that `View` hides.
 2. An error is the last chunk.
-3. A step is a reply of the model with its tool calls. The reply after a result opens a step, never the result.
-4. If the streamed text differs from the reply's, such as after an edit by a hook, a part `data-reply` contains the latter.
+3. A step is a reply of the model with its tool calls. A new step begins with the reply after the results, not with a result.
+4. A part `data-reply` contains the reply's text if it differs from the streamed text, such as after an edit by a hook.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ Rules:
 
 1. A web process stores nothing about a run. Workers write its events to the database, numbered without gaps; a connection reads
    them from there, at the pace of its client.
-2. The id of a sent event is a position: the call of the run, the number of its stored event, and a stage. Every process can
-   continue from it with the same events.
+2. The id of a sent event is a position: the numbers of the call and of the last stored event, and whether the call has
+   begun, is running or has ended. Any process can continue from it with the same events.
 3. A client sees the end of a call when its result is stored. The end is built from the result, even if the last events are
    missing.
-4. When another worker takes over a run, the text of the current reply is discarded, and its stored events follow.
+4. When another worker takes over a run, clients discard the text of the current reply; the events of that worker follow.
 5. A run belongs to the owner of its session, which is the first part of the session's id. Others cannot see it.
 """
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agentflow.durable.following import CallRecord, FollowingClient, ListedRun
 
 STORED_SESSION: Final = re.compile(rf"([0-9a-f]{{32}})\.([A-Za-z0-9_-]{{1,64}})\.({SESSION_ID[1:-1]})")
-"""The id of a stored session: the owner's key, the agent's name, and the id for its owner."""
+"""The id of a stored session: the owner's key, the agent's name, and the id that the owner uses."""
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class DurableRun:
     Args:
         id: Its id.
         calls: Its calls.
-        of: The shared calls, with clients and limits.
+        of: The `DurableCalls` to which it belongs.
         number: The number of its last call in this snapshot; by default all calls are included.
     """
 
@@ -126,7 +126,7 @@ class DurableRun:
 
     @property
     def waited(self) -> Sequence[Pending]:
-        """The calls that waited when its last call began."""
+        """The decisions that were pending when its last call began."""
         before = None if self.number == 1 else self._calls[self.number - 2].result
         return before.pending if isinstance(before, Reply) else ()
 
@@ -160,10 +160,10 @@ class DurableRun:
         return self.end is None and await database_work(self._client.cancel(self.id, reason))
 
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
-        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+        """Return the events after a position, for `Last-Event-ID`; None if the position is the run's end.
 
         Raises:
-            Refusal: It is not a position.
+            Refusal: The id is not a position.
         """
         position = _Position()
         if last_id is not None:
@@ -340,7 +340,7 @@ class DurableCalls:
         ]
         try:
             await database_work(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
-        except BaseException as error:  # including cancellation: the messages belong to these decisions
+        except BaseException as error:  # also if cancelled: the messages must not arrive alone
             await database_work(client.withdraw(ref.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error
@@ -380,7 +380,7 @@ class DurableCalls:
                 await database_work(client.result(run_id))
 
     async def withdraw(self, agent: str, session: str) -> None:
-        """Delete the messages to a session, if workers run its agent."""
+        """Delete the undelivered messages to a session, if workers run its agent."""
         if agent in self.agents:
             await database_work(self.agents[agent].client.withdraw(session))
 

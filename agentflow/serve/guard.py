@@ -69,7 +69,9 @@ def bearer_tokens(users: Mapping[str, str]) -> Auth:
         >>> auth = bearer_tokens({"a-long-random-token": "ada"})
     """
     if any(len(token) < _MIN_TOKEN for token in users):
-        raise UsageError(f"bearer_tokens: a token needs {_MIN_TOKEN} characters, so that it cannot be guessed.")
+        raise UsageError(
+            f"bearer_tokens: a token needs at least {_MIN_TOKEN} characters, so that it cannot be guessed."
+        )
     known = [(token.encode(), user) for token, user in users.items()]
 
     async def auth(request: Request) -> str | None:
@@ -143,7 +145,7 @@ class Guard:
             )
         if self._auth is None and not _is_local(scope):
             raise Refusal(
-                403, "authentication_required", "Without authentication only this machine is served: App(auth=...)."
+                403, "authentication_required", "Without authentication only this machine is served. Set App(auth=...)."
             )
 
     async def _owner(self, request: Request) -> str:

@@ -30,7 +30,7 @@ class HasType(Protocol):
 
 
 def strictest(tools: Iterable[HasType]) -> ToolType:
-    """Return the type of a tool that can use all of these tools: research only if all of them are."""
+    """Return the type of a tool that uses these tools: "write" if one of them writes, else "read" if one reads."""
     last = max((TOOL_ORDER[tool.type] for tool in tools), default=0)
     return "research" if last == TOOL_ORDER["research"] else "read" if last == TOOL_ORDER["read"] else "write"
 
@@ -103,7 +103,7 @@ def check_external(
         (in_thread, "in_thread=True", f"{never} move to a thread"),
         (lock, "lock=True", f"{never} lock"),
         (retries, f"retries={retries}", f"{never} try again"),
-        (requires_approval, "requires_approval=True", "answering the call is the decision"),
+        (requires_approval, "requires_approval=True", "its calls always wait for an answer"),
         (streaming, "`yield`", "an answer is one value; make it a coroutine function"),
         (limited, "timeout=", f"{never} limit; limit the wait in the code that answers"),
         (in_run, "a function as validation_context=", "there is no run in which to call it; pass a value"),

@@ -55,10 +55,13 @@ def model_at(wire: type[DirectWire], port: int) -> DirectWire:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (HEAD + b"\r\n" + EVENT[: EVENT.index(b"\xa9")], "is not JSON"),
-        (HEAD + b'\r\ndata: {"type": "error", "choices": [], "error": {"message": "h\xc3"}}\n\n', "is not JSON"),
-        (HEAD + b'\r\ndata: {"more": ' + DEEP + b"\n\n", "is not JSON of this wire"),
-        (HEAD + b'\r\ndata: {"more": "\\ud83d", "choices": ' + DEEP + b"\n\n", "is not JSON of this wire"),
+        (HEAD + b"\r\n" + EVENT[: EVENT.index(b"\xa9")], "did not send readable JSON"),
+        (
+            HEAD + b'\r\ndata: {"type": "error", "choices": [], "error": {"message": "h\xc3"}}\n\n',
+            "did not send readable JSON",
+        ),
+        (HEAD + b'\r\ndata: {"more": ' + DEEP + b"\n\n", "did not send readable JSON"),
+        (HEAD + b'\r\ndata: {"more": "\\ud83d", "choices": ' + DEEP + b"\n\n", "did not send readable JSON"),
         (FAILED + DEEP, "failed (500)"),
         (HEAD + b"content-encoding: gzip\r\n\r\nno gzip", "gzip"),
         (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>Log in</html>", "Log in"),

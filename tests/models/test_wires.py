@@ -384,9 +384,9 @@ async def test_a_connection_is_used_again(wire: str) -> None:
         (Fault.raw_body('[{"error": {"message": "in a list"}}]'), "in a list"),
         (Fault.raw_body('{"choices": []}'), "without a stream of events"),
         (Fault.empty_body(), "without a stream of events"),
-        (Fault.raw_body("data: {nonsense\n\n", content_type="text/event-stream"), "not JSON"),
-        (Fault.raw_body("data: [1]\n\n", content_type="text/event-stream"), "not JSON|broke off"),
-        (Fault.raw_body("data: 7\n\n", content_type="text/event-stream"), "not JSON|broke off"),
+        (Fault.raw_body("data: {nonsense\n\n", content_type="text/event-stream"), "readable JSON"),
+        (Fault.raw_body("data: [1]\n\n", content_type="text/event-stream"), "readable JSON|broke off"),
+        (Fault.raw_body("data: 7\n\n", content_type="text/event-stream"), "readable JSON|broke off"),
     ],
     ids=["error", "list", "no stream", "empty", "no JSON", "an array", "a number"],
 )

@@ -278,11 +278,11 @@ async def test_how_a_task_that_did_not_succeed_fails() -> None:
         raise RuntimeError("secret\x1b[31m")
 
     for state, text, shown, kind in (
-        ("failed", "No bread.", "ended as failed: No bread.", None),
-        ("reject", "", "ended as rejected: no reason was given", None),
-        ("cancel", "", "ended as canceled: no reason was given", None),
-        ("requires_auth", "Log in.", "ended as auth required: Log in.", "authentication"),
-        ("failed", hostile, "ended as failed: No.\\x1b[2J <script>xxx", None),
+        ("failed", "No bread.", "ended in state failed: No bread.", None),
+        ("reject", "", "ended in state rejected: no reason was given", None),
+        ("cancel", "", "ended in state canceled: no reason was given", None),
+        ("requires_auth", "Log in.", "ended in state auth required: Log in.", "authentication"),
+        ("failed", hostile, "ended in state failed: No.\\x1b[2J <script>xxx", None),
     ):
         async with sample(ended(state, text)) as (url, _):
             message, retryable, found = await failure(RemoteAgent(url))

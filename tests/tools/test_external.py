@@ -125,7 +125,7 @@ def blocking(question: str) -> str:
         (
             lambda: Tool(ask, external=True, requires_approval=True),
             "requires_approval=True",
-            "answering the call is the decision",
+            "its calls always wait for an answer",
         ),
         (
             lambda: Tool(pieces, external=True),

@@ -1,6 +1,6 @@
 """`flow_of`: the steps of a workflow with its branches and loops, read from the source of its function.
 
-A step is drawn at the place where it is written. Conditions are shown as text; the function does not run.
+A step is drawn where the source calls it, even if it is awaited later. Conditions are shown as text; the function does not run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Flow(NamedTuple):
         return "\n".join([f"{one_line(self.name)} (workflow)", *lines(self.parts, "")])
 
     def mermaid(self) -> str:
-        """Return a Mermaid diagram: steps are boxes, decisions and loops are diamonds, groups and `try` are hexagons."""
+        """Return a Mermaid diagram: steps are boxes, decisions and loops are diamonds, `gather`, `race` and `try` hexagons."""
         return "\n".join(["flowchart TD", *self.mermaid_lines("s")])
 
     def mermaid_lines(self, prefix: str) -> list[str]:
@@ -76,7 +76,7 @@ class Flow(NamedTuple):
 
 
 _Ends = list[tuple[str, str]]
-"""The nodes with an arrow to the next node, each with the text of that arrow."""
+"""The nodes to connect to the next node, each with the text of its arrow."""
 
 
 class _FlowDrawing:
@@ -229,7 +229,7 @@ class _Reader:
 
 
 def flow_of(agent: Agent[Any]) -> Flow | None:
-    """Return the steps of a workflow; None for other agents and handoffs.
+    """Return the steps of a workflow agent; None for other agents, including those of `handoffs`.
 
     Raises:
         UsageError: The source of its function is not available.

@@ -4,13 +4,13 @@ Rules:
 
 1. The loop is unaware of typed answers. The request for one is added in `PreReasoning`: as options, a tool, or text. So
    every later hook sees it, and can change it.
-2. A misfit leads to an `Again`, like that of any other hook; the rejected reply stays in the history.
+2. An answer that does not fit (a misfit) leads to an ordinary `Again`; the rejected reply stays in the history.
 3. An answer is accepted in one place, `Output.accept` (through `AcceptedAnswers.accept`, which caches it). Every reader
-   of the output goes through it: the guard, the final tool, the reply. Without acceptance there is no output, on any
-   path.
+   of the output goes through it: the guard, the final tool (which takes the answer), the reply. Without acceptance there
+   is no output, on any path.
 4. The number of refused answers is counted from the facts of the run, so a restart does not reset it.
-5. A call of the final tool is a tool call like any other: evaluated, run, answered. The reply is then closed without a
-   model call, with the text of its result, read from the conversation, so that a restart finds it too.
+5. A call of the final tool is a tool call like any other: evaluated, run, answered. The text of the tool's result
+   then becomes the reply, without a model call. It is read from the conversation, so that a restart finds it too.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ SKIPPED = "Not run: the same reply gives the final answer. Call it again if that
 
 
 class AskForOutput(Hook):
-    """Asks the model for a typed answer, and closes the call when the final tool has taken it.
+    """Asks the model for a typed answer, and ends the call when the final tool has accepted it.
 
-    Its priority is 15, so that hooks that count or wait skip a request that is already answered.
+    Its priority is 15: if it answers a request itself, later hooks, such as budgets, are not called for it.
 
     Args:
         output: The output.
-        model: The agent's model, or its name, which determines how it can be asked. None assumes that it calls tools.
-        max_iterations: The agent's limit. In the last round a call of the final tool is taken as text, because no round
-            follows in which the call could be closed.
+        model: The agent's model or its name, to find out how it can be asked; with None, by a tool.
+        max_iterations: The agent's limit. In the last round a call of the final tool is read as text, because no request
+            follows in which its result could become the reply.
     """
 
     priority = 15
@@ -87,8 +87,8 @@ class AskForOutput(Hook):
         self._takes_none = any(type(None) in members(choice.form) for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
-        """Return True for text that can become a step's arguments, for calls of the final tools, and for replies that
-        are read differently: an answer beside calls with `end="first"`, and no answer if that is one.
+        """Return True for replies that this hook may change: text that can be a function's arguments, an empty reply
+        that can mean None, calls of final tools, and any calls with `end="first"`.
         """
         uses = reply.tool_uses
         if not uses:
@@ -98,7 +98,7 @@ class AskForOutput(Hook):
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to these events
         self, event: PreReasoning | PostReasoning | PreActing
     ) -> PreReasoning | PostReasoning | Answer | Deny | Awaitable[PreReasoning | None] | None:
-        """Add the request for the output; turn text that holds a step's arguments into a call."""
+        """Add the request for the output; turn text with a function's arguments into a call."""
         if isinstance(event, PreActing):
             return Deny(SKIPPED) if event.tool_use.id in event.context.state[AcceptedAnswers].skipped else None
         if isinstance(event, PostReasoning):
@@ -176,7 +176,7 @@ class AskForOutput(Hook):
         return accepted[-1 if end == "all" else 0].text if accepted else None
 
     def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
-        """Count a round in which the final tool failed as a refused answer.
+        """If the final tool failed in the last round, count a refused answer.
 
         Raises:
             OutputError: There were more than `retries`.
@@ -188,7 +188,7 @@ class AskForOutput(Hook):
         count_refusal(event, self.output, failed[-1].text, answer, new=False)
 
     def _read(self, event: PostReasoning) -> Awaitable[None] | None:
-        """Read a reply as an answer, where it is one in another form."""
+        """Rewrite a reply with an answer in another form than requested."""
         reply = event.reasoning_result
         uses = reply.tool_uses
         if any(use.name in self.output.tools for use in uses):
@@ -202,9 +202,9 @@ class AskForOutput(Hook):
         return None
 
     async def _take_beside(self, event: PostReasoning) -> None:
-        """With `end="first"`, use an answer beside calls of tools: the calls are removed, so they do not run. Plain text
-        and the arguments of a function are no answer here, because text beside calls is often an introduction. A call
-        that waits for approval is not removed: a person should see it.
+        """With `end="first"`, use the answer in a reply that also calls tools: the calls are removed, so they do not run.
+        Plain text and a function's arguments are not used, because text before calls is often an introduction. If a
+        call requires approval, nothing is removed: a person should see it.
         """
         reply, output = event.reasoning_result, self.output
         called = {use.name for use in reply.tool_uses}
@@ -223,7 +223,7 @@ class AskForOutput(Hook):
         event.reasoning_result = _with(reply, tuple(kept))
 
     def _take_none(self, event: PostReasoning) -> None:
-        """Use a second empty reply as None, if None is an answer; the first one is requested again."""
+        """If the answer can be None, read a second empty reply as None; the first one is refused."""
         reply = event.reasoning_result
         if not self._takes_none or reply.finish_reason in ("length", "content_filter"):
             return
@@ -242,8 +242,8 @@ class AskForOutput(Hook):
         return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in tools) else None
 
     async def _use_last_call(self, event: PostReasoning) -> None:
-        """In the last round, use the last acceptable call as the answer, since no other round follows that could close
-        the call.
+        """In the last round, use an acceptable call as the answer (with `end="all"` the last one, else the first), since
+        no request follows in which its result could become the reply.
         """
         reply = event.reasoning_result
         accepted, texts = event.context.state[AcceptedAnswers], [self.output.given_by(use) for use in reply.tool_uses]
@@ -284,8 +284,8 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 class JudgeOutput(Hook):
     """Validates an answer: a misfit is sent back to the model, a limited number of times.
 
-    It is a guard, so it sees the result of the editing hooks, in `PostReasoning`; and in `PostCall` the text that the
-    call returns, if a hook or a restart changed it.
+    It is a guard, so in `PostReasoning` it sees the result of the editing hooks. In `PostCall` it checks the text that
+    the call returns, which a hook or a restart may have changed.
 
     Args:
         output: The output.
@@ -392,7 +392,7 @@ def is_empty(reply: Msg) -> bool:
 
 
 def _failed(result: ToolResultBlock, output: Output[Any]) -> bool:
-    """Whether a final tool refused an answer, or the last step failed. A person's denial does not count."""
+    """Whether a final tool refused an answer, or its function failed. A person's denial does not count."""
     return result.name in output.tools and result.state in ("error", "timeout")
 
 
@@ -417,7 +417,7 @@ def count_refusal(
         new: Whether the last answer is not in the facts yet.
 
     Raises:
-        OutputError: There are more than `retries`, of one output or of all.
+        OutputError: There are more than `retries`, for one output of a list or for all.
     """
     refused = Refusals(output)
     for fact in port_of(event.context).facts():

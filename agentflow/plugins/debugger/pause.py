@@ -49,8 +49,8 @@ class Pause:
         limit: Maximum duration in seconds; None means no limit.
         otherwise: The action after the limit, `"continue"` or `"deny"`.
         began: The start, in seconds since the epoch, by the run's clock.
-        ended: How it ended: `"continued"`, `"stepped"`, `"decided"`, `"over"` (the limit has passed, or no debugger could
-            ask), `"cancelled"` (with its run); None while it lasts.
+        ended: How it ended: `"continued"`, `"stepped"`, `"decided"`, `"over"` (the limit has passed, or no debugger
+            decided), `"cancelled"` (with its run); None while it lasts.
         verdict: The decision.
 
     Example:
@@ -106,11 +106,11 @@ class Pause:
 
     @property
     def fields(self) -> dict[str, Json]:
-        """All fields of the event, as JSON; the writable ones in the form of `edit`."""
+        """All fields of the event, as JSON; the writable ones as `edit` takes them."""
         return {**event_to_dict(self.event), **{name: self.value(name) for name in self.event.writable}}
 
     def value(self, field: str) -> Json:
-        """Return a field of the event, as JSON for `edit`."""
+        """Return a field of the event as JSON, as `edit` takes it."""
         return value_of(self.event, field)
 
     # ---- actions
@@ -121,7 +121,7 @@ class Pause:
         Args:
             path: The field, or a path into its value: `"model"`, `"tool_use.input.path"`,
                 `"input_messages[0].content[0].text"`.
-            value: The value, in the form of `value`.
+            value: The new value, as JSON like that of `value()`.
 
         Raises:
             UsageError: The value is not valid there, or the pause has ended. Nothing is changed.
@@ -153,7 +153,7 @@ class Pause:
         """
         self._check_active(f"say {type(verdict).__name__}")
         if not isinstance(verdict, self.event.verdicts):
-            legal = ", ".join(kind.__name__ for kind in self.event.verdicts) or "nothing can be decided"
+            legal = ", ".join(kind.__name__ for kind in self.event.verdicts) or "none"
             raise UsageError(
                 f"{type(self.event).__name__}, paused: {type(verdict).__name__} is not allowed for this event. "
                 f"Allowed: {legal}."
@@ -202,7 +202,7 @@ def describe_end(pause: Pause) -> str:
 
 
 def root_of(event: Event) -> str:
-    """Return the run of an event; for a sub-agent, the top-level run."""
+    """Return the id of an event's run; for a sub-agent, of the top-level run."""
     run = port_of(event.context)
     while isinstance(run, RunBase) and run.parent is not None:
         run = run.parent

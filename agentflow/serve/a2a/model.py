@@ -109,7 +109,7 @@ class A2AModel:
                         for chunk in answer.add(event):
                             yield chunk
                 chunks = answer.finish(place, self.name)
-            except BaseException:  # including cancellation and a closed stream: the remote task would continue
+            except BaseException:  # also if cancelled or closed: otherwise the remote task would continue
                 await _cancel(client, answer)
                 raise
             for chunk in chunks:
@@ -343,7 +343,7 @@ class RemoteAnswer:
             return [_ids_chunk(context, self.task_id, model), ModelChunk(tool_uses=(use,), finish_reason="tool_calls")]
         if state != types.TaskState.TASK_STATE_COMPLETED:
             how = types.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", " ")
-            text = f"The task of the remote agent {model} ended as {how}: {shown(text) or 'no reason was given'}"
+            text = f"The task of the remote agent {model} ended in state {how}: {shown(text) or 'no reason was given'}"
             kind = "authentication" if state == types.TaskState.TASK_STATE_AUTH_REQUIRED else None
             raise ModelError(text, model=model, kind=kind)
         files = tuple([block for blocks in self._files.values() for block in blocks])

@@ -26,11 +26,11 @@ WireChoice: TypeAlias = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True)
 class EmbeddedWire:
-    """A wire of the embedded server.
+    """A provider's API (a wire) that the embedded server offers.
 
     Attributes:
         name: The wire's name.
-        model: The name of the simulated model; the name of a real model, so that its price is known.
+        model: The name of the simulated model: that of a real one, so that its price is known.
         options: The agent's model options for it.
     """
 

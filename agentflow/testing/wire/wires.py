@@ -1,4 +1,4 @@
-"""A common interface of the wires, which makes the server independent of them."""
+"""A common interface of the wires (the providers' HTTP APIs), which makes the server independent of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Wire:
     unknown: WireFrame
     call_id: Callable[[WireRequest, int, ScriptedCall], str]
     other_routes: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
-    """Functions for the vendor's other answers, by method and path; each takes a request and its estimated size."""
+    """Functions for the vendor's other endpoints, by method and path; each takes a request and its estimated size."""
     ping: WireFrame | None = None
 
 

@@ -1,9 +1,9 @@
 """The model port: a request in, a stream of chunks out.
 
-A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a vendor with a direct wire
+A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for OpenAI and Anthropic
 (`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`); any other name is a LiteLLM name, with or without `litellm/`.
-Adapters are imported when the first model of their scheme is built; the table below is the only permitted dynamic
-import. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
+Adapters, listed in the table below, are imported when the first model of their scheme is built; no other dynamic import
+is permitted. Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme =
 "my.module:MyModel"`). These schemes are only reached by `myscheme://`, so that an installed package cannot take over
 the name of an adapter or a provider.
 """

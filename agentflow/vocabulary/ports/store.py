@@ -375,7 +375,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     """Return how many facts of a sub-agent's session belong to a fork of the outer session.
 
     Args:
-        facts: The fork's facts, of the outer session.
+        facts: The facts of the outer session's fork.
         inner: All facts of the sub-agent's session.
     """
     started = {fact.tool_use_id for fact in facts if isinstance(fact, ToolStarted | ToolFinished)}
@@ -387,7 +387,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
             if any(msg.metadata.get("within", None) not in (None, *started) for msg in fact.messages):
-                return index  # a later question, in a continued conversation
+                return index  # asked after the fork, in a continued conversation
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(wait.id for wait in fact.pending):
             closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))
             return next(closed, index) + 1  # the decisions on the call were made later
