@@ -58,7 +58,7 @@ class TurnOptions(TypedDict, total=False):
     deps: object
     """The dependencies that the tool requests by type."""
     approval: Resolution | None
-    """The decision on the call: `Approve()` for a tool that needs an approval, `Answer(value)` instead of running it,
+    """The decision on the call: `Approve()` for a tool that needs approval, `Answer(value)` instead of running it,
     or `Deny(reason)` to refuse it."""
     tools: ToolRegistry
     """The registry in which a tool name is looked up; `default_tools` by default."""

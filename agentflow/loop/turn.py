@@ -127,7 +127,7 @@ class Turn(BoundTool, Generic[T_co]):
             WrongRunMethodError: The tool is an async generator: use `yielding()`.
             SafeExecutionError: The turn is running or queued.
             TurnTimeoutError: It exceeded its time limit and was cancelled.
-            TurnDeniedError: A hook denied it, or it needs an approval.
+            TurnDeniedError: A hook denied it, or it needs approval.
             Exception: The exception of the tool.
         """
         self._check_method("returning")

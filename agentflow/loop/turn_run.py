@@ -399,7 +399,7 @@ def _missing(pending: tuple[Pending, ...]) -> str:
         )
     if wait.kind == "external":
         return "it must be answered from outside. Set turn.approval = Answer(value) and run it again."
-    return "it needs an approval. Set turn.approval = Approve() and run it again."
+    return "it needs approval. Set turn.approval = Approve() and run it again."
 
 
 def _caller_error(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:

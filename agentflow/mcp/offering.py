@@ -291,7 +291,7 @@ class _AgentOffers:
         try:
             if tool.requires_approval:
                 if not reporter.can_ask() or not reporter.session.can_send_request:
-                    return _failed(f"{tool.name} needs an approval, but this client cannot ask its user.")
+                    return _failed(f"{tool.name} needs approval, but this client cannot ask its user.")
                 use = ToolUseBlock(turn.id, tool.name, arguments)
                 turn.approval = await reporter.ask(Pending(turn.id, "approval", {}, use))
             run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None)

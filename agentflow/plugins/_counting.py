@@ -78,7 +78,7 @@ def head_length(messages: Sequence[Msg]) -> int:
 def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
     """Return the starts of units: an assistant's message with the user messages before it and the results after it.
 
-    User messages without an answer at the end belong to no unit.
+    Trailing user messages without an answer belong to no unit.
 
     Args:
         messages: The conversation.

@@ -52,7 +52,7 @@ _WORD: Final = re.compile(r"\w+")
 _MAX_WORDS: Final = 64
 _MAX_WORD_LENGTH: Final = 200
 _BATCH: Final = 256
-_FUSION: Final = 60  # the constant of reciprocal rank fusion in its first publication, and of most products
+_FUSION: Final = 60  # the constant of reciprocal rank fusion in the original paper, and in most products
 ALL: Final = "1 = 1"
 _MISSING: Final = (
     "SELECT m.id, m.text FROM NAME m LEFT JOIN NAME_vectors v ON v.id = m.id WHERE v.id IS NULL AND SCOPE LIMIT ?"
@@ -118,7 +118,7 @@ class Texts(ABC, Generic[C]):
         """Return a vector as a parameter of SQL."""
 
     def _is_lost(self, connection: C) -> bool:
-        """Return whether a connection has to be opened again."""
+        """Return whether the connection has to be reopened."""
         return False
 
     def _sql(self, sql: str) -> Any:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A check returns None to accept, and a reason to refuse. Any other result, and a check that fails, refuses; so does True,
-   because a function that finds something returns it as well as one that accepts.
+1. A check returns None to accept, and a reason to refuse. Any other result, and a check that fails, refuses. True refuses
+   too, because it is ambiguous: some functions return it for a finding, others to accept.
 2. An input check runs before the work or, if `racing`, beside the first model call: a refusal then cancels the model, and no
    tool runs before the check has passed.
 3. If an output is refused, the model is asked again with the reason; a refused output is never the reply.
@@ -166,7 +166,7 @@ class InputGuardrail(Hook):
         if not isinstance(event, PreReasoning) or event.iteration != 1:
             return source
         race = own(event.context, self, _InputCheck)
-        if race.text is None:  # else an outer hook makes another attempt
+        if race.text is None:  # otherwise an outer hook is making another attempt
             race.text = _text(_input_of(event.input_messages, race.ids))
         run = partial(race.run, self, event.context)
         return Flux(lambda: _with_check(run, source, self.hold))
@@ -282,7 +282,7 @@ class OutputGuardrail(Hook):
             reason = await _finding(self.check, event.reasoning_result.text, context)
         except Exception as error:
             warn_denied(self, "PostReasoning", error, event)
-            return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so the input was denied")
+            return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so the answer was withheld")
         if reason is None:
             return event
         refusals = context.state[_Refusals]

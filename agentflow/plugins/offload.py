@@ -94,7 +94,7 @@ class OffloadResults(Hook):
             log_failure(
                 "WARNING",
                 error,
-                "a result of {} ({} characters) could not be stored elsewhere, and stays in the history completely",
+                "a result of {} ({} characters) could not be stored elsewhere, and stays in the history in full",
                 event.tool_use.name,
                 len(text),
                 where=event,

@@ -176,7 +176,7 @@ class RateLimit(Hook):
         wait = self._book(event.context.clock.monotonic(), 1, 0)
         if wait > 0 and not await self._waited(event.context, wait, 0):
             raise ToolError(
-                f"Tool {event.tool_use.name!r} was not run: its rate limit has no room for another {wait:.1f} s. Try again "
+                f"Tool {event.tool_use.name!r} was not run: its rate limit is used up for another {wait:.1f} s. Try again "
                 "then, or continue without it."
             )
         return await source.resolve()
@@ -202,7 +202,7 @@ class RateLimit(Hook):
         request = source.request
         if wait > 0 and not await self._waited(context, wait, booked):
             raise ModelError(
-                f"Model {request.model!r} was not called: the rate limit has no room for another {wait:.1f} s, and "
+                f"Model {request.model!r} was not called: the rate limit is used up for another {wait:.1f} s, and "
                 f"RateLimit(max_wait={self._max_wait:g}) does not wait that long.",
                 retryable=True,
                 retry_after=wait,
@@ -236,7 +236,7 @@ class RateLimit(Hook):
         try:
             with (
                 UndoOnFailure(lambda: self._book(clock.monotonic(), -1, -tokens)),  # later callers get the slot
-                waiting(Wait(who=self.name, seconds=wait, reason="the rate limit has no room before")),
+                waiting(Wait(who=self.name, seconds=wait, reason="the rate limit is used up until then")),
             ):
                 await clock.sleep(wait)
         finally:

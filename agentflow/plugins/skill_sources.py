@@ -100,7 +100,7 @@ class GitSkills:
         commit: The full hash of the commit, 40 hexadecimal digits.
         path: The folder in the repository; by default the whole repository.
         cache: The folder of the cache; by default `~/.cache/agentflow/skills`.
-        protocols: The allowed protocols, of `"https"`, `"http"`, `"ssh"` and `"file"`.
+        protocols: The allowed protocols, from `"https"`, `"http"`, `"ssh"` and `"file"`.
         max_bytes: The size limit of the fetched repository, and of its files.
         timeout: The time limit of the whole fetch, in seconds.
 
@@ -127,7 +127,7 @@ class GitSkills:
         """
         where = urlsplit(self.url)
         if not set(self.protocols) <= set(_PROTOCOLS):
-            raise UsageError(f"{self}: protocols={self.protocols!r} must be of {', '.join(_PROTOCOLS)}.")
+            raise UsageError(f"{self}: protocols={self.protocols!r} must be among {', '.join(_PROTOCOLS)}.")
         if where.scheme not in self.protocols:
             raise UsageError(
                 f"{self}: protocol {where.scheme!r} is not allowed. Change the address, or set protocols=."

@@ -188,7 +188,7 @@ _VERBS: Final[Mapping[str, str]] = {
     "delete": "drop remove revoke",
 }
 _SAME: Final = {word: verb for verb, same in _VERBS.items() for word in same.split()}
-"""Verbs that tools and people use for the same."""
+"""Verbs that are used with the same meaning."""
 
 
 def _words(text: str) -> list[str]:

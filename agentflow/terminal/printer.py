@@ -3,7 +3,7 @@
 Rules:
 
 1. Complete lines are printed above the live lines. While a line is in progress, the live lines are removed.
-2. Control characters, and characters that the output's encoding lacks, are escaped: no text of a model ends the call.
+2. Control characters, and those that the output's encoding lacks, are escaped: printing a model's text cannot end the call.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Printer:
         self.print(line)
 
     def stream(self, kind: str, source: str, label: str, text: str, style: str) -> None:
-        """Print streamed text, in the line in progress if that has the same kind and source."""
+        """Print streamed text, continuing the line in progress if it has the same kind and source."""
         if self._markdown and kind == "text" and not source:
             self._render(text)
             return

@@ -4,7 +4,7 @@ with a countdown, and the cost so far.
 Rules:
 
 1. The lines are computed only from events: a line exists from the event that starts the work to the one that ends it.
-2. Each line fits the width of the terminal, and all lines its height; lines without room are only counted.
+2. Each line fits the width of the terminal, and all lines its height; lines that do not fit are only counted.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ProgressLines:
         return bool(self._waits) or any(call.model or call.tools for call in tuple(self._calls.values()))
 
     def lines(self, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
-        """Return the lines that fit the terminal. May be called from another thread than `process`.
+        """Return the lines that fit the terminal. May be called from a different thread than `process`.
 
         Args:
             width: The number of columns of the terminal.

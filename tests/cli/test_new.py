@@ -109,9 +109,9 @@ def test_nothing_is_written_over(shop: Any, what: str) -> None:
         ("a\x1b[31m\n", "such as a-31m."),
         ("class", "it is a Python keyword"),
         ("match", "it is a Python keyword"),
-        ("json", "`import json` is another module. Use json-agent, for example."),
-        ("agentflow", "is another module"),
-        ("tests", "is another module"),
+        ("json", "`import json` would import another module. Use json-agent, for example."),
+        ("agentflow", "would import another module"),
+        ("tests", "would import another module"),
     ],
 )
 def test_a_bad_name_is_told_what_would_be_one(tmp_path: Path, name: str, why: str) -> None:

@@ -102,7 +102,7 @@ async def test_its_tools_are_offered_if_asked(way: str) -> None:
         for name, arguments, expected in (
             ("look", {"at": "sun"}, "Denied: too bright"),
             ("look", {"to": "moon"}, "its arguments do not fit"),
-            ("pay", {"euros": 3}, "pay needs an approval, but this client cannot ask its user."),
+            ("pay", {"euros": 3}, "pay needs approval, but this client cannot ask its user."),
             ("broken", {}, "ConnectionError: postgresql://ann:***@db is away"),
             ("nothing", {}, "There is no tool 'nothing' here."),
         ):

@@ -180,8 +180,8 @@ async def _fails(request: ApprovalRequest) -> bool:
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
-        (None, "write needs an approval, but there is no asker (no rule allows it)"),
-        (_fails, "write needs an approval, but the asker failed (ConnectionError)"),
+        (None, "write needs approval, but there is no asker (no rule allows it)"),
+        (_fails, "write needs approval, but the asker failed (ConnectionError)"),
         (lambda request: "maybe", "write was not approved (the asker's answer was not understood)"),
         (lambda request: 1, "write was not approved (the asker's answer was not understood)"),
         (lambda request: None, "write was not approved"),
@@ -191,7 +191,7 @@ async def _fails(request: ApprovalRequest) -> bool:
         ),
         (
             TerminalAsker(write=io.StringIO(), interactive=False),
-            "write needs an approval, and there is no terminal to ask at",
+            "write needs approval, and there is no terminal to ask at",
         ),
         (lambda request: ApprovalDecision("no", "too late"), "too late"),
     ],

@@ -128,8 +128,8 @@ async def test_what_is_refused() -> None:
         ({"command": "str_replace", "path": a, "old_str": ""}, "No replacement was performed: old_str occurs 0"),
         ({"command": "insert", "path": a, "insert_line": 2}, "insert_line is 2; /memories/a has the lines 0 to 1."),
         ({"command": "insert", "path": a, "insert_line": 1, "insert_text": "x" * 9}, "The file would have 12 characters"),
-        ({"command": "delete", "path": "/memories"}, "/memories itself stays."),
-        ({"command": "rename", "old_path": "/memories", "new_path": "/memories/x"}, "/memories itself stays."),
+        ({"command": "delete", "path": "/memories"}, "/memories itself cannot be changed."),
+        ({"command": "rename", "old_path": "/memories", "new_path": "/memories/x"}, "/memories itself cannot be changed."),
         ({"command": "rename", "old_path": a, "new_path": "/memories/d/b"}, "The destination /memories/d/b already exists"),
         ({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/d/e"}, "/memories/d/e is inside /memories/d."),
     ]  # fmt: skip

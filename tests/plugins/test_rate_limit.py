@@ -253,7 +253,7 @@ def test_longer_than_wanted_is_an_error_that_says_when() -> None:
         agent = agent_of(model, limit)
         await agent.call("go")
         for _ in range(3):
-            with pytest.raises(ModelError, match=r"has no room for another 60\.0 s") as caught:
+            with pytest.raises(ModelError, match=r"is used up for another 60\.0 s") as caught:
                 await agent.call("go")
             assert caught.value.retryable
             assert caught.value.retry_after == pytest.approx(60, abs=0.01)
@@ -318,7 +318,7 @@ def test_a_tool_without_room_tells_the_model() -> None:
         return history(agent.session())
 
     assert run_virtual(main())[2] == (
-        "tool: t1 success 'seen'; t2 error \"Tool 'look' was not run: its rate limit has no room for another "
+        "tool: t1 success 'seen'; t2 error \"Tool 'look' was not run: its rate limit is used up for another "
         '10.0 s. Try again then, or continue without it."'
     )
 

@@ -578,7 +578,7 @@ async def test_over_the_wire(wired: Wired, how: str) -> None:
     assert [answer.text for answer in server.requests[1].results] == [
         "ok",
         "Denied: the shell command runs 'rm -rf /', and rm is not allowed here",
-        "Denied: bash needs an approval, but there is no asker ('ls $(': it cannot be parsed)",
+        "Denied: bash needs approval, but there is no asker ('ls $(': it cannot be parsed)",
         "done",
     ]
     assert ran == ["ls | head -1"]

@@ -211,7 +211,7 @@ def test_a_branch_with_the_name_of_a_hash(source: Callable[..., GitSkills], repo
     ("url", "protocols", "why"),
     [
         ("ext::sh -c touch% owned", ("https",), "protocol 'ext' is not allowed"),
-        ("ext::sh -c touch% owned", ("ext",), "must be of https, http, ssh, file"),
+        ("ext::sh -c touch% owned", ("ext",), "must be among https, http, ssh, file"),
         ("--upload-pack=touch owned", ("https",), "protocol '' is not allowed"),
         ("file:///tmp/x", ("https",), "protocol 'file' is not allowed"),
         ("/tmp/x", ("file",), "protocol '' is not allowed"),

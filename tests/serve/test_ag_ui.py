@@ -196,7 +196,7 @@ async def test_a_tool_of_the_page(node: NodeProgram) -> None:
 
 
 async def test_a_page_does_not_answer_calls_of_the_agents_tools(node: NodeProgram) -> None:
-    """A tool message for a call that needs an approval is no answer, and a page's tool has no name of the agent's."""
+    """A tool message for a call that needs approval is no answer, and a page's tool has no name of the agent's."""
     model = ScriptedModel([[ToolUseBlock("t1", "pay", {"euros": 5})], "Done."])
     async with page(node, Agent("a", model, tools=[pay])) as url, connected(url, **bearer()) as client:
         await run(node, "Pay")

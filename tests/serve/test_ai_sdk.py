@@ -160,7 +160,7 @@ async def test_a_tool_of_the_page(node: NodeProgram) -> None:
 
 
 async def test_a_page_does_not_answer_calls_of_the_agents_tools(node: NodeProgram) -> None:
-    """An output for a call that needs an approval is no answer."""
+    """An output for a call that needs approval is no answer."""
     model = ScriptedModel([[ToolUseBlock("t1", "pay", {"euros": 5})]])
     async with page(node, Agent("a", model, tools=[pay])):
         await node.ask(send={"text": "Pay"})

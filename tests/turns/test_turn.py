@@ -640,7 +640,7 @@ async def test_answer_of_a_stream() -> None:
 
 
 async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
-    """A turn cannot wait: it reports that it needs an approval, and runs with one."""
+    """A turn cannot wait: it reports that it needs approval, and runs with one."""
 
     @on(PreActing)
     def asks(event: PreActing) -> Suspend:

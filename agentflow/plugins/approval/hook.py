@@ -7,7 +7,7 @@ Rules:
 2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
 3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
    this instance. Nothing is global.
-4. A rule for one tool names arguments of that tool. If it does not, it could never match, so the call is denied.
+4. A rule for one tool must name only arguments of that tool. Otherwise it could never match, so the call is denied.
 5. It is a guard: it evaluates the call after all other hooks, so the allowed call runs without further changes.
 """
 
@@ -147,8 +147,8 @@ class Granted:
 class Approval(Hook):
     """Asks for approval before a tool runs.
 
-    A call that `ToolCache` answers from an earlier equal call of the run needs no approval, and of equal calls in one round,
-    which it runs once, only the first does. Deny rules apply to all of them.
+    A call that `ToolCache` answers from an earlier equal call of the run needs no approval. Of equal calls in one round,
+    which it runs once, only the first needs it. Deny rules apply to all of them.
 
     Priority 60 (checks), a guard: it comes after editing hooks. A resumed call that was approved passes, unless a deny rule
     matches.
@@ -243,7 +243,7 @@ class Approval(Hook):
         if self.suspend:
             return Suspend({"tool": use.name, "input": dict(use.input), "reason": self.reason(use)})
         if self.ask is None:
-            return Deny(f"{use.name} needs an approval, but there is no asker ({self.reason(use)})")
+            return Deny(f"{use.name} needs approval, but there is no asker ({self.reason(use)})")
         choices: tuple[Choice, ...] = ("once", "session", "always", "no") if scope else ("once", "no")
         request = ApprovalRequest(event.agent.name, use, event.session_id, self.reason(use), scope, choices, settled)
         decision = await ask_once(event, lambda: self._decision(request))
@@ -293,7 +293,7 @@ class Approval(Hook):
             log_failure(
                 "WARNING", error, "approval of {}: the asker failed, so the call is refused", name, where=request
             )
-            return ApprovalDecision("no", f"{name} needs an approval, but the asker failed ({type(error).__name__})")
+            return ApprovalDecision("no", f"{name} needs approval, but the asker failed ({type(error).__name__})")
         match answer:
             case ApprovalDecision():
                 return answer

@@ -43,7 +43,7 @@ class Questions:
     Attributes:
         pending: The number of open questions.
         turn: A lock held for one question, in order of arrival.
-        terminal: A lock to hold from looking at `pending` until the output is written.
+        terminal: A lock to hold from checking `pending` until the output is written.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class TerminalAsker:
         try:
             if not self._can_ask():
                 return ApprovalDecision(
-                    "no", f"{request.tool_use.name} needs an approval, and there is no terminal to ask at"
+                    "no", f"{request.tool_use.name} needs approval, and there is no terminal to ask at"
                 )
             with questions.open():
                 return self._dialogue(request, withdrawn)

@@ -72,7 +72,7 @@ class ModelCache(Hook):
         """Wrap the model call."""
         if source.private:
             raise UsageError(
-                f"ModelCache (priority {self.priority}) wraps a model call in which a hook further in (such as Redaction) "
+                f"ModelCache (priority {self.priority}) wraps a model call in which an inner hook (such as Redaction) "
                 "inserts text of one session, so its replies must not be kept for others. Give it a higher priority than "
                 "that hook: ModelCache(priority=...); agent.hooks.describe() prints the order."
             )

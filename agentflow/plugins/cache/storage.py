@@ -24,9 +24,9 @@ from agentflow.errors import UsageError
 from agentflow.vocabulary.specs import Clock, ToolSpec
 
 FORMAT = "agentflow-cache-3"
-"""Part of each key; changes with the way in which keys are built."""
+"""Part of each key; to be changed whenever keys are built differently."""
 _SHORT_KEY = 400
-"""Characters. A longer text is hashed; a text is never a digest alone, so the two cannot be confused."""
+"""The maximum length of a text that is used as the key itself; it is never just a digest, so the two cannot be confused."""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ Rules:
 1. A program sees the interpreter, and the folders that it may read. It has no network, no environment variables, no other
    processes, and a `/tmp` of its own in memory.
 2. Its time, memory, files and processes are limited. Exceeding a limit ends the program, or fails in it.
-3. Some system calls fail: those that use memory beside the limits, or the keys of the user (`calls_refused.py`).
+3. Some system calls fail: those that use memory outside the limits, or the user's keyring (`calls_refused.py`).
 4. If this process is killed, the kernel kills the program.
 """
 

@@ -24,7 +24,7 @@ _LATE: Final = 2.0
 
 
 class Monty:
-    """A sandbox without services of the system: an isolated interpreter, in a process of its own.
+    """A sandbox without system services: an isolated interpreter, in a process of its own.
 
     It needs the extra `monty`. It supports a subset of Python: no inheritance, no generators, few modules.
 
@@ -43,9 +43,9 @@ class Monty:
     """
 
     language: ClassVar = (
-        "The program is in a part of Python: no class inheritance, properties, yield, del, or sys.exit, and only the modules "
+        "The program is in a subset of Python: no class inheritance, properties, yield, del, or sys.exit, and only the modules "
         "asyncio, base64, bisect, collections, copy, csv, dataclasses, datetime, decimal, functools, hashlib, itertools, json, "
-        "math, random, re, time, typing. It has no files, no network, and starts from nothing each time."
+        "math, random, re, time, typing. It has no files, no network, and keeps nothing between runs."
     )
     """See `Sandbox`."""
 

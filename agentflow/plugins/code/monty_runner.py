@@ -26,7 +26,7 @@ MAX_SUSPENSIONS = 100_000
 """Calls, sleeps and refused requests of a program."""
 SLEEPS = ("time.sleep", "asyncio.sleep")
 _BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
-"""The first words of statements that may contain others in the same line."""
+"""The keywords of statements that may contain other statements on the same line."""
 
 
 def exchange() -> None:
@@ -181,7 +181,7 @@ def is_expression(code: str, session: monty.MontySession) -> bool:
 
 
 def ended(channel: ClientPipes) -> dict[str, str | None]:
-    """Run the program that standard input begins with."""
+    """Run the program, which is the first message on standard input."""
     settings = channel.receive()
     limits = monty.ResourceLimits(
         max_memory=settings["memory"], max_feed_duration_secs=settings["seconds"], max_suspensions=MAX_SUSPENSIONS

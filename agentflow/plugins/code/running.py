@@ -139,7 +139,7 @@ class ProcessProgram:
         assert writes is not None
         assert errors is not None
         try:
-            # Before the process is ready, a sandbox can be killed without its program; so it gets the program only then.
+            # Killing a sandbox that is not ready might not kill its program, so it gets the program once it is ready.
             line = await reads.readline() if not self._started else b"ready"
             if line:
                 self._waits = False
@@ -186,6 +186,6 @@ def _outcome(line: bytes) -> Outcome:
         return ProgramResult("", "The program wrote an invalid message, and was ended.")
     if isinstance(outcome, FunctionCalls) and not 0 < len(outcome.calls) <= _MAX_CALLS:
         return ProgramResult(
-            "", f"The program called {len(outcome.calls)} functions at once; at most {_MAX_CALLS} can be."
+            "", f"The program called {len(outcome.calls)} functions at once; at most {_MAX_CALLS} are allowed."
         )
     return outcome

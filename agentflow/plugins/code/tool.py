@@ -46,7 +46,7 @@ from agentflow.vocabulary.specs import WORKFLOW_STEP, ToolSpec
 
 _MAX_CODE_LENGTH: Final = 100_000
 _ABOUT: Final = "Run a Python program, and return what it prints; the value of its last line is printed too.\n\n"
-_LANGUAGE: Final = "The program has the standard library, no network, and starts from nothing each time."
+_LANGUAGE: Final = "The program has the standard library, no network, and keeps nothing between runs."
 _FUNCTIONS: Final = """
 It can call these functions. They take and return plain data, and raise FunctionError if they fail. together(f.later(x=1),
 g.later(y=2)) runs several at the same time and returns the list of their values.

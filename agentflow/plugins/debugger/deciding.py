@@ -20,7 +20,7 @@ _IN_WORDS: Final[tuple[type[Verdict], ...]] = (Again, Deny, Stop)
 a text.
 """
 _NOT_EMPTY: Final[tuple[type[Verdict], ...]] = (Again, Answer, Recover)
-"""Verdicts whose value is optional."""
+"""Verdicts that require a value."""
 
 
 def parse_value(text: str) -> Json:

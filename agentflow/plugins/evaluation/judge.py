@@ -1,4 +1,4 @@
-"""`Judge`: a model evaluates an answer, by a requirement or by a rubric.
+"""`Judge`: a model evaluates an answer against a requirement or a rubric.
 
 A judge that fails, or whose answer is invalid, is an error of the check: the trial does not pass.
 """

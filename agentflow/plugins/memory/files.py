@@ -177,7 +177,9 @@ class _Files:
         found = [file for file in self.texts if file == path or file.startswith(f"{path}/")]
         if path == _ROOT or not found:
             raise ToolArgumentError(
-                f"{_ROOT} itself stays. Name a file or directory in it." if path == _ROOT else _missing(path)
+                f"{_ROOT} itself cannot be changed. Name a file or directory in it."
+                if path == _ROOT
+                else _missing(path)
             )
         return found
 

@@ -6,7 +6,7 @@ Rules:
    (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
 2. A run is one trace: a call that resumes it is linked to the previous call, even in another process.
 3. A tool's span is the current span only while the tool's function runs, a model's span only while the model is called.
-   The span of a call that is neither sampled nor measured is current until the call ends; otherwise it costs a lookup.
+   The span of a call that is neither sampled nor measured is current until the call ends; such a call costs only a lookup.
 4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
    exception or a reason is exported.
 5. It observes. It changes nothing, and its failures never fail a run.

@@ -223,8 +223,8 @@ def _keys(*, starts: bool) -> Detector:
 
 
 def _any_case(names: str) -> str:
-    """Return a pattern for names in any case in a lookbehind, in which `regex` takes any text for a partial match of plain
-    letters."""
+    """Return a case-insensitive pattern for names in a lookbehind, where `regex` would take any text for a partial match of
+    plain letters."""
     spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", names)
     return "|".join(word.replace("_", "[ _-]?") for word in spelled.split())
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Data that a detector finds is never sent to the model: in input, history, system prompt, tool names and arguments, tool
+1. Data that a detector finds is never sent to the model, be it in input, history, system prompt, tool names and arguments, tool
    results, messages that hooks inject, and names and metadata of messages. A placeholder such as `<secret-1>` is sent instead,
    the same one throughout a session.
 2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back exactly as
@@ -152,7 +152,7 @@ class Redaction(SideWrapper):
             return cleaning
         vault.use(self._seal)
         cleaning.begin(context.history)
-        # That of the last run was kept until now, for recorders and exporters that write after the end of a run.
+        # The last run's vault was kept until now, for recorders and exporters that write after the end of a run.
         self._vaults.pop(vault.runs.get(id(self), ""), None)
         vault.runs[id(self)] = context.run_id
         self._vaults[context.run_id] = vault

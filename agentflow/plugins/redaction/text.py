@@ -77,7 +77,9 @@ class _Gates:
         contains, search = text.lower().__contains__, methodcaller("search", text)
         if any(map(contains, self._needles)) or any(map(search, self._bare)):
             return True
-        hinted = compress(self._hinted, map(search, self._hints))  # the hints first: one has needles by the hundred
+        hinted = compress(
+            self._hinted, map(search, self._hints)
+        )  # the hints first: one detector has hundreds of needles
         return any(map(contains, chain.from_iterable(hinted)))
 
 

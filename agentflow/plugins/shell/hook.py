@@ -187,7 +187,7 @@ def _past_stars(rule: Sequence[str], positions: Iterable[int]) -> set[int]:
 
 
 def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
-    """Step of an allow rule, which matches only for certain: an unknown word may be an option, and a `*` does not match
+    """Step of an allow rule, which matches only what is certain: an unknown word may be an option, and a `*` does not match
     options, except after `--`.
     """
     if position == len(rule):

@@ -1,4 +1,4 @@
-"""Backtests: recorded runs replayed with a hook, prompt or model exchanged, and a table of the decisions that change."""
+"""Backtests: recorded runs replayed with another hook, prompt or model, and a table of the decisions that change."""
 
 from agentflow.recording.backtest.backtest import backtest
 from agentflow.recording.backtest.judging import RunResult, Variant

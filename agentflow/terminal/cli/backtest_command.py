@@ -1,4 +1,4 @@
-"""`agentflow backtest`: replay recorded runs with a hook, prompt or model exchanged."""
+"""`agentflow backtest`: replay recorded runs with another hook, prompt or model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CHECKS = ("changed", "refused", "incomparable")
 @click.option(
     "--results", type=click.Path(dir_okay=False), metavar="FILE", help="Store results here, to continue if interrupted."
 )
-@click.option("--fail-if", type=click.Choice(_CHECKS), multiple=True, help="Exit code 1 if there are such runs.")
+@click.option("--fail-if", type=click.Choice(_CHECKS), multiple=True, help="Exit code 1 if a run is of this kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def backtest(
     runs: Sequence[str],

@@ -58,7 +58,7 @@ def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> in
     Gemma 3 270M on llama.cpp's server. Its replies vary; the guard works the same.
     """
     if model is not None and real:
-        raise click.UsageError("--model and --real exclude each other. Use one of them.")
+        raise click.UsageError("--model and --real cannot be combined. Use one of them.")
     # With a provider, show nothing before its first reply, so that the error for a missing key is the only line of output.
     screen = Screen(make_console(), events=True, hold=model is not None)
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-") as name, call_loop() as runner:

@@ -58,7 +58,7 @@ def load_agent_or(target: str, other: type[T]) -> Agent | T:
 
 
 def load_hook(target: str) -> HookSource:
-    """Import the hook named by `module:name`: a hook, a decorated function, or a class of hooks, which is instantiated.
+    """Import the hook named by `module:name`: a hook, a decorated function, or a hook class, which is instantiated.
 
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing.
@@ -90,7 +90,7 @@ def load_output(target: str) -> OutputLike[Any]:
     Raises:
         CommandError: The text is malformed, the import fails, or the name is missing.
     """
-    return _variable(target, "a type of answers", "shop.orders:Order")
+    return _variable(target, "an output type", "shop.orders:Order")
 
 
 def _variable(target: str, what: str, such_as: str) -> Any:

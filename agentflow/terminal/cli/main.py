@@ -175,7 +175,7 @@ cli.add_command(completion)
 for _name, _module, *_about in (
     ("demo", "demo", "Watch an agent work: real files, real HTTP, a hook that vetoes."),
     ("new", "new", "Create a project: an agent, its tools, a hook, a test."),
-    ("graph", "graph_command", "Draw an agent's possible calls, or a run's real ones."),
+    ("graph", "graph_command", "Draw an agent's possible calls, or a run's actual ones."),
     ("models", "models_command", "Show the adapter and key of a model's name."),
     ("worker", "worker_command", "Run calls submitted by other processes.", "dbos"),
     ("inspect", "inspect_command", "Show recorded runs in a browser.", "web"),

@@ -76,7 +76,7 @@ def package_of(name: str) -> str:
         raise CommandError(f"Invalid project name {name!r}: it is a Python keyword. Use {name}-agent, for example.")
     if package in sys.stdlib_module_names or package in _TAKEN:
         raise CommandError(
-            f"Invalid project name {name!r}: `import {package}` is another module. Use {name}-agent, for example."
+            f"Invalid project name {name!r}: `import {package}` would import another module. Use {name}-agent, for example."
         )
     return package
 
