@@ -76,7 +76,7 @@ def test_it_is_silent_until_it_is_enabled() -> None:
 def test_a_bug_in_a_hook_is_seen_without_that() -> None:
     """A skipped hook is reported, once per place, since the run continues without it."""
     lines = said("ask(); ask()")
-    assert lines[0].endswith("failed on CallEnded and was skipped; this place is not warned about again.")
+    assert lines[0].endswith("failed on CallEnded and was skipped; this failure is logged only once.")
     assert [line for line in lines if "RuntimeError: by hand" in line] == ["RuntimeError: by hand"]
     assert said("logger.disable('agentflow.hooks.skipped'); ask()") == []
 
@@ -92,7 +92,7 @@ def fail():
     asyncio.run(Agent("ada", ScriptedModel([ToolUseBlock("t", "buggy"), "ok"]), tools=[buggy]).call("Hi").resolve())
 """
     lines = said(f"{bug}fail(); fail()")
-    assert lines[0].endswith("this place is not warned about again.")
+    assert lines[0].endswith("this failure is logged only once.")
     assert [line for line in lines if "KeyError: 'by hand'" in line] == ["KeyError: 'by hand'"]
     assert said(f"{bug}logger.disable('agentflow'); fail()") == []
     assert (

@@ -159,7 +159,7 @@ def check_final(msg: Msg, hook: str, event: str) -> None:
             hook,
             event,
             "a message with tool calls or results",
-            "a message without them, since it ends the call (an Answer on PreReasoning may ask for tools)",
+            "a message without them, since it ends the call (an Answer on PreReasoning may call tools)",
         )
 
 

@@ -26,7 +26,7 @@ def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> boo
     return warn_once(
         hook.name,
         error,
-        "hook {} (priority {}) failed on {} and was skipped; this place is not warned about again.",
+        "hook {} (priority {}) failed on {} and was skipped; this failure is logged only once.",
         hook.name,
         hook.priority,
         event,
@@ -39,7 +39,7 @@ def warn_denied(hook: Hook, event: str, error: Exception, where: object) -> bool
     return warn_once(
         hook.name,
         error,
-        "hook {} (priority {}) failed on {}, so the request was denied; this place is not warned about again.",
+        "hook {} (priority {}) failed on {}, so the request was denied; this failure is logged only once.",
         hook.name,
         hook.priority,
         event,
@@ -49,4 +49,4 @@ def warn_denied(hook: Hook, event: str, error: Exception, where: object) -> bool
 
 def warn_skipped_listener(name: str, error: Exception) -> bool:
     """Log the same warning for a failing listener."""
-    return warn_once(name, error, "listener {} failed and was skipped; this place is not warned about again.", name)
+    return warn_once(name, error, "listener {} failed and was skipped; this failure is logged only once.", name)

@@ -19,7 +19,7 @@ from agentflow.vocabulary.transcript import MessageView, Replacements
 
 __all__ = ["ClearOldResults"]
 
-PLACEHOLDER = "[An old result of {name} was taken out here ({size} characters). Call the tool again if it is needed.]"
+PLACEHOLDER = "[An old result of {name} was removed here ({size} characters). Call the tool again if it is needed.]"
 
 
 class _Results:

@@ -170,7 +170,7 @@ class GoalJudge(Hook):
 def _follow_up(reason: str, id_: str) -> Msg:
     why = reason.strip() or "the goal is not reached"
     return Msg.user(
-        f"[goal] This answer is not accepted: {why}\nGo on working, then answer again.",
+        f"[goal] This answer is not accepted: {why}\nKeep working, then answer again.",
         id=id_,
         metadata={"synthetic": SOURCE},
     )

@@ -46,7 +46,7 @@ def warn_unexpected(tool: str, error: BaseException, where: object = None) -> No
             tool,
             error,
             "Tool {} raised {}, and the model got its message. If it is not a bug but meant for the model, raise "
-            "agentflow.errors.ToolError in the tool; this place is not warned about again.",
+            "agentflow.errors.ToolError in the tool; this failure is logged only once.",
             repr(tool),
             type(error).__name__,
             where=where,

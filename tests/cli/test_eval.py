@@ -89,7 +89,7 @@ def test_the_table_the_files_and_the_gate(sums: Any) -> None:
     worse = sums("eval", "evals:sums", "--baseline", "b.json", "--json")
     assert (worse.returncode, json.loads(worse.stdout)["problems"]) == (1, ["two: passed 100%, now 0%"])
     alone = sums("eval", "evals:sums")
-    assert (alone.returncode, alone.stderr) == (1, "agentflow: the pass rate is 50%, and should be at least 100%\n")
+    assert (alone.returncode, alone.stderr) == (1, "agentflow: the pass rate is 50%, but should be at least 100%\n")
     assert sums("eval", "evals:sums", "--min-rate", "0.5", "--save", "new.json").returncode == 0
     assert sums("eval", "evals:sums", "--baseline", "new.json").returncode == 0
     assert sums("eval", "evals:sums", "--baseline", "new.json", "--min-rate", "0.6").returncode == 1

@@ -40,7 +40,7 @@ async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
     text = record["message"].splitlines()
     assert record["level"].name == "WARNING"
     assert text[0] == (
-        "hook counts (priority 100) failed on ReasoningChunk and was skipped; this place is not warned about again."
+        "hook counts (priority 100) failed on ReasoningChunk and was skipped; this failure is logged only once."
     )
     assert text[1] == "Traceback (most recent call last):"
     assert __file__ in text[2]
@@ -74,7 +74,7 @@ async def test_a_hook_that_denies_because_it_failed(warned: list[Any]) -> None:
     await Agent("a", ScriptedModel([ToolUseBlock("t1", "look"), "hi"]), tools=[look], hooks=[reads]).call("go")
     for guardrail in (InputGuardrail(fails, racing=True), OutputGuardrail(fails)):
         await Agent("a", ScriptedModel(["hi"]), hooks=[guardrail]).call("go")
-    denied = "so the request was denied; this place is not warned about again."
+    denied = "so the request was denied; this failure is logged only once."
     assert [record["message"].splitlines()[0] for record in warned] == [
         f"hook checks (priority 100) failed on PreCall, {denied}",
         f"hook reads (priority 100) failed on PostActing, {denied}",
@@ -132,7 +132,7 @@ async def test_a_listener_that_fails(warned: list[Any]) -> None:
 
     await Agent("a", ScriptedModel(["hi"]), hooks=[edits, Broken()]).call("go")
     assert {record["message"].splitlines()[0] for record in warned} == {
-        "listener Broken failed and was skipped; this place is not warned about again."
+        "listener Broken failed and was skipped; this failure is logged only once."
     }
 
 

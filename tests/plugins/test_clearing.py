@@ -60,7 +60,7 @@ async def test_requests_forget_and_the_history_does_not(wired: Wired, how: str) 
             await agent.call("Go")
     sent = [json.dumps(request.body["messages"]) for request in server.requests]
     assert [text.count(BIG) for text in sent] == [0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 2]
-    assert sent[-1].count("An old result of look was taken out here (609 characters)") == 8
+    assert sent[-1].count("An old result of look was removed here (609 characters)") == 8
     assert sent[-1].count("peeked at") == 10
     assert sum(BIG in message.text for message in agent.session().messages) == 10
 

@@ -444,7 +444,7 @@ async def test_steering_and_a_judge_lose_no_message() -> None:
     lines = history(agent.session("s"))
     assert sorted(lines[2:4]) == [
         "user: And be kind.",
-        "user: [goal] This answer is not accepted: the goal is not reached\nGo on working, then answer again.",
+        "user: [goal] This answer is not accepted: the goal is not reached\nKeep working, then answer again.",
     ]
     assert (lines[:2], lines[4:]) == (["user: Go", "assistant: One."], ["assistant: Two."])
     assert steering.waiting() == ()

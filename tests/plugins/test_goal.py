@@ -71,9 +71,7 @@ async def test_sent_back_over_the_wire(wired: Wired, how: str) -> None:
     assert (reply.text, reply.metadata["goal"]) == ("Nothing at 1 and 2.", "met")
     assert [msg.role[0] for msg in agent.session().messages] == list("uatauata")
     sent_back = agent.session().messages[4]
-    assert (
-        sent_back.text == "[goal] This answer is not accepted: look at place 2 too\nGo on working, then answer again."
-    )
+    assert sent_back.text == "[goal] This answer is not accepted: look at place 2 too\nKeep working, then answer again."
     assert sent_back.metadata["synthetic"] == "goal_judge"
     judged = [r.user_text for r in server.requests if r.system.startswith(JUDGE[:30])]
     assert len(judged) == 2
@@ -86,7 +84,7 @@ async def test_the_whole_run() -> None:
     """What a consumer sees of a rejected answer: the reply with its verdict, and the reason as an added message."""
     model = ScriptedModel(["It is so.", "It is so: https://a.b"])
     seen = await streamed(Agent("a", model, hooks=[GoalJudge(has_source)]))
-    told = "[goal] This answer is not accepted: name your source\nGo on working, then answer again."
+    told = "[goal] This answer is not accepted: name your source\nKeep working, then answer again."
     assert seen == [
         "PreCall user: go",
         "PreReasoning 1 reason",

@@ -154,7 +154,7 @@ def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tupl
 )
 @click.option("--keep-sessions", is_flag=True, help="Delete only runs and their events.")
 def runs_prune(database: str, days: float, keep_sessions: bool) -> int:
-    """Delete old finished runs, their events, and sessions unused for as long.
+    """Delete old finished runs, their events, and sessions unused for that long.
 
     Waiting, active and lost runs are kept, and so are unfinished and suspended sessions. A deleted run is forgotten: if
     its id is submitted again, it runs again.

@@ -201,7 +201,7 @@ class Dataset:
             entry = {"type": "object", "properties": {name: value}, "required": [name], "additionalProperties": False}
             entries.append(entry)
         if names := [name_of(check) for check in checks]:
-            entries.append({"enum": names, "description": "A check of your own."})
+            entries.append({"enum": names, "description": "A custom check."})
         schema["$defs"]["check"] = {"anyOf": entries}
         for owner in (schema, schema["$defs"]["_CaseEntry"]):
             owner["properties"]["checks"]["items"] = {"$ref": "#/$defs/check"}
