@@ -59,7 +59,7 @@ if sys.version_info >= (3, 13):
 else:
 
     def count_exactly(task: asyncio.Task[Any]) -> None:
-        """Undo the cancellations of a task that a failed `asyncio.TaskGroup` requests and does not undo itself.
+        """Undo the cancellations that a failed `asyncio.TaskGroup` requested of a task and did not undo itself.
 
         Before Python 3.13, if a child fails while its group waits in `__aexit__`, the group leaves `task.cancelling()` at 1
         (see asyncio in "What's New In Python 3.13"), so code that handles the failure would seem to swallow a cancellation.
@@ -71,7 +71,7 @@ else:
     class _Cancel(weakref.ref[asyncio.Task[Any]]):
         """Cancels a task, and does not count the request of a `TaskGroup` that is already exiting.
 
-        A weak reference itself: a cycle with the task would live until a garbage collection.
+        It is itself a weak reference: otherwise its cycle with the task would live until a garbage collection.
         """
 
         __slots__ = ()

@@ -1,4 +1,4 @@
-"""Facades: public classes with the members for users, whose instances are of a subclass with the package's own members.
+"""Facades: public classes with the members for users. Each instance is of a subclass with the package's own members.
 
 Rules:
 
@@ -45,7 +45,7 @@ def objects_of(
 
     Args:
         public: The class that users see.
-        refuse: Raises an error for unknown arguments, from their names and the known names.
+        refuse: Called with the names of the passed and the known arguments; raises an error for an unknown one.
 
     Example:
         >>> class Session:

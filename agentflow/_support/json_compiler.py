@@ -225,7 +225,7 @@ class Compiler:
         return base
 
     def _refuse_repeated(self, anchor: str) -> None:
-        """Refuse an anchor that is defined twice, so that its meaning would depend on the path of references to it."""
+        """Refuse an anchor that is defined twice: its meaning would depend on the path of references to it."""
         if anchor in self._dynamic:
             raise JsonSchemaError(f"it defines {anchor} more than once, so references to it are ambiguous")
         self._dynamic.add(anchor)

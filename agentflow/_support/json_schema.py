@@ -1,7 +1,7 @@
 """Compile untrusted JSON schemas, and check values against them, both within limits.
 
-Both the schema and the value can be hostile: either can keep a validator that interprets the schema directly busy for
-hours, or make it exhaust the stack.
+Both the schema and the value can be hostile: either can keep a validator that interprets the schema busy for hours, or
+make it exhaust the stack.
 
 Rules:
 
@@ -16,7 +16,7 @@ Rules:
    `items`, `dependencies`, booleans in `exclusiveMinimum`. `format` and `content...` are annotations and check nothing.
    A `$dynamicRef` works like a `$ref`; a schema in which the two differ is refused.
 
-No library does this. In some of the 35 hostile cases in tests/tools/hostile_schemas.py, `jsonschema` and `fastjsonschema`
+No library has such limits. In some of the 35 hostile cases in tests/tools/hostile_schemas.py, `jsonschema` and `fastjsonschema`
 backtrack in `re` and do not end. `jsonschema-rs` matches in linear time, but has no limit on steps: nested `anyOf` or many
 required names exhaust memory, which aborts the process, and nested `contains` block the interpreter for 17 seconds.
 """

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. No other module calls `json.loads` (tests/test_json_from_outside.py), which may raise `RecursionError`, or accept values
-   deep enough to exhaust the stack of code that walks them.
+1. No other module calls `json.loads`: it may raise `RecursionError`, or accept values deep enough to exhaust the stack of
+   code that walks them (tests/test_json_from_outside.py).
 2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
 3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
    `json` can read them.

@@ -84,7 +84,7 @@ def lazily(
     def find(name: str) -> Any:
         module = modules.get(name)
         if module is None:
-            # `from package import module` looks for an attribute first; nobody sees this error
+            # `from package import module` looks for an attribute first, and discards this error
             if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # pyright: ignore[reportPrivateUsage]
                 raise AttributeError(name)
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
@@ -105,7 +105,7 @@ def lazily(
 def later(module: str) -> Any:
     """Return a stand-in for a module, which is imported when one of its names is first used.
 
-    For a module that most programs never use. A type checker sees a plain import, and `tests/test_layers.py` both:
+    For a module that most programs never use. A type checker sees a plain import; `tests/test_layers.py` sees both branches:
 
         if TYPE_CHECKING:
             from agentflow.agent import graph
@@ -136,7 +136,7 @@ class _Later:
 
 def _imported(module: str, package: str | None = None) -> ModuleType:
     collects = gc.isenabled()
-    gc.disable()  # modules leave hardly any garbage, and looking for it takes 6 % of an import
+    gc.disable()  # an import leaves hardly any garbage, and collecting it takes 6 % of the time
     try:
         return importlib.import_module(module, package)
     finally:
@@ -150,8 +150,8 @@ def no_such_name(package: str, name: str, text: str, depth: int = 2) -> Attribut
     Args:
         package: The package's name.
         name: The requested name.
-        text: The message. For `from package import name` Python replaces the text of an `AttributeError`, so an
-            `ImportError` is returned then.
+        text: The message. In `from package import name`, Python would replace the text of an `AttributeError`, so an
+            `ImportError` is returned there.
         depth: The number of frames between this function and the code that requests the name.
     """
     frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] - loads no other module than this, for a fast import

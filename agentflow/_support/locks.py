@@ -28,7 +28,7 @@ class FairLine:
 
     __slots__ = ("_line", "_lock")
 
-    # Shared by all instances; reentrant, because garbage collection can release one while this is held.
+    # Shared by all instances; reentrant, because garbage collection can release an instance while it is held.
     _mutex = threading.RLock()
 
     def __init__(self) -> None:

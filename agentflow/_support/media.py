@@ -122,7 +122,7 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3 or len(head) == len(data):  # unless a character continues after the head
+        if error.start < len(head) - 3 or len(head) == len(data):  # otherwise the head ends within a character
             return _UNKNOWN
     return "text/plain" if data and b"\0" not in head else _UNKNOWN
 

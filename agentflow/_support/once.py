@@ -32,7 +32,7 @@ _MACHINERY: Final = tuple(
 """The directories of the frames that call a tool, in the loop or in a thread."""
 
 _MAX_PLACES: Final = 1_000
-"""The maximum number of remembered places, for code that is generated at run time."""
+"""The maximum number of remembered places: code generated at run time could add places without end."""
 
 _MAX_LENGTH: Final = 20_000
 

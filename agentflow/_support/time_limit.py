@@ -28,7 +28,7 @@ _SLACK: Final = 1e-9  # the loop may call a timer this much too early, so a move
 
 @asynccontextmanager
 async def strict(limit: asyncio.Timeout) -> AsyncGenerator[None]:
-    """Limit a user's code also if the code swallows its cancellation (rule 4), unlike `asyncio.timeout` alone.
+    """Limit a user's code even if it swallows its cancellation (rule 4); `asyncio.timeout` alone would not.
 
     Raises:
         TimeoutError: The time has passed.
@@ -196,7 +196,7 @@ class LimitPassed(Exception):  # noqa: N818 - a signal between this module and i
     """A tool passed its time limit.
 
     Args:
-        late: Whether the tool finished later.
+        late: Whether the tool finished after the limit.
     """
 
     def __init__(self, late: bool = False) -> None:

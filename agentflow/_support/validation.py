@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def is_a(value: object, kind: type | UnionType) -> bool:
-    """Return whether an untrusted value really has its annotated type. Type checkers report `isinstance` as unnecessary."""
+    """Return whether an untrusted value really has its annotated type. (Type checkers would call `isinstance` unnecessary.)"""
     return isinstance(value, kind)
 
 

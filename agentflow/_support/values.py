@@ -6,7 +6,7 @@ class (0.45 ms). Here a class has a *draft*, a subclass of the same layout with 
 fills a draft and switches its `__class__` to the real one (0.3 µs), and the methods are shared. `fields`, `replace`,
 `match`, pydantic and type checkers treat the class as a dataclass.
 
-`NamedTuple` is like that of `typing`, which compiles and checks each annotation when the class is created. Here
+`NamedTuple` replaces that of `typing`, which compiles and checks each annotation when the class is created. Here
 annotations stay text, which `typing.get_type_hints` and pydantic can read, and `__new__` is compiled on first use (a class
 costs a fifth as much). `TypedDict` is for keyword arguments in the same way; pydantic needs that of `typing_extensions`.
 
@@ -97,7 +97,7 @@ def fields_of(cls: type[Any], kw_only: bool) -> dict[str, Field[Any]]:
 
 
 def slotted(cls: type[T], found: Mapping[str, Field[Any]], body: Mapping[str, object]) -> type[T]:
-    """Return the class again, as a dataclass with slots, and with more attributes.
+    """Rebuild the class as a dataclass with slots and more attributes.
 
     `dataclass(slots=True)` takes three times as long: it sets attributes one by one, each of which updates the class.
 
@@ -399,7 +399,7 @@ def maker(
 
 
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Compile a function that builds a slotted dataclass from its fields into one that fills a draft.
+    """Replace a function that builds a slotted dataclass by a compiled one that fills a draft.
 
     The function's body only documents the result; the function is available as `__wrapped__`.
 

@@ -254,7 +254,7 @@ class Agent(PeerAgent[T_co]):
     # ---- copies and data
 
     def _tool_sources(self) -> list[Any]:
-        """Return the agent's tools as they were passed in: a live toolset is one item, instead of the tools in it."""
+        """Return the agent's tools as they were passed in: a live toolset is one item, not expanded to its tools."""
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 

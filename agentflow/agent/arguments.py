@@ -198,7 +198,7 @@ class ToolableAgent(Protocol):
 
 
 def set_wrapped_agent(function: Callable[..., Any], agent: ToolableAgent) -> None:
-    """Store the agent as an attribute of the tool's function that calls it, so that both are released together."""
+    """Store the agent as an attribute of the tool function that calls it, so that both are released together."""
     vars(function)["wrapped_agent"] = agent
 
 

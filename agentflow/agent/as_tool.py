@@ -137,7 +137,7 @@ class FullToolAgent(ToolAgent[T_co]):
         on_session: Callable[[Session], None] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Reply[Any]:
-        """Run a call as part of the tool call that makes it.
+        """Run a call of this agent inside the current tool call of another agent.
 
         If this call is suspended, its caller is suspended too. Resuming the caller, with keys such as `"t1/s1"`, continues
         both. After a crash this call also continues, if this agent or the caller has a store.
@@ -157,7 +157,7 @@ class FullToolAgent(ToolAgent[T_co]):
         session = self._session_within(caller, place, conversation)
         if on_session is not None:
             on_session(session)
-        if conversation:  # so that it is known after a crash whether this message was sent
+        if conversation:  # shows after a crash whether this message was sent
             messages = as_messages(message, self._config.new_id)
             message = (*messages[:-1], with_metadata(messages[-1], within=place.use.id))
         try:
@@ -169,7 +169,7 @@ class FullToolAgent(ToolAgent[T_co]):
                 reply = await self.call(message, session=session, output=output, **options)
             else:
                 reply = await self._continue_or_call(message, session, place, output, conversation, options)
-        except BaseException as error:  # the session may be suspended anyway, such as after its reader has stopped
+        except BaseException as error:  # the session can be suspended even so, for example if its reader has stopped
             if session.machine.state is not State.SUSPENDED:
                 raise
             wait = self._wait_within(session, place)

@@ -145,7 +145,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return self._sessions.forget(id)
 
     def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
-        """End the call that runs on a session at once, with the outcome `interrupted`.
+        """Immediately end the call that runs on a session, with the outcome `interrupted`.
 
         A call that waits for its session to be loaded ends before its first model call.
 
@@ -336,7 +336,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return run.scope.result()
 
     async def _resume_outer(self, arguments: CallArguments, session: FullSession) -> Reply[Any]:
-        """Resume the outer call that waits for this session, which resumes the session too. Return the session's reply."""
+        """Resume the outer call that waits for this session, and so this session. Return this session's reply."""
         owner, request = outer_request(arguments, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))

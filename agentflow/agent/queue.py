@@ -168,7 +168,7 @@ class TurnQueue:
             raise QueueFullError(self._owner.name, len(self._entries), f"{reason}: waiting would deadlock") from None
 
     def _check_goes_on(self, sent: bool) -> None:
-        """Refuse to wait for a slot in the task that would have to free it; warn if no task would free one."""
+        """Refuse to wait for a slot that only the waiting task could free; warn if no task would free one."""
         name, size = self._owner.name, len(self._entries)
         if self._runner.driven_here():
             reason = "the task that puts it in the queue also runs the queue: waiting would deadlock"

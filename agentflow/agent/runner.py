@@ -7,7 +7,7 @@ Rules:
    turn depends on no other event loop than its sender's, and its tool can hold resources of that loop.
 3. A worker ends when no task in its event loop waits for a turn.
 4. If an event loop is closed, the worker of another loop runs its turns, but only those that precede that worker's own
-   turns. So a loop that is closed once it has its own answer interrupts no other sender's turn.
+   turns. So closing a loop after it has its own answer interrupts no other sender's turn.
 5. A turn that returns a single value has ended, and its receipt is settled, before the value is yielded.
 """
 
@@ -261,7 +261,7 @@ class Runner:
                 host.end()
 
     def _next(self, worker: asyncio.AbstractEventLoop | None) -> QueueEntry | None:
-        """Return the next turn for the reader, or for a worker, which stops for a reader or another worker."""
+        """Return the next turn for the reader or a worker. A worker stops for a reader or another worker."""
         if worker is None:
             return self._entries.first()
         if self.reading or not self._entries.needs(worker):

@@ -36,8 +36,8 @@ class TypedOutput:
         self._set: FullHookSet | None = None
 
     def apply_to(self, config: LoopConfig) -> LoopConfig:
-        """Return the agent's configuration with the final tool. The model does not see it unless a hook adds it to the
-        request.
+        """Return the agent's configuration with the final tool. The model does not see this tool unless a hook adds it to
+        the request.
 
         Raises:
             UsageError: The agent has a tool of that name.

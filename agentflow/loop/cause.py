@@ -39,7 +39,7 @@ class CallTurns(NamedTuple):
     """How a replay holds back the calls of parallel rounds.
 
     Attributes:
-        wait: Awaited by each call before it starts, with its id and a function that returns whether its round starts no
+        wait: Awaited before each call starts, with the call's id and a function that returns whether the round starts no
             more calls.
         wake: Called when a round starts no more calls.
     """

@@ -17,8 +17,8 @@ Work: TypeAlias = Callable[[], Awaitable[None]]
 async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     """Run works concurrently in separate tasks, at most `limit` at a time.
 
-    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them
-    all, and cancelling the run cancels them at the same moment as its driver. A stopped run starts no further work.
+    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling the caller
+    cancels them all; cancelling the run cancels them and its driver at the same moment. A stopped run starts no further work.
     """
     tasks = _CallTasks(scope, works)
     before, scope.tasks = scope.tasks, (*scope.tasks, tasks)
@@ -81,7 +81,7 @@ class _CallTasks:
         """Cancel the running tasks once, or again if their cleanup is late, and discard the waiting works.
 
         Args:
-            requester: One of the tasks that is cancelled elsewhere.
+            requester: A task to leave out, since it is cancelled elsewhere.
         """
         self.waiting.clear()
         if not self.cancelled or self._scope.late:

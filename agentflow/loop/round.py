@@ -312,7 +312,7 @@ def _answered(run: RunBase, calls: tuple[ToolUseBlock, ...], event: PreToolRound
 
 
 async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
-    """Close a round whose reply was stopped, or that was interrupted by a crash after its last result."""
+    """Close a round because its reply was stopped, or because a crash interrupted it after its last result."""
     round_ = _Round(run, calls)
     if calls:
         round_.answer_rest("Not run: the call was stopped.", "denied")
@@ -392,9 +392,9 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
         else:
             run.round = None  # the end of the round is reported, even if another task resumes the run
             event = await emitted
-    except BaseException as error:  # the results stay, even if its hooks fail
+    except BaseException as error:  # the results stay, even if the event's hooks fail
         with run.scope.cleanup(error):
-            complete = len(round_.results) == len(calls)  # otherwise the event said "suspended"
+            complete = len(round_.results) == len(calls)  # if not, the event shows suspended calls
             round_.answer_interrupted("Interrupted.")
             await wait_if_needed(_close(run, round_, round_.ordered(), origin=None if complete else "interrupted"))
         raise

@@ -60,14 +60,14 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
-        listener: Called when it is `cancelled`, after the cause is set; when a parallel tool call has `failed` beside others;
+        listener: Called when it is `cancelled`, after the cause is set; when one of several parallel tool calls has `failed`;
             when a hook subscribed `twice` at once to a source that allows one subscription; before it is cancelled while a
             hook's cancellation of its own task is `pending`; or when a model or hook `swallowed` such a cancellation.
         turns: Holds back each call of a parallel round until its turn; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
-        waits: What it waits for as a part of a tool call; None if it is not a part of one.
+        waits: Its waits as a part of a tool call; None if it is not a part of one.
     """
 
     # Most runs never set or read these, so they are no instance attributes until then.
@@ -114,7 +114,7 @@ class RunScope:
         if parent is not None:
             caller = asyncio.current_task()
             self._caller = None if caller is None else weakref.ref(caller)
-            if not parent.late:  # a late parent waits for no further runs
+            if not parent.late:  # a parent with late cleanup waits for no further runs
                 parent.add_inner(self)
             if self.waits is not None:
                 self.waits.enter()
@@ -134,7 +134,7 @@ class RunScope:
         self.state = "done"
         self.value_and_error = (value, error)
         task, self.task, self._abandon = self.task, None, None
-        if task is not None and task is running_task():  # it ends normally, so nothing is left to do when it has ended
+        if task is not None and task is running_task():  # it ends normally, so its callback is not needed
             task.remove_done_callback(self._driver_ended)
         cause = self.cause
         if cause is not None:
@@ -304,7 +304,7 @@ class RunScope:
             self.listener(what)
 
     def _stop(self, cause: Cause) -> None:
-        """Set the cause, and stop the child runs for which a task of this run waits, before the cancellation reaches it."""
+        """Set the cause, and stop the child runs for which a task of this run waits, before that task is cancelled."""
         self.cause = cause
         self.stopped = True
         self.notify("cancelled")

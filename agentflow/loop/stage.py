@@ -478,7 +478,7 @@ def _changed(
 
 
 async def close_quietly(stream: AsyncIterator[Any]) -> None:
-    """Close a stream after reading it failed, which is the error to raise."""
+    """Close a stream after a failed read; the error of the read is the one to raise."""
     try:
         await close(stream)
     except Exception as error:

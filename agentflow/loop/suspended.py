@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def suspends_as(place: Literal["model", "tool", "reader"]) -> Callable[[F], F]:
-    """End positions at a function whose work a replay does in another way. A function for `tool` has an argument `event`."""
+    """End positions at the decorated function: a replay does its work in another way. For `tool` it takes an `event`."""
 
     def register(function: F) -> F:
         _PLACES[cast("FunctionType", function).__code__] = place

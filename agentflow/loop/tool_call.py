@@ -435,7 +435,7 @@ class ToolCall:
         """Close the call after hooks of `PostActing` that need time."""
         try:
             event = await emitted
-        except BaseException as error:  # the result stays, even if its hooks fail
+        except BaseException as error:  # the result stays, even if the event's hooks fail
             with self.run.scope.cleanup(error):
                 await wait_if_needed(self._record(None, duration, waited))
             raise

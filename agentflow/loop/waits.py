@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Work counts as waiting during its own waits, and while all its running parts wait. Its parts are the calls and turns
+1. Work counts as waiting during its own waits, and while all its running parts are waiting. Its parts are the calls and turns
    that a tool call makes, and their tool calls. So parallel waits count once; waits during other work do not count.
 2. Each part is measured with the clock of its own run.
 """

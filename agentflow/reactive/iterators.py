@@ -128,7 +128,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
         if self._reader is not None:
             raise UsageError(
                 "aclose() on a stream while a task is waiting for its next item; cancel and await that task first, or "
-                "open the stream with `async with flux as stream`, which does"
+                "use `async with flux as stream`, which does both"
             )
         self._next = _exhausted
         await close(self._source)

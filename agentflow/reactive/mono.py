@@ -246,7 +246,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
         return StepMono(self, _MAP, lambda _: EMPTY, "ignore_elements")
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """The value of `other`, run after this has completed. This value is discarded; a failure is raised."""
+        """The value of `other`, which runs after this mono. This mono's value is discarded; its failure is raised."""
         return StepMono(self, _THEN, lambda _: other, "then")
 
     # ---- with others

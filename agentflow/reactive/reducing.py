@@ -59,7 +59,7 @@ class Reducing(Piping[T_co]):
         return Mono(self.resolve).ignore_elements()
 
     def then(self, other: Source[A]) -> Mono[A]:
-        """The value of `other`, run after this has completed. The items are discarded; a failure is raised."""
+        """The value of `other`, which runs after this flux. This flux's items are discarded; its failure is raised."""
         return Mono(self.resolve).then(other)
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:

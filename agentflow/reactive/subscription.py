@@ -150,7 +150,7 @@ class Subscription(DisposableBase):
     def _was_cancelled(self, from_outside: bool) -> None:
         if not from_outside:
             self._signal(asyncio.CancelledError("a subscribed source raised CancelledError itself"))
-        elif self.on_signal is not None:  # the canceller of the task knows; a reader downstream of an operator does not
+        elif self.on_signal is not None:  # a reader downstream of an operator must learn of it
             self._signal(asyncio.CancelledError("a subscribed source was cancelled"))
 
     def _signal(self, signal: BaseException) -> None:

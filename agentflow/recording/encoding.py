@@ -235,7 +235,7 @@ class Encoder:
         Args:
             call: The call.
             messages: The list.
-            known: A list with these refs is not written, so the call's next list does not build on it.
+            known: If the list has these refs, the caller does not write it, so the call's next list does not build on it.
         """
         last, refs = self._lists.get(call, ((), []))
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0

@@ -414,7 +414,7 @@ class MarkEntry:
             `"read"`: the run has waited for the reader of an event, for a millisecond or more, or while other entries
             were written; `"unread"`: such a wait was cancelled; `"failed"`: a parallel tool call failed, and the other
             calls were cancelled; `"twice"`: a hook subscribed to the rest of the call, or to a round of tools, while it was
-            running; `"pending"`: the call was cancelled while a cancellation by a hook of its own task was pending;
+            running; `"pending"`: the call was cancelled while a hook's cancellation of its own task was pending;
             `"swallowed"`: a model or hook swallowed such a cancellation before the end of a reply.
         n: The number of the tool's work that caused it; None for a hook.
         seq: For a hook or a wait for the reader, the number of the event in the call.
@@ -442,7 +442,7 @@ class InterruptEntry:
         how: `"interrupt"`, `"timeout"`, `"left"` (a cancelled task or a closed stream) or `"shutdown"` of the process.
         reason: The reason for an interrupt; for `"left"`, whether the reader closed the stream.
         by_itself: Whether a hook or tool of the call interrupted the call.
-        by_caller: Whether a hook or tool of an enclosing call interrupted it, such as a race that another step won.
+        by_caller: Whether a hook or tool of an enclosing call interrupted it, for example because another step won a race.
         at: The suspension points when the call was ended from outside or by an awaited hook (shown as `"here"`): the
             call's driver, then its parallel tool calls and sub-agents. Empty if they are unknown.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.

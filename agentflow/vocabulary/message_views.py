@@ -283,7 +283,7 @@ def _plain(msg: Msg) -> bool:
 
 
 def with_first(messages: Sequence[Msg], first: Msg, *, instead: bool) -> Sequence[Msg]:
-    """Return the messages with `first` in front, instead of the first one or before it. The cost is that of `with_appended`."""
+    """Return the messages with `first` before the first message, or instead of it. The cost is that of `with_appended`."""
     if isinstance(messages, MessageView) and (messages.head or not instead):
         return messages.with_head((first, *messages.head[instead:]))
     return (first, *messages[instead:])

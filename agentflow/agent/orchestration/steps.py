@@ -147,7 +147,7 @@ class Step(Group[T_co]):
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
-        """Return the step itself. It is not stored in an attribute, which would create a reference cycle."""
+        """Return the step itself. Storing it in an attribute would create a reference cycle."""
         return (self,)
 
     def __repr__(self) -> str:

@@ -81,8 +81,8 @@ def workflow(
         participants: The agents and tools of its steps.
         name: The agent's name; by default the function's.
         description: The agent's description; by default the function's docstring.
-        max_rounds: The maximum number of times that it awaits steps in one run; after that, the reply's outcome is
-            `limited`.
+        max_rounds: The maximum number of times that the function awaits steps in one run; after that, the reply's
+            outcome is `limited`.
         max_concurrency: The maximum number of steps at the same time.
         hooks: The agent's hooks.
         options: See `WorkflowOptions`.

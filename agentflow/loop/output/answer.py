@@ -23,8 +23,8 @@ class AnswerState:
     Attributes:
         way: How the model was asked the last time; empty if it was not asked yet.
         sent_back: How many answers of this run were refused and sent back to the model.
-        retries: The most that are sent back before the call fails.
-        own: How many of these were answers of an output with its own `retries`, by the name of its tool (or `str`,
+        retries: The maximum number sent back before the call fails.
+        own: How many of those sent back were answers of an output with its own `retries`, by the name of its tool (or `str`,
             `DataBlock`).
     """
 
@@ -40,7 +40,7 @@ class AcceptedAnswers:
 
     `skipped` are the ids of the calls that do not run because of `Output(end="first")` or `"one"`.
 
-    It saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
+    This saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
     a restart, or because a hook changed the text), `accept` reads and validates it again.
     """
 
@@ -55,7 +55,7 @@ class AcceptedAnswers:
         """Forget the answers of earlier replies.
 
         Args:
-            reply: The number of the event with the new one.
+            reply: The number of the event with the new reply.
         """
         if reply != self._reply:
             self._reply = reply

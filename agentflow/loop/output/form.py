@@ -6,7 +6,7 @@ Rules:
    enum, a union) is the field `answer` of an object.
 2. A value is built from the model's own JSON text, never from a dump of another value, so that validators do not
    transform it twice.
-3. Text around the JSON (a code fence, an introduction) is skipped; two answers are a misfit.
+3. Text around the JSON (a code fence, an introduction) is skipped; two answers are refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Form(Generic[T]):
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
-        if isinstance(kind, str):  # pydantic takes a string for a reference
+        if isinstance(kind, str):  # pydantic would treat a string as a forward reference
             raise UsageError(
                 f"output={kind!r:.80} is a string, but must be a type, a function or a JSON schema. Write it as a pydantic "
                 "model, a dataclass or a TypedDict; its JSON schema is created from it."
@@ -278,7 +278,7 @@ def legal_name(name: str) -> str:
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union; the type itself if it is none.
+    """Return the members of a union; for any other type, the type itself.
 
     Example:
         >>> members(int | None), members(list[str])

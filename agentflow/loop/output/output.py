@@ -53,20 +53,20 @@ class Output(Generic[T_co]):
             item can be an `Output` with its own `name`, `description`, `validate` and `retries`.
         via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
             the prompt. None selects the first of them that the model supports, by its profile.
-        retries: How many unfit answers go back to the model with the problem, before the call fails (2 by default). An
-            exception of the function counts as one. In a list, answers of an item with `retries` are counted apart.
+        retries: How many refused answers go back to the model with the problem, before the call fails (2 by default). An
+            exception of the function counts as one. In a list, an item with `retries` has its own count.
         validate: A function that checks a value that fits, or several, which run in order. It can be async. It should
-            raise `ValueError` with the problem, which goes back to the model like a misfit, or return the value to use
-            (None keeps it). For a function it checks the return value. It runs wherever an answer is read: in the call,
-            at its iteration limit, and in another process that reads the result. Any other exception ends the call. A
-            second parameter annotated `RunContext` receives the context of the run; outside of a run no value is
-            accepted then.
+            raise `ValueError` with the problem, which then goes back to the model, or return the value to use (None keeps
+            it). If the form is a function, its return value is checked. The check runs wherever an answer is read: in
+            the call, at its iteration limit, and in another process that reads the result. Any other exception ends
+            the call. A second parameter annotated `RunContext` receives the context of the run; with such a parameter
+            no value is accepted outside of a run.
         name: The name of the tool that takes the answer; a function's own name by default.
         description: The description of the answer for the model; the type's own docstring by default.
         prompt: The text for `via="prompt"`, in which `{schema}` is replaced by the JSON schema.
         validation_context: Pydantic's validation context (`info.context` in validators), or a function that returns it
             for the `RunContext`.
-        end: What runs beside an answer in the same reply. `"all"`: the other tools and answers, and the last accepted
+        end: What else runs in a reply with an accepted answer. `"all"`: the other tools and answers, and the last accepted
             answer counts. `"one"`: the other tools, and the first accepted answer. `"first"`: that answer only.
 
     Raises:
@@ -309,7 +309,7 @@ class Output(Generic[T_co]):
         return await (self.validated(value, run) if choice is self else self.passed(choice, value, run))
 
     async def passed(self, choice: Output[Any], value: Any, run: RunContext | None = None) -> T_co:
-        """Return the value of one of several outputs, if its own validators and those of all accept it.
+        """Return the value of one of several outputs, if its own validators and those of the whole list accept it.
 
         Raises:
             MisfitError: A validator refuses the value.
@@ -317,7 +317,7 @@ class Output(Generic[T_co]):
         return await self.validated(await choice.validated(value, run), run)
 
     async def validated(self, value: Any, run: RunContext | None = None) -> T_co:
-        """Return a value, if `validate` accepts it.
+        """Return the value, if `validate` accepts it.
 
         Raises:
             MisfitError: `validate` refuses the value, or needs the context of a run, and there is none.

@@ -179,7 +179,7 @@ async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[
                 raise
             except BaseException as error:  # raised again by `amb`
                 if cancel_requests() or isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise  # it is no longer needed, or the process ends
+                    raise  # the source is no longer needed, or the process ends
                 value = _Failure(error)
             try:
                 yield index, value

@@ -72,7 +72,7 @@ class RecordedCall:
         root: The outermost run; its log records the call.
         interrupted: Whether the cause of its early end has been observed.
         begun: The hooks of all calls of its run that have begun since the last observation.
-        working: The kind of entry with which its running work of models and tools will end, by the work's number.
+        working: The kind of the entry that will end each running work of a model or tool, by the work's number.
     """
 
     __slots__ = ("begun", "call", "facts", "interrupted", "line", "parent", "root", "run", "source", "working")
@@ -118,7 +118,7 @@ class RawChunk(NamedTuple):
 
 
 class EntryValues(NamedTuple):
-    """Anything else: the kind and the fields of its entry, with values instead of refs; the kind `facts` is several entries."""
+    """Anything else: the kind and the fields of its entry, with values instead of refs; `facts` becomes several entries."""
 
     owner: RecordedCall
     kind: str
@@ -400,7 +400,7 @@ class EntryBuilder:
         return True
 
     def _write_raws(self, owner: RecordedCall) -> None:
-        """Write the call's chunks without an event: their order matters if a wrapper reads two replies at once."""
+        """Write the chunks of the call that have no event: their order matters if a wrapper reads two replies at once."""
         for n in [n for n, raw in self._raw.items() if raw.owner is owner]:
             self._write_raw(n)
 
@@ -419,7 +419,7 @@ class EntryBuilder:
         seq: int | None = None,
         restart: bool = False,
     ) -> Line:
-        """Add a chunk to the batch, or to a new one if it does not continue it."""
+        """Add a chunk to the batch, or to a new batch if the chunk does not continue this one."""
         batch = self._batch
         continues = batch is not None and head == self._head and not restart
         if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
@@ -439,7 +439,7 @@ class EntryBuilder:
         return batch
 
     def _end_failed(self, observation: EventSeen, batch: Line) -> None:
-        """End the batch after a chunk if its hooks have failed."""
+        """End the batch after a chunk whose hooks have failed."""
         decision = observation.values[3]
         if decision is not None:
             batch["decision"] = self._decision(observation.owner.call, decision)

@@ -116,7 +116,7 @@ class Redacts(Protocol):
 
 @runtime_checkable
 class FindsInStream(Protocol):
-    """Finds secrets in a text that is still incomplete: then such a text is written while it arrives."""
+    """Finds secrets in a text that is still incomplete, so that the text can be written while it arrives."""
 
     def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Match], int]:
         """Return the secrets in a text, and the position up to which the search is complete."""
@@ -423,7 +423,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         return ReaderWait(until, self._writer.latest, now, record)
 
     def _on_notice(self, owner: RecordedCall, run: RunBase, what: Notice) -> None:
-        """Record a cancellation, where parallel tool calls were when one of them failed, or a use that is not replayable."""
+        """Record a cancellation, the positions of parallel tool calls when one failed, or a use that is not replayable."""
         if what == "cancelled":
             self._look_for_end(owner, run)
             return

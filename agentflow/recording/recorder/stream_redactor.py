@@ -188,7 +188,7 @@ class StreamRedactor:
         return str(self._clean(raw) if use.input_error is not None else self._clean(use).raw)
 
     def _clean_whole_fields(self, batch: Batch) -> None:
-        """Clean the values of a model's chunks that are never split."""
+        """Clean those values in a model's chunks that are never split."""
         for piece in batch["pieces"] if batch["kind"] != "pieces" else ():
             for name in _WHOLE:
                 if name in piece and not isinstance(piece, str):

@@ -54,7 +54,7 @@ def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
 
 
 class CancellationRequest:
-    """A request to cancel a run by its own code, or to cancel parallel tool calls after one failed. It waits for its turn.
+    """A request by a run's own code to cancel it, or to cancel parallel tool calls after one failed. It waits for its turn.
 
     Args:
         cancel: Cancels the run.

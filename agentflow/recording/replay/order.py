@@ -121,7 +121,7 @@ class Order:
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
     def put_back(self, n: int, position: int, cancellation: Key, call: str, seq: int) -> None:
-        """Insert a chunk that was delivered before a cancellation, but with an event after it: before the hooks of that
+        """Insert a chunk that was delivered before a cancellation, but whose event follows it: before the hooks of that
         event."""
         at = min(self._keys.index(cancellation), self._before_hooks(call, seq))
         self._keys.insert(at, ("chunk", n, position))

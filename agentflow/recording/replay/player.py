@@ -169,7 +169,7 @@ class Player(Recorder):
         self._pass(key, event)
 
     def _pass(self, key: Key, event: HookEvent) -> None:
-        """Mark an event as done. If an enclosing call cancelled this call after the event, let the call begin no more
+        """Mark an event as done. If an enclosing call cancelled this call after the event, let this call begin no more
         work."""
         self._progress.mark_done(key)
         ending = self.script.last_events.get(key)
@@ -277,7 +277,7 @@ class Player(Recorder):
             self._progress.mark_done(key)
 
     def _held_back(self, key: Key, ends: End, wait: Callable[[], Awaitable[None]]) -> Awaitable[None]:
-        """Wait; only at the end of cancelled work is a cancellation raised before the step's turn."""
+        """Wait. A cancellation is raised only after the step's turn, except at the end of cancelled work."""
         return wait() if ends == "cut" and key[0] == "over" else self._progress.shielded(wait)
 
     # ---- the comparison's listener
@@ -401,7 +401,7 @@ class Player(Recorder):
                 await self._pass_request(owner, iteration)
 
     async def _pass_request(self, owner: RecordedCall, iteration: int) -> None:
-        """Skip the next recorded reply, since the run was stopped before it requested it."""
+        """Skip the next recorded reply, since the run was stopped before it sent the request."""
         reply = self.script.reply(self._pairs.get(owner.call, ""), iteration, "")
         if reply is not None:
             self._progress.mark_done(("begun", reply.n, 0))

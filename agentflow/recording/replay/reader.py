@@ -55,7 +55,7 @@ class RecordedWait:
 
 
 class ReplayBuffer(EventBuffer):
-    """Another buffer, after whose `put` the run waits as recorded.
+    """Wraps a buffer, so that the run waits after `put` as recorded.
 
     Args:
         inner: The buffer that the reader reads.

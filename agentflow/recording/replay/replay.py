@@ -162,7 +162,7 @@ class Replay:
             without: Names of the agent's hooks to leave out.
             system: A different system prompt.
             output: The `output=` of the recorded `agent.call(...)`, because a log holds no Python type. The agent's own
-                `output` is used anyway.
+                `output` need not be passed.
             deps: The `deps=` for tools and hooks.
             since: Ignore differences in top-level events before this `seq`.
             pace: Replay speed; 2 is twice as fast as recorded. None means as fast as possible.

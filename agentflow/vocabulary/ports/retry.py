@@ -190,7 +190,7 @@ class RetryAttempts:
         return True
 
     def wait_after(self, error: BaseException) -> float | None:
-        """Return the seconds to wait before another attempt, for callers that wait by other means; None without one."""
+        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there is none."""
         policy = self._policy
         if policy.attempts == 1 or not policy.allows(error):
             return None
