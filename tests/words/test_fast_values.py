@@ -6,6 +6,7 @@ import pickle
 import re
 import typing
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,14 +96,16 @@ def test_chunks_are_frozen_values_however_they_are_built() -> None:
 
 def test_events_of_the_loop_have_every_field_of_those_made_by_hand() -> None:
     """`make` and `make_open` fill all fields; only the open form may be written to."""
+    events = SimpleNamespace(_frame=object(), iteration=3, seq=7, now=lambda: 1.5)
     for kind in EVENT_TYPES:
         own = [f.name for f in fields(kind) if f.name not in ("_frame", "iteration", "seq", "time", "decision")]
         values = [object() for _ in own]
         for make, sealed in ((kind.make, True), (kind.make_open, False)):
-            event = make(None, 3, 7, 1.5, tuple(values))
+            event = make(events, tuple(values))
             assert isinstance(event, kind)
             assert event.sealed is sealed
             assert (event.iteration, event.seq, event.time, event.decision) == (3, 7, 1.5, None)
+            assert event._frame is events._frame
             assert [getattr(event, name) for name in own] == values
 
 
