@@ -61,9 +61,9 @@ ModelFault: TypeAlias = Literal[
 
 
 class FailureNote(str):
-    """A note on an exception about another failure around it: `error.add_note(FailureNote("while ..., hook 'x' failed"))`.
+    """A note on an exception, such as `error.add_note(FailureNote("raised by hook 'x' on PostCall"))`.
 
-    The note is for the code that handles the exception. A model never sees it; the model reads a tool's exception as
+    The note is for the code that handles the exception. A model never sees the note; it reads a tool's exception as
     the tool raised it.
     """
 
@@ -195,7 +195,7 @@ class ShutdownError(AgentFlowError):
 
     Args:
         agent: The agent's name.
-        session: The session's id; None if a block of code ends with its agents.
+        session: The session's id; None if a `GracefulShutdown` block was stopped with its agents.
         stopped: Whether the call was running; if False, it did not begin.
     """
 
@@ -266,7 +266,7 @@ class UnsupportedContentError(ModelError):
 
 
 class FetchError(AgentFlowError):
-    """The content of an address could not be fetched, or is not allowed to be.
+    """The content of an address could not be fetched, or fetching it is not allowed.
 
     Args:
         url: The address.
@@ -368,7 +368,7 @@ class TurnTimeoutError(ToolError, TimeoutError):
     Args:
         tool: The tool's name.
         timeout: The limit, in seconds.
-        turn: The id of the turn (in a call: of the tool use).
+        turn: The id of the turn (within a call, the id of the tool use).
         late: Whether the tool ignored the cancellation and finished later; its result is discarded.
     """
 
@@ -431,11 +431,13 @@ class NeverEndsError(UsageError):
         alone = len(way) == 2  # there and back
         line = " → ".join(way)
         why = (
-            f"agent {way[0]!r} runs one at a time" if alone else f"{line}: each of these agents waits for the next one"
+            f"agent {way[0]!r} runs one turn at a time"
+            if alone
+            else f"{line}: each of these agents waits for the next one"
         )
         super().__init__(
-            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a "
-            "turn without awaiting its receipt there, or await it after the turn."
+            f"The current turn would wait for a queue that cannot continue until this turn has ended ({why}), so neither "
+            "would ever end. Send a turn without awaiting its receipt there, or await it after the turn."
         )
         self.way = way
 

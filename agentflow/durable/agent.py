@@ -1,4 +1,4 @@
-"""`DurableAgent`: an agent with calls that workers run, in this process or others. Needs `agentflow-hooks[dbos]`."""
+"""`DurableAgent`: an agent whose calls are run by workers, in this process or others. Needs `agentflow-hooks[dbos]`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DurableAgent(Generic[T_co]):
         store: A `SqlStore` for the agent's sessions; the agent's own store by default.
         deps: Dependencies of the agent's tools and hooks, by type, in each worker. (A caller's objects are not sent.)
         poll: Seconds between two polls of the database.
-        state: Classes of the session's state; their values are stored with the events when they change, as `SessionState`.
+        state: Classes of the session's state; when a value changes, the values are stored with the events, as `SessionState`.
 
     Attributes:
         agent: The agent.

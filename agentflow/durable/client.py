@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A run id identifies one run: a second submission under it returns the first run, and is refused if the request differs.
+1. A run id identifies one run: submitting the same request again returns that run, and a different request is refused.
 2. A client keeps no state: everything is in the database, so any client can continue the work of another.
 3. Waiting means polling, every `poll` seconds.
 """
@@ -203,7 +203,7 @@ class DurableClient:
         await self._decide(Request(run_id, "", "", timeout=timeout), decisions)
 
     async def _decide(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
-        """Submit a call that decides the last one of its run, with the run's agent and session."""
+        """Submit a call that resumes the run's last call with decisions, with the run's agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
         waiting = next((segment for segment in reversed(segments) if pending_of(segment) is not None), None)

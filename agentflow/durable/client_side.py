@@ -40,7 +40,7 @@ class StoredClientSide(TypedDict):
 
 
 class ClientSide(Hook):
-    """Adds a client's instructions and tools to a call, and suspends the call if it uses these tools.
+    """Adds a client's instructions and tools to a call, and suspends the call if the model calls one of these tools.
 
     Args:
         system: Instructions in addition to the agent's own.

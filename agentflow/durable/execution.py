@@ -3,7 +3,7 @@
 Rules:
 
 1. The session's facts are read before anything runs, and determine the next step: open the call, resume it, or return the reply
-   that the facts already contain. The request fixes the ids of run and call, so a fact shows its request.
+   that the facts already contain. The request fixes the ids of run and call, so a fact's ids show its request.
 2. Only facts survive between two attempts. A step that has its fact is not repeated; a committed decision is not made again.
 3. Everything is written under the session's lease, which passes to the worker that takes over the call. A worker that
    lost the lease neither writes nor reports a result, since the facts determine the result.
@@ -81,7 +81,7 @@ _fixed_ids: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_id
 
 
 class _Fence(StoreWrapper):
-    """The store of one request: every write, including sub-agents' sessions, is made under the worker's claim."""
+    """The store of one request: every write, also to sub-agents' sessions, is made under the worker's claim."""
 
     def __init__(self, inner: SessionStore, claim: Claim | None, closed: Callable[[], bool]) -> None:
         super().__init__(inner)
@@ -299,7 +299,7 @@ class _RunAttempt:
             return await self._result_after_failure(error)
 
     async def _result_after_failure(self, error: BaseException) -> dict[str, Any]:
-        """Return the result according to the facts: the call may have been complete when it raised."""
+        """Return the result according to the facts: the call may have been complete when the error was raised."""
         facts = await self._host.facts(self._request.session)
         call_facts = self._own_facts(facts)
         match None if call_facts is None else end_of_call(call_facts):

@@ -1,9 +1,9 @@
-"""`FollowingClient`: the client of a server, which follows many runs for its own clients.
+"""`FollowingClient`: follows many runs at once, for a server with its own clients.
 
 Rules:
 
 1. All followed runs are polled together: two queries every `poll` seconds, for any number of readers.
-2. A reader has no buffer: it reads the events after its position from the database when the poll has found some.
+2. A reader has no buffer: when the poll has found new events, it reads those after its position from the database.
 3. The status of a call is read before its events. All events are written before a call ends, so none is missed.
 """
 
@@ -32,7 +32,7 @@ class CallRecord(NamedTuple):
     Attributes:
         agent: The agent's name.
         session: The session's id.
-        key: The sender's id of the request.
+        key: The sender's id for the request.
         result: Its reply or failure; None while it is queued or running.
     """
 
@@ -75,7 +75,7 @@ class Watch:
         self._changed = asyncio.Event()
 
     async def wait(self, call: int, seq: int, timeout: float) -> bool:
-        """Wait until a call has ended, or its run has events after a number; return False after the timeout or `release`.
+        """Wait until a call has ended or its run has events after `seq`; return False after the timeout or `release`.
 
         Raises:
             StoreError: The database failed or is unreachable.
@@ -175,7 +175,7 @@ class FollowingClient(DurableClient):
         return [ListedRun(run_id, session) for run_id, session in sessions.items()]
 
     async def batches(self, run_id: str, since: int) -> Sequence[Batch]:
-        """Return some of the batches with events after a number, in order."""
+        """Return some of the batches with events after `since`, in order."""
         tables, _ = await self._open()
         return await asyncio.to_thread(tables.events, run_id, since, _BATCHES)
 

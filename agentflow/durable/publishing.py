@@ -32,8 +32,8 @@ WRITE_INTERVAL = 0.1
 MAX_QUEUED = 1000
 _MAX_PAUSE = 5.0
 _OMITTED = ("input_messages", "history", "tools", "accumulated_message", "seq")
-"""Fields that the session or earlier events contain (otherwise events would grow with the square of a run's length), and the
-number within the call: events are numbered within the run."""
+"""Fields that the session or earlier events contain (otherwise events would grow with the square of a run's length), and
+`seq`, which counts within the call: written events are numbered within the run."""
 
 
 class EventPublisher:

@@ -29,7 +29,7 @@ from agentflow.vocabulary.verdicts import Resolution
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: a worker runs it; `suspended`: it waits for `decide`; `ended`: see `outcome`;
-`lost`: it was given up after many workers died during it; `damaged`: its stored data is unreadable."""
+`lost`: it was given up because many workers died while running it; `damaged`: its stored data is unreadable."""
 
 
 class RunFailedError(AgentFlowError):
@@ -135,7 +135,7 @@ class Request(NamedTuple):
         timeout: The time limit in seconds, as submitted.
         trace: The trace context of its submission (see `tracing`).
         side: The sender's additions to the agent.
-        key: The sender's id of the request.
+        key: The sender's id for the request.
     """
 
     run_id: str

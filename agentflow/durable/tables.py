@@ -40,7 +40,7 @@ from agentflow.state.explain import driver_error, explain
 T = TypeVar("T")
 
 _SCHEMA_VERSION = 1
-_LOCK = 0x61666C6F78  # stored next to the tables of the store
+_LOCK = 0x61666C6F78  # PostgreSQL's advisory lock; the store's tables in the same database use another one
 
 _metadata = MetaData()
 
@@ -228,7 +228,7 @@ class Tables:
             self._write(lambda connection: connection.execute(added))
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Return the reasons of the cancelled ones among these runs."""
+        """Return the cancelled runs among these, with the reasons."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 
@@ -290,7 +290,7 @@ class Tables:
                 continue
 
     def add_events(self, run_id: str, attempt: int, batch: Batch) -> None:
-        """Write events after the last ones; repeating this has no effect.
+        """Append events to those of a run; repeating this has no effect.
 
         Raises:
             TakenOver: A later attempt has begun.
@@ -306,7 +306,7 @@ class Tables:
 
         try:
             self._write(work)
-        except IntegrityError:  # a later attempt's first event, or these events, whose commit was not confirmed
+        except IntegrityError:  # conflicts with a later attempt's first event, or with these events themselves
             self._write(work)
 
     @staticmethod
@@ -316,7 +316,7 @@ class Tables:
         return last or 0, attempt or 0
 
     def events(self, run_id: str, since: int, limit: int = 50) -> Sequence[Batch]:
-        """Return the batches with events after a number, in order."""
+        """Return the batches with events after `since`, in order."""
         after = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.last > since)
         query = select(_EVENTS.c.first, _EVENTS.c.last, _EVENTS.c.body).where(after).order_by(_EVENTS.c.first)
         return self._read(lambda connection: [Batch(*row) for row in connection.execute(query.limit(limit))])

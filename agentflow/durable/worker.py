@@ -8,11 +8,11 @@ redundant, and could contradict them.
 
 Rules:
 
-1. One call at a time per session, over all workers: the queue is partitioned by session, and a partition runs one workflow. A
+1. One call at a time per session, across all workers: the queue is partitioned by session, and a partition runs one workflow. A
    dead worker's call keeps its position until another worker takes it over, so no later call overtakes it.
-2. A worker reports that it is alive (`lease_seconds`, by the database's clock). Each worker returns the calls of workers that
-   stopped reporting to their queue; DBOS does that atomically, once for each death.
-3. If a worker that was only slow continues, its writes are refused. A call runs under its session's lease in the store,
+2. A worker reports that it is alive (`lease_seconds`, by the database's clock). If one stops reporting, another
+   puts its calls back into their queue; DBOS does that atomically, once for each death.
+3. If a worker that seemed dead was only slow, its writes are refused. A call runs under its session's lease in the store,
    which passes with a higher epoch to the worker that takes over the call; the store checks it in the transaction of
    each fact. So the slow worker cannot write or start anything, and losing the lease is not a failure: the facts
    determine the call's result.
@@ -24,7 +24,7 @@ Rules:
 7. A database that does not respond never prevents a worker from stopping: every wait for it is in a daemon thread, and after
    the grace no wait is longer than `_CLOSING` seconds.
 
-Limits: of the calls in flight at a crash, a tool with `idempotent=True` runs again, any other is reported to the model as
+Limits: after a crash, a tool that was running is run again if it has `idempotent=True`, otherwise reported to the model as
 "outcome unknown"; a model call is repeated. DBOS allows one worker in a process, and no other use of DBOS in it.
 """
 
@@ -60,10 +60,10 @@ __all__ = ["QueueLimits", "Worker"]
 _CONNECTIONS = 8
 
 _CLOSING = 5.0
-"""Seconds that each step of a stop may take after the grace."""
+"""Seconds that each step of stopping may take after the grace."""
 
 ATTEMPTS = 3
-"""How many times a call is attempted if the store fails permanently."""
+"""How many times a call is attempted if its failures are not temporary."""
 
 CONFLICTS = 20
 """How many times a call is attempted if another writer changes its session."""
@@ -114,7 +114,7 @@ class Worker:
     Args:
         hosts: The agents, each with its store.
         database_url: The database of the queues.
-        limits: Limits on concurrency and rate; those of the worker that started last apply to all.
+        limits: Limits on concurrency and rate; the worker that started last sets those of all workers.
         lease_seconds: Other workers take over the calls of a worker that does not report for this long. It should exceed the
             longest pause of a process.
         grace: Seconds in which the calls of a stopping worker may finish.
@@ -198,7 +198,7 @@ class Worker:
         DBOS.launch()
 
     def _set_up_queues(self) -> None:
-        """Register the queues before the launch: DBOS notices a later one after a second."""
+        """Register the queues before the launch: DBOS takes a second to notice a queue registered later."""
         per_worker, everywhere, rate = self._limits
         for name in self._hosts:
             self._dbos.register_queue(
@@ -250,7 +250,7 @@ class Worker:
                 destroyed.add_done_callback(lambda _: self._closed())
 
     async def _leave(self) -> None:
-        """Remove the worker from the table. If the database does not respond, its lease expires, and others take over then."""
+        """Remove the worker from the table. If the database does not respond, others take over when the lease expires."""
         try:
             async with asyncio.timeout(_CLOSING):
                 if self._watcher is not None:
@@ -463,7 +463,7 @@ def _serve(data: Any) -> dict[str, Any]:
 
 
 def _one_request(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a workflow's arguments; those of a damaged row contain no request, which is then a clear error."""
+    """Return a workflow's arguments; for a damaged row the request is None, which `serve` reports as a clear error."""
     return (args[0] if len(args) == 1 and not kwargs else None,), {}
 
 

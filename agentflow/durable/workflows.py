@@ -1,6 +1,6 @@
 """Reads the calls of a run from DBOS's workflows: requests, results, and the run's status.
 
-The calls of a run are one workflow each; damaged data is an error or a status, never a guess.
+The calls of a run are one workflow each; damaged data leads to an error or a status, never to a guess.
 """
 
 from __future__ import annotations

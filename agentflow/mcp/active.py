@@ -4,11 +4,11 @@ Rules:
 
 1. The task of the tool passes on the server's progress, so that a slow reader delays no other call. If progress arrives
    faster than it is read, the oldest reports are dropped.
-2. A question for a person is answered by the function `elicitation`, or by the user of the client that calls an agent as a
-   server; otherwise it suspends the call. The question then stays unanswered, and the call is cancelled at the server. When
-   the call is resumed, the tool runs again from its start, and the server gets the answers to the questions that it asks
-   again. Answers are kept until the call has ended.
-3. The server gets at most as many answers of a model in one call as `sampling` allows.
+2. A question for a person is answered by the function `elicitation`, or, if the agent is itself served over MCP, by its
+   client's user; otherwise it suspends the call. The question then stays unanswered, and the call is cancelled at the
+   server. When the call is resumed, the tool runs again from its start, and the server gets the answers to the questions
+   that it asks again. Answers are kept until the call has ended.
+3. In one call, the server gets at most `sampling` answers of a model.
 4. For servers with the protocol of 2026, the SDK knows to which call a question belongs; for older ones, a question that may
    belong to calls of several runs is refused.
 """
@@ -61,7 +61,7 @@ class ProgressReport:
 
 @dataclass
 class ElicitationAnswers:
-    """The answers of people to the questions of servers, in calls that have not ended; stored with the session.
+    """People's answers to servers' questions, in calls that have not ended; stored with the session.
 
     Attributes:
         answers: Action and content, by tool use and question.
@@ -202,7 +202,7 @@ class ActiveCall:
 
 
 client_user: ContextVar[Answering | None] = ContextVar("agentflow_mcp_client_user", default=None)
-"""Asks the user of the client that calls an agent as a server, if the client supports that during a call."""
+"""Asks the user of the MCP client that called the agent, if the client supports questions during a call."""
 
 current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
 """The call to which a request of the server belongs, if the SDK knows it."""

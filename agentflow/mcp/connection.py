@@ -44,7 +44,7 @@ _LINES_PER_SECOND = 20
 _MAX_PAGES = 100
 _MAX_TOOLS = 1000
 _SETTLE_SECONDS = 5.0
-"""Seconds to wait for an announced list of tools before a tool's result, or for the ping after a cancellation."""
+"""Seconds to wait for an announced list of tools before returning a tool's result, or for the ping after a cancellation."""
 _LIST_INTERVAL = 0.05
 _MAX_LIST_INTERVAL = 10.0
 _CLOSE_SECONDS = 10.0
@@ -312,7 +312,7 @@ class Connection:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
             if self._stale:
-                await asyncio.sleep(wait)  # however often the server announces changes
+                await asyncio.sleep(wait)  # a minimum interval, however often the server announces changes
                 wait = min(wait * 2, _MAX_LIST_INTERVAL)
 
     async def _follow(self, client: Client, listening: asyncio.Event) -> None:
@@ -383,7 +383,7 @@ class Connection:
         try:
             return await listed_roots(self._settings.roots or ())
         except Exception as error:
-            log_failure("WARNING", error, "MCP server {}: it asked for the roots, which failed", self._settings.name)
+            log_failure("WARNING", error, "MCP server {}: the requested roots cannot be listed", self._settings.name)
             return types.ErrorData(code=types.INTERNAL_ERROR, message="The roots are not known.")
 
 

@@ -67,7 +67,7 @@ _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
     "properties": {
         "approve": {"type": "boolean", "title": "Approve", "description": "Whether it may run."},
-        "reason": {"type": "string", "title": "Reason", "description": "The reason for the agent, if it may not."},
+        "reason": {"type": "string", "title": "Reason", "description": "If it may not run: the reason, for the agent."},
     },
     "required": ["approve"],
 }
@@ -383,7 +383,7 @@ class _Reporter:
 
     async def ask(self, wait: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
-        # The question names the client's call: without it, it would go to another stream, which may not be open.
+        # With the id of the client's call; otherwise the question would go to another stream, which may not be open.
         return _decision(wait, await self.session.elicit_form(_question(wait), _form(wait), self._request_id))
 
 

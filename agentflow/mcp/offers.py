@@ -57,7 +57,7 @@ _MAX_SUGGESTIONS = 100
 class Suggest:
     """Marks an argument of a prompt or a URI for which values are suggested: `Annotated[str, Suggest(cities)]`.
 
-    For arguments of a `Literal` type, the legal values are suggested without it.
+    For arguments of a `Literal` type, the legal values are suggested without a `Suggest`.
 
     Attributes:
         values: A function (sync or async) of the text that the user has typed so far; it returns values, best first.
@@ -90,7 +90,7 @@ class _Argument:
 
 @frozen
 class _OfferedFunction:
-    """A function that a client may call with strings by name."""
+    """A function that a client may call by name, with strings as arguments."""
 
     name: str
     function: Callable[..., Any]
@@ -277,7 +277,7 @@ def completion_handler(
 
 
 async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call in its own task: the server repeats a cancellation, which would interrupt the cleanup."""
+    """Run a call in its own task: otherwise the server, which repeats a cancellation, would interrupt the cleanup."""
     context = copy_context()
     context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is independent of it
     task = asyncio.get_running_loop().create_task(work, context=context)

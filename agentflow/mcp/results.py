@@ -3,7 +3,7 @@
 Rules:
 
 1. Content stays text or data: nothing is opened, fetched or run because of it.
-2. Text that is too long is shortened, and data that is too large is left out; a note says so.
+2. Text that is too long is shortened, and data that is too large is left out; a note reports this.
 """
 
 from __future__ import annotations

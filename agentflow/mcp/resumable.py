@@ -46,7 +46,7 @@ _served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default
 
 
 class ResumableStreams(EventStore):
-    """Lets clients of protocols before 2026 continue a stream after a broken connection, during which the call keeps running.
+    """Lets clients of protocols before 2026 continue a stream after a broken connection; meanwhile the call keeps running.
 
     Pass it as the application's `event_store`, and wrap the application with `around`. Clients of 2026 call again instead.
 

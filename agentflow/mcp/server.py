@@ -55,8 +55,8 @@ class MCPServer(LiveToolset):
     Attributes:
         name: The name in logs and errors.
         settings: The options.
-        instructions: The server's instructions for its use; None before the first connection, or if it has none. They are only
-            in requests if you add them: see `with_instructions`.
+        instructions: The server's instructions for its use; None before the first connection, or if it has none. Requests
+            contain them only if you add them: see `with_instructions`.
 
     Example:
         >>> server = MCPServer.stdio("uvx", "mcp-server-git", prefix="git_", allow=["git_log", "git_diff"])
@@ -92,7 +92,7 @@ class MCPServer(LiveToolset):
         Args:
             command: The program.
             args: The program's arguments; no shell is involved.
-            env: Environment variables in addition to the few that it inherits (`PATH`, `HOME` and similar); never logged.
+            env: Environment variables in addition to the few inherited ones (`PATH`, `HOME` and similar); never logged.
             cwd: The working directory.
             options: See `ServerOptions`.
 
@@ -334,7 +334,9 @@ class MCPServer(LiveToolset):
         try:
             return await self._attempt(tool, arguments, context)
         except ConnectionLost as error:
-            if not tool.repeatable or not len(self._connection().users):  # without users, it would never be closed
+            if not tool.repeatable or not len(
+                self._connection().users
+            ):  # without users, a new one would never be closed
                 raise ToolError(
                     f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
@@ -408,8 +410,8 @@ def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext]
 
     Args:
         system: The beginning of the prompt.
-        servers: The servers with the instructions; a server without any adds nothing. You should only use this if you trust
-            the servers, which write the texts.
+        servers: The servers with the instructions; a server without any adds nothing. Use this only for servers that you
+            trust, because they write the texts.
 
     Example:
         >>> docs = MCPServer.http("https://mcp.example.org/mcp")

@@ -30,9 +30,9 @@ class ServerOptions(TypedDict, total=False):
     prefix: str
     """A prefix for the names of the tools, so that an agent can use several servers; none by default."""
     allow: str | Iterable[str]
-    """The server's names of the tools to use, with the wildcards `*` and `?`; all by default."""
+    """The tools to use, by the server's names for them, with the wildcards `*` and `?`; all by default."""
     deny: str | Iterable[str]
-    """The server's names of tools to leave out."""
+    """The tools to leave out, by the server's names for them."""
     approve: ApprovalPolicy
     """The tools that need approval: `"destructive"` (default), `"writes"`, `"always"`, `"never"`, or a function of `Hints`."""
     timeout: float | None

@@ -80,7 +80,7 @@ async def _posix(
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            # shielded, since the process would otherwise outlive this one; it takes a limited time
+            # shielded: otherwise the child could outlive this process; ending it takes a limited time
             await asyncio.wait([ending])
             raise
         finally:

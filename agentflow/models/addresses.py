@@ -28,7 +28,7 @@ class RefusedAddressError(OSError):
 
 
 def why_refused(address: str) -> str | None:
-    """Return why an address is not public; None if it is.
+    """Return why an address is not public; None if it is public.
 
     Example:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")

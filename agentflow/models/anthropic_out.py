@@ -52,8 +52,8 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
 
 
 def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
-    """Remove, in place, what Anthropic would refuse: searches for hidden tools that found a tool which is no longer in
-    the request, and the work of MCP servers that are not in it.
+    """Remove, in place, what Anthropic would refuse: searches for hidden tools that found a tool no longer in the
+    request, and calls of MCP servers no longer in the request.
     """
     entries = [*tools]
     known = {tool.get("name") for tool in entries}

@@ -5,8 +5,8 @@ Rules:
 1. A batch is recorded before it is created at the provider, and its id afterwards: if a process ends in between, the batch is
    looked up at the provider.
 2. A request has a key, the digest of its URL and body. Within a process each recorded request is claimed once, so two equal
-   requests have two answers; the next process claims the same ones again.
-3. One process locks the file until it ends.
+   requests have two answers; the next process claims the same requests again.
+3. One model uses the file: it is locked until the model closes it or the process ends.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules:
 
 1. A request waits in the batch that is being collected. The batch is submitted after its window, or when it is full.
-2. Each batch has one task: it submits, polls, stores the results in the record, and passes each waiting run its line.
+2. Each batch has one task: it submits, polls, stores the results in the record, and passes each waiting run its result.
 3. If a run is cancelled, the batch continues for the other runs. If all its runs are cancelled, the batch is cancelled
    at the provider.
 4. If it is unknown whether a batch was created, it is looked up before another one is created.
@@ -60,7 +60,7 @@ Requests: TypeAlias = Mapping[str, bytes]
 
 
 class NoReply(NamedTuple):
-    """A request in a batch has no reply.
+    """The outcome of a request in a batch that has no reply.
 
     Attributes:
         why: The reason, and advice for the user.
@@ -126,7 +126,7 @@ class BatchWire(DirectWire):
     _most_requests: ClassVar[int]
     _most_bytes: ClassVar[int]
     _list: ClassVar[tuple[str, str]]
-    """The parameters of a list of batches: its size, and the id before its first entry."""
+    """The query for a list of batches: the page size, and the name of the parameter with the id before the page."""
 
     def __init__(
         self,
@@ -368,8 +368,8 @@ class BatchWire(DirectWire):
             await self._sleep(pause)
 
     async def _download(self, name: str, url: str) -> None:
-        """Store the results of one file. If the file is truncated, it is read again later; the results that were read
-        are stored already.
+        """Store the results of one file. If the file is truncated, it is read again later; the results read so far are
+        stored already.
         """
         failure: ModelError | None = None
         lines: list[tuple[str, int, bytes]] = []
@@ -448,7 +448,7 @@ class BatchWire(DirectWire):
         )
 
     async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
-        """Return the provider's batches since a batch, newest first, each with its seconds after that one."""
+        """Return the provider's batches since a recorded one, newest first, each with the seconds between the two."""
         limit, after = self._list
         found: list[tuple[object, float]] = []
         rest = f"?{limit}"
@@ -468,7 +468,7 @@ class BatchWire(DirectWire):
 
     @abstractmethod
     async def _find(self, known: RecordedBatch) -> str | None:
-        """Find a batch of which it is unknown whether it was created; return None if it was not."""
+        """Find a batch that may or may not have been created; return None if it was not."""
 
     @abstractmethod
     async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002

@@ -3,9 +3,9 @@
 Rules:
 
 1. Chunks differ between servers and LiteLLM's versions: a field is read by name, in each type that `loose.py` supports. The
-   usage chunk has no choice in 1.109 and an empty one in 1.105.
+   usage chunk has no choice in LiteLLM 1.109, and an empty choice in 1.105.
 2. The text of a thought is in `reasoning_content` (`reasoning` at some servers); only the seal is read from `thinking_blocks`
-   (with it, 1.105 repeats the whole text, 1.109 sends none).
+   (there, LiteLLM 1.105 repeats the whole text, 1.109 sends none).
 3. Fragments of tool calls keep the provider's index; if there is none, an id or a name begins the next call.
 4. A call of a tool that the vendor runs (LiteLLM presents Anthropic's as client calls) is skipped.
 5. Gemini's signatures are inside LiteLLM's ids: they become the seal of a thought before the call, and are removed from the id.
@@ -112,7 +112,7 @@ class ChunkReader:
     def _thought(self, value: object) -> str:
         try:
             return as_text(value, "reasoning")
-        except NotUnderstoodError as error:  # a thought is not part of the answer
+        except NotUnderstoodError as error:  # skipped, since a thought is not part of the answer
             log_skipped(self._model, error.message)
             return ""
 

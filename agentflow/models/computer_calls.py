@@ -12,7 +12,7 @@ Rules:
 2. An action without a counterpart gets a name that `computer_tool` refuses: the model reads the error.
 3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as the
    reason why an action was denied, follow in a message, since the output has no field for them.
-4. Safety checks are acknowledged if an action was performed. Otherwise OpenAI refuses the output ("Computer tool has
+4. Safety checks are acknowledged if an action was performed. OpenAI refuses an output without this ("Computer tool has
    unacknowledged safety check", openai/openai-agents-python#843).
 5. Calls that a `computer_call` cannot express are sent as function calls, as to all other models: if the last action has no
    screenshot, safety checks were not allowed, or an action is unsupported or was changed in the history by a hook.
@@ -178,7 +178,7 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
             if part[1] not in calls:
                 calls[part[1]] = []
                 current.add(part[1])
-            if part[1] in current:  # otherwise the provider has used the id of a call of an earlier reply again
+            if part[1] in current:  # otherwise the provider has reused the id of an earlier reply's call
                 calls[part[1]].append(item)
     if not calls:
         return [*unjoined]

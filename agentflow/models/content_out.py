@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Content of the user's newest message that the model does not accept is an error before the request is sent.
+1. If the model does not accept content of the user's newest message, an error is raised before the request is sent.
 2. Such content in the history, or from a tool, is replaced with a description: the conversation must stay usable.
 3. A family without rows is sent everything: the models of a compatible server are unknown.
 
@@ -82,7 +82,7 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
 
 
 def check_content(messages: Sequence[Msg], model: str, family: Family, *, listens: bool) -> None:
-    """Refuse content of the user's newest message that the model does not accept.
+    """Refuse the user's newest message if the model does not accept its content.
 
     Raises:
         UnsupportedContentError: The message contains such content.

@@ -75,7 +75,7 @@ class Conversation:
         Args:
             messages: The conversation, in a legal order.
             thoughts: Whether sealed thoughts are sent; a provider refuses them if thinking is switched off.
-            continues: Whether the last message is the beginning of the reply, which the provider has paused.
+            continues: Whether the last message is the beginning of a reply that the provider has paused.
         """
         beginning = messages[-1] if continues else None
         if beginning is not None:
@@ -126,7 +126,7 @@ class Conversation:
         if thinking <= self._dropped:
             return False
         if len(self._dropped) > self.memory:
-            self._dropped.clear()  # the provider will refuse them again
+            self._dropped.clear()  # the provider will refuse these thoughts again, and they are dropped again
         self._dropped |= thinking
         for msg_id in thinking:
             self._young.pop(msg_id, None)
@@ -238,8 +238,8 @@ class Conversation:
         return items or [text_part(EMPTY)]
 
     def _server_work(self, block: ContentBlock, *, unfinished: bool = False) -> list[Json]:
-        """Return the provider's own items of a server tool's work; except in an unfinished reply, a call without its result
-        would be refused."""
+        """Return the provider's own items of a server tool's work. A call without its result is left out, since it would be
+        refused, except in an unfinished reply."""
         if not self.server_tools or not isinstance(block, ServerToolBlock) or block.model != self.model:
             return []
         if self.profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. It runs only if a program calls it: an address in a message is sent to the provider unchanged.
-2. Each hop is checked (scheme, address, size), and https is never followed to http.
+1. `fetch` runs only if a program calls it: an address in a message is sent to the provider unchanged.
+2. Each hop is checked (scheme, address, size), and a redirect from https to http is never followed.
 3. No proxy, no cookies, no `.netrc`; the caller's headers are sent only to the host of the given address.
 4. The unpacked size is counted while reading; the size that a server declares only allows an earlier refusal.
 """

@@ -161,7 +161,7 @@ async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, pa
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
-    """Read the rest after the end mark, so that the connection can be reused; a server may leave it open."""
+    """Read the rest after the end mark, so that the connection can be reused; close it if the server does not end in time."""
     try:
         async with asyncio.timeout(_PATIENCE):
             while await response.content.readany():

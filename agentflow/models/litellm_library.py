@@ -133,7 +133,7 @@ class Served:
 
     Attributes:
         provider: LiteLLM's name of the provider.
-        supported: The arguments that it translates for the model; it sends others unchanged, or refuses them.
+        supported: The arguments that LiteLLM translates for the model; it sends others unchanged, or refuses them.
     """
 
     provider: str

@@ -3,7 +3,7 @@
 Rules:
 
 1. A field of known meaning (text, arguments, an id, a count) is read in each form that servers are known to send. Any other
-   form is a `NotUnderstoodError`: a model's output is never dropped, and a tool never runs with defaults instead of it.
+   form is a `NotUnderstoodError`: output is never dropped, and a tool never runs with defaults instead of its arguments.
 2. An unknown type of event, block, delta or part is skipped, with one line in the log: vendors add new ones at any time, and
    they should not end a stream.
 """

@@ -5,8 +5,8 @@ Rules:
 1. Options that are unset, or that a provider does not have (Anthropic has no seed), are not sent.
 2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
    thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
-3. LiteLLM sends an allowed argument in addition to its own translation. So an argument is allowed only if LiteLLM does
-   not translate it and the wire has a field of that name.
+3. LiteLLM sends the arguments in `allowed_openai_params` in addition to its own translation. So an argument is listed
+   there only if LiteLLM does not translate it and the wire has a field of that name.
 4. If the provider requires it, tools stay defined while the history contains calls; to forbid calls in such a request,
    a tool choice is sent.
 """
@@ -27,14 +27,14 @@ MIN_BUDGET = 1024
 """The smallest budget that Anthropic accepts, in tokens."""
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Claude's, mostly of models that choose the length of thinking: their budget need not be below `max_tokens`.
+# Claude's efforts, mostly for models that choose the length of thinking: a budget need not be below `max_tokens`.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
 _INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
 _WITHOUT_NONE = frozenset({"bedrock"})
-# Servers that may ignore "none" and call tools anyway: no tools are sent.
+# Families whose servers may ignore "none" and call tools anyway: instead of "none", no tools are sent.
 _BLIND_TO_NONE = frozenset({"compatible", "reasoning"})
 
 
@@ -240,7 +240,7 @@ def _choice(options: ModelOptions) -> Json:
 
 
 def _stubs(messages: Sequence[Msg], profile: WireProfile) -> dict[str, Json]:
-    """Return definitions for a request without tools and with calls in its history, if the provider refuses it otherwise."""
+    """Return definitions for the calls in the history of a request without tools, if the provider requires them."""
     if profile.family not in _INSISTS_ON_TOOLS:
         return {}
     names = dict.fromkeys(wire_name(use.name) for msg in messages if msg.role == "assistant" for use in msg.tool_uses)

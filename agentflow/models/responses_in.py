@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Events and items have a `type`; an unknown one is skipped. An item that requests an action that agents do not support (a
-   shell command) is an error: the reply would look complete.
+1. Events and items have a `type`; an unknown one is skipped. An item that requests an unsupported action (a shell
+   command) is an error, since the reply would otherwise look complete.
 2. A call is identified by its index in the output: some gateways give each event a different `item_id`.
 3. Later events repeat texts, calls and items. If a server has not sent them before, they are read from the later event.
 4. The last event contains the outcome: no other event marks the end.
@@ -176,7 +176,7 @@ class ItemsReader:
         return (text_chunk(text),)
 
     def _repeated(self, event: _ResponsesEvent) -> Sequence[ModelChunk]:
-        """Read the last event, or an event that repeats fragments if these were not sent before."""
+        """Read the last event, or, if fragments were not sent, the event that repeats them."""
         match event.type:
             case "response.output_text.done" | "response.refusal.done":
                 self._refused |= event.type == "response.refusal.done"

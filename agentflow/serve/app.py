@@ -58,7 +58,7 @@ class App:
         routes: The route modules; `STANDARD` by default.
         ui: Whether to serve the web chat at `/`; its files are public, all data requires `auth`.
         resume: Whether to continue, at startup, the runs that the last process left unfinished. No other process should be
-            working on the store then, or calls should wait (`SqlStore(..., on_conflict="wait")`).
+            working on the store then, unless calls wait (`SqlStore(..., on_conflict="wait")`).
         shutdown_seconds: Seconds for running calls at a shutdown; it should be below the server's own limit.
 
     Raises:

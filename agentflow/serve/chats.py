@@ -6,8 +6,8 @@ Rules:
    recognised by their ids, and the answers to pending calls.
 2. If a page sends its last messages again, without a reply after them, the user retries or has edited them: the call that they
    started is removed from the session, and a new one starts.
-3. A page's tools are offered to the model in addition to the agent's own. A call of one suspends the run, and its result
-   continues it. A result can only answer such a call; all other calls need a decision.
+3. A page's tools are offered to the model in addition to the agent's own. A call of such a tool suspends the run, and the
+   result continues it. A result can only answer such a call; all other calls need a decision.
 4. A run has the id that the page chose, for this user and session only. The same id again reads the same run.
 """
 
@@ -78,7 +78,7 @@ class Chat:
 
     @property
     def announced(self) -> frozenset[str]:
-        """The calls that waited when it began, which the page knows from the previous run."""
+        """The calls that waited when the run began, which the page knows from the previous run."""
         return frozenset(wait.id for wait in self.run.waited)
 
     @property
@@ -155,7 +155,7 @@ class Chats:
         return Chat(run, self._histories.get(run))
 
     async def _settled(self, ref: StoredSession) -> None:
-        """Wait briefly for a run that the page has just stopped: its next request may overtake the disconnect."""
+        """Wait briefly for a run that the page has just stopped: the page's next request may overtake the disconnect."""
         run = await self.service.working(ref)
         if run is not None and run.end is None:
             with suppress(TimeoutError):

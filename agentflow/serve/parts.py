@@ -35,7 +35,7 @@ class PagePart(NamedTuple):
 
 
 class PageCall(NamedTuple):
-    """A call is opened, or has its arguments."""
+    """A call is opened, or its arguments are complete."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ class PageParts:
         self.calls: dict[str, str | None] = dict.fromkeys(calls)
         self.text_differs = False
         self.has_extra_text = False
-        self._restarted = False  # whether the page has a text of the current reply that is discarded
+        self._restarted = False  # whether the page has text of the current reply that was discarded
         self._prefix = prefix
         self._count = 0
         self._open: Literal["text", "thinking"] | None = None
@@ -105,11 +105,11 @@ class PageParts:
                 yield from self._tool(event)
             case ToolOutputEvent(id=key):
                 yield from self._close()
-                if key in self.calls:  # otherwise it began in a gap
+                if key in self.calls:  # otherwise the call began in a gap
                     yield event
             case EndEvent(text=text, questions=questions):
                 yield from self._close()
-                if text != self._last:  # why the run ended
+                if text != self._last:  # otherwise the page has this text already
                     yield from self._add("text", text)
                     yield from self._close()
                 self._text, self._restarted = "", False
@@ -162,7 +162,7 @@ class PageParts:
 
 
 def failure_text(event: EndEvent) -> str | None:
-    """Return the page's text for a run without a reply; None if it has one."""
+    """Return the page's text for a run that failed or was parked; None for other runs."""
     if event.outcome == "failed":
         return f"The run failed (reference {event.reference})."
     return "The server is restarting; the run continues afterwards." if event.outcome == "parked" else None

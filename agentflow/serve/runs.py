@@ -142,7 +142,7 @@ class ServedRun(Protocol):
         ...
 
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
-        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+        """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
             Refusal: It is not a position.
@@ -249,7 +249,7 @@ class Run:
         self._waiting.clear()
 
     async def _change(self) -> bool:
-        """Wait for an event; return whether there is one, or False after a `heartbeat` without one."""
+        """Wait for an event; return False after a `heartbeat` without one."""
         loop = asyncio.get_running_loop()
         changed: asyncio.Future[bool] = loop.create_future()
         self._waiting.add(changed)
@@ -292,7 +292,7 @@ class Run:
         return number if found[1] == self._epoch and number <= self._next else 0
 
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
-        """Return the events after a position, for `Last-Event-ID`; None if the run has ended before it.
+        """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
             Refusal: It is not a position.

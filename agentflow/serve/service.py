@@ -50,7 +50,7 @@ class Service:
     """The agents of a server with their runs and sessions; the routes are based on it.
 
     Args:
-        agents: The agents; durable ones keep their stores.
+        agents: The agents; durable ones use their own stores.
         store: The store of all sessions; each agent's own by default.
         limits: The limits.
         view: The data that clients receive.
@@ -156,7 +156,7 @@ class Service:
         return await database_work(ref.agent.history(ref.agent.session(ref.stored)), "session")
 
     def status(self, session: Session) -> SessionStatus:
-        """Return the status of a loaded session; other requests that read it do not make it `"running"`."""
+        """Return the status of a loaded session; a request that reads the session does not count as running."""
         own = full_session(session)
         return "running" if self.runs.busy(session) or own.run else STATUSES.get(own.machine.state, "unfinished")
 

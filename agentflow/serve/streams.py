@@ -55,7 +55,7 @@ class EventStreamResponse:
         self._slot = slot
         self._on_disconnect = on_disconnect
         self._headers = [*_HEADERS, *[(name.encode(), value.encode()) for name, value in headers.items()]]
-        self._sending_since: float | None = None  # by the loop's clock, while the client accepts data
+        self._sending_since: float | None = None  # by the loop's clock; None if no data is being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response.

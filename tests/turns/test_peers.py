@@ -388,7 +388,7 @@ async def test_asking_oneself_is_refused(agents: AgentRegistry) -> None:
     boss = talker(agents, "boss", ToolUseBlock("t1", "muse", {}), "done", "never asked", tools=[muse])
     reply = await asyncio.wait_for(boss.ask("boss", "think"), 5)
     assert reply.text == "done"
-    assert "agent 'boss' runs one at a time" in boss.config.model.requests[1].messages[-1].tool_results[0].text  # type: ignore[union-attr]
+    assert "agent 'boss' runs one turn at a time" in boss.config.model.requests[1].messages[-1].tool_results[0].text  # type: ignore[union-attr]
 
 
 async def test_asking_back_is_fine_where_nobody_waits(agents: AgentRegistry) -> None:

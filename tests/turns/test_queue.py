@@ -596,7 +596,7 @@ async def test_awaiting_a_receipt_within_the_same_queue_is_refused() -> None:
 
     agent = worker(say, impatient)
     await agent.put(Turn(impatient))
-    with pytest.raises(UsageError, match="agent 'worker' runs one at a time"):
+    with pytest.raises(UsageError, match="agent 'worker' runs one turn at a time"):
         await asyncio.wait_for(values(agent), 5)
     assert await values(agent) == ["later"]
 
@@ -740,8 +740,9 @@ async def test_waiting_for_ones_own_queue_is_told_in_words_for_one_agent() -> No
     await agent.put(Turn(wait))
     assert [value async for _, value in agent.run()] == [None, 3]
     said = (
-        "This is awaited within a turn that would have to end first (agent 'worker' runs one at a time), so neither would "
-        "ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
+        "The current turn would wait for a queue that cannot continue until this turn has ended (agent 'worker' runs one "
+        "turn at a time), so neither would ever end. "
+        "Send a turn without awaiting its receipt there, or await it after the turn."
     )
     assert told == [said]
 

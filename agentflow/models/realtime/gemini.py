@@ -2,10 +2,10 @@
 
 Rules:
 
-1. The server answers a spoken turn by itself; the answer is played after the call's hooks have accepted it. If hooks
+1. The server answers a spoken turn by itself; the answer is played after the call's hooks have accepted the turn. If hooks
    deny the call or edit the transcript, this answer is not played; an edited transcript is sent as a typed turn.
 2. System prompt and tools are fixed when the session opens, and the history is sent then. A call that changes them is refused.
-3. The protocol has no items: a reply ends with `turnComplete`, or with its tool calls; their results begin the next one.
+3. The protocol has no items: a reply ends with `turnComplete`, or with tool calls, whose results begin the next reply.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class _GeminiConnection(LiveConnection):
         self._finish("tool_calls")
 
     def _finish(self, reason: str) -> None:
-        """End the reply; some models end a turn again after its tool calls, which does not end the next reply."""
+        """End the reply. Some models end a turn again after its tool calls; this does not end the next reply."""
         reply = self._incoming
         repeated = reply is self._continued and not self._interrupted
         self._interrupted = False

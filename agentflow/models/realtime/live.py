@@ -5,8 +5,8 @@ Rules:
 1. The connection is read continuously, in one task of the session. The parts of a reply are queued (`LiveReply`), and read by
    the model call, in the order of arrival.
 2. A model call takes as long as its speech. Audio is passed to the player, 100 ms at a time, and text becomes chunks in
-   proportion. So an interrupted call has the text that was played, to about a word.
-3. Only the session's own calls are answered. A side call (`context.complete`) on this model would be spoken: it is refused.
+   proportion. So an interrupted call has the text that was played, give or take a word.
+3. Only the session's own calls are answered. A side call (`context.complete`) on this model would be spoken, so it is refused.
 4. A broken connection fails the reply in progress and everything after it.
 """
 
@@ -372,7 +372,7 @@ class LiveConnection(ABC):
     # ---- shared
 
     async def first(self, name: str) -> dict[str, Any]:
-        """Wait for an event of this type, or a message with this field, or an error, before `listen` begins."""
+        """Wait for an event of type `name`, a message with the field `name`, or an error, before `listen` begins."""
         try:
             async with asyncio.timeout(self.model.timeout):
                 while True:

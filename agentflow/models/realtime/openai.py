@@ -115,7 +115,7 @@ class OpenAIRealtime(RealtimeModel):
     Args:
         name: The model's name, with or without `openai/`.
         turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
-        transcription: The transcription of the user's audio, in the server's format: hooks and the history have this text.
+        transcription: How the user's audio is transcribed, in the server's format; hooks and the history get this text.
         options: As for every `RealtimeModel`.
 
     Example:
@@ -156,7 +156,7 @@ class _OpenAILive(LiveConnection):
         super().__init__(model, player)
         self._transcription = model.transcription
         self._items: dict[str, Item | None] = {}  # the server's conversation; None if it is not known yet
-        self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are turns
+        self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are passed on
         self._transcripts: dict[str, str] = {}
         self._number = self._counter = 0
         self._response = ""

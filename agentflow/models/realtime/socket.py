@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The session that opened it owns it, and closes it on every path.
+1. The session that opened the websocket owns it, and closes it on every path.
 2. Every failure is a `ModelError`: a refused handshake, a lost connection, a frame that is too large or not a JSON object.
 3. Proxy and certificates come from the environment, as for the direct wires (`http.py`).
 """

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A card is not trusted: it may name addresses of its own origin only, or of those that the program lists.
+1. A card is not trusted: it may name addresses only of its own origin, or of origins that the program lists.
 2. Every response is limited in size, redirects are not followed, and compressed responses are refused.
 3. A failure is retryable only if the remote agent has certainly not received the message.
 """

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The run belongs to the service; a task only reads it. A client that disconnects does not end it, a cancelled task does.
+1. The run belongs to the service; a task only reads it. A disconnected client does not end the run; a cancelled task does.
 2. A task has one artifact, the reply. Text is appended while it streams; the complete reply replaces it.
 3. A suspended run is a task in `input-required`. A message on this task decides all questions at once; a message without
    decisions changes nothing, and the questions are sent again.
@@ -64,7 +64,7 @@ def text_of(message: types.Message) -> str:
 
 
 async def ticking(items: AsyncGenerator[T], seconds: Callable[[], float | None]) -> AsyncIterator[T | None]:
-    """Yield the items, and None after each `seconds()` without one, which does not cancel the pending item.
+    """Yield the items, and None after each `seconds()` without an item; the pending item is not cancelled.
 
     Args:
         items: The items; closed with this iterator.
@@ -161,7 +161,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._service.dismiss(ref, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
-        """Report the end of a task's run in place of a dead process, if the run has ended."""
+        """Report the end of a task's run for a process that died, if the run has ended."""
         ref = self._service.session(owner, self._agent, task.context_id)
         session = await self._open(ref)
         if session is None or await self._service.working(ref) is not None:
@@ -295,7 +295,7 @@ def _plain(value: Public) -> dict[str, Any]:
 
 
 def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, DecisionBody]:
-    """Return the decisions that a message makes.
+    """Return the decisions in a message.
 
     Raises:
         Refusal: It contains no decisions.

@@ -39,7 +39,7 @@ _MAX_WAITING: Final = 500
 
 
 async def public_only(url: str) -> bool:
-    """Return whether an address is an HTTP URL that is not a private IP address; host names are checked when connecting."""
+    """Return whether an address is an HTTP URL without a private IP address; host names are checked when connecting."""
     try:
         address = URL(url)
         check_literal(address.host or "")

@@ -43,7 +43,7 @@ class RemoteOptions(TypedDict, total=False):
 class RemoteAgent(Agent[Any]):
     """An agent of another program, over A2A: `call`, `stream`, `as_tool`, `ask` and `send` work as with any agent.
 
-    Each session is a context of the remote agent. If the remote agent waits for input, the call suspends: its `pending`
+    Each session is a context of the remote agent. If the remote agent waits for input, the call is suspended: its `pending`
     entry is a call of `remote_input` with the `question`, and `resume` with `Answer(...)` sends the answer.
 
     Args:

@@ -41,7 +41,7 @@ from agentflow.serve.streams import EventStreamResponse
 _CHECK_SECONDS = 2.0
 _LEFT_SECONDS = 10.0
 _CARD = "/.well-known/agent-card.json"
-_LINE_ENDS = {ord(char): json.dumps(char)[1:-1] for char in "\x85\u2028\u2029"}  # for the SDK's client they end a line
+_LINE_ENDS = {ord(char): json.dumps(char)[1:-1] for char in "\x85\u2028\u2029"}  # they end a line in the SDK's client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +51,12 @@ class A2A:
     Each agent is at `/a2a/{agent}`, with its card below it; the first agent's card is also at the root.
 
     Args:
-        url: The address of the application for clients, for the cards; by default that of the request.
+        url: The application's address for clients, which the cards contain; by default that of the request.
         version: The version that the cards state.
-        push: Whether clients can have notifications sent: to public addresses, or as a function decides.
+        push: Whether clients can request push notifications: to public addresses, or to those that a function allows.
         card: Changes a card before it is sent: it is called with the agent and the card.
-        tasks: The database of the tasks, for all processes that serve them; or a store of the SDK. By default the last ones
-            are kept in memory.
+        tasks: The database of the tasks, for all processes that serve them; or a store of the SDK. By default the most
+            recent tasks are kept in memory.
 
     Example:
         >>> from agentflow.serve import STANDARD, App
@@ -97,7 +97,7 @@ class _OfferedAgent:
         self._open: tuple[_LimitedHandler, Pusher | None] | None = None
 
     def _handler(self) -> _LimitedHandler:
-        """Return the SDK's handler; a new one after it was closed."""
+        """Return the SDK's handler; create another one if it was closed."""
         if self._open is None:
             push, addresses = self._options.push, self._addresses
             check = None if isinstance(push, bool) else push
@@ -271,7 +271,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
     ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
-        if message.task_id and not message.context_id:  # otherwise the SDK creates one
+        if message.task_id and not message.context_id:  # otherwise the SDK creates a context
             found = await self._versioned_store.get(message.task_id, context)
             message.context_id = "" if found is None else found.task.context_id
         if message.task_id:

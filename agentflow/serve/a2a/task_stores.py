@@ -3,7 +3,7 @@
 Rules:
 
 1. In a database, the SDK's own tables and versions decide: of two processes that write a task, one wins. A process that
-   reads a task of another one gets its events from the database.
+   reads another process's task gets the task's events from the database.
 2. A task whose process died is completed when it is read, with the result from its run or session.
 """
 
@@ -42,7 +42,7 @@ _SQLITE_SECONDS: Final = 30.0
 
 
 class _TaskTable(VersionedDatabaseTaskStore):
-    """The SDK's store. Its tables exist before the first access, and its failures stay in the server's log."""
+    """The SDK's store. Its tables are created before the first access, and its failures stay in the server's log."""
 
     async def get(self, task_id: str, context: ServerCallContext) -> cluster.StoredTask | None:
         get = super().get

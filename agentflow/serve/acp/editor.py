@@ -90,7 +90,7 @@ class EditorAgent:
 
     Args:
         agent: The agent. With a store, its sessions can be loaded after a restart.
-        preview: Returns the change that a tool call would make, so that the user sees a diff before it runs.
+        preview: Returns the change that a tool call would make, so that the user sees a diff before the call runs.
         models: Names of further models that the user may choose.
         deps: Objects that tools and hooks can request by type, in addition to the `Workspace`.
 
@@ -306,7 +306,7 @@ class EditorAgent:
     async def _call(
         self, session_id: str, opened: _EditorSession, message: Msg, cancelled: asyncio.Event
     ) -> Reply | None:
-        """Finish the session's open call, then run the prompt's; None if it was cancelled first."""
+        """Finish the session's open call, then run the prompt's; return None if the prompt was cancelled first."""
         agent, session = self.agent, self.agent.session(session_id)
         await agent.history(session)  # loads it
         reply: Reply | None = None
@@ -367,7 +367,7 @@ class EditorAgent:
         always: dict[str, tuple[bool, str]],
         cancelled: asyncio.Event,
     ) -> dict[str, Resolution]:
-        """Ask the user about each pending call; lasting answers go to `always`."""
+        """Ask the user about each pending call; add lasting answers to `always`."""
         decisions: dict[str, Resolution] = {}
         lasting: dict[str, bool] = {}
         for wait in pending:

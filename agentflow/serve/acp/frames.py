@@ -2,7 +2,7 @@
 
 Rules:
 
-1. No line ends the connection: it is a message, or answered with an error of JSON-RPC.
+1. No line ends the connection: a line that is not a message is answered with an error of JSON-RPC.
 2. A line longer than the limit is skipped without buffering it.
 3. `_meta` is removed: the official package passes its keys as arguments, next to the validated ones.
 4. After the peer has closed the stream, sending raises; it never waits.
@@ -61,7 +61,7 @@ class Frames:
             await self._refuse(_INVALID_REQUEST, "Invalid request: a message must be an object with a method or an id")
 
     async def _skipped(self, overrun: asyncio.LimitOverrunError) -> bool:
-        """Read to the end of a line that is too long; return whether it has one."""
+        """Read to the end of a line that is too long; return False if the stream ends first."""
         while True:
             try:
                 await self._reader.readexactly(overrun.consumed)

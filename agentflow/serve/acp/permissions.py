@@ -23,7 +23,7 @@ from agentflow.vocabulary.messages import Pending
 from agentflow.vocabulary.verdicts import Deny, Stop
 
 CANCELLED = "The user cancelled the prompt."
-"""The reason of each refusal by a cancellation."""
+"""The reason for the calls that a cancellation refuses."""
 READ_ONLY = "read-only"
 """The id of the mode in which no tool changes anything."""
 _OPTIONS: Mapping[str, tuple[str, schema.PermissionOptionKind]] = {

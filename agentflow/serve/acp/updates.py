@@ -223,7 +223,7 @@ def _is_empty(block: object) -> bool:
 
 
 def _kind(use: ToolUseBlock, agent: AgentView) -> schema.ToolKind:
-    """Return a call's kind: a tag of its tool if one is a kind, else by the tool's type."""
+    """Return a call's kind: a tag of its tool that is a kind, or one that fits the tool's type."""
     spec = next((spec for spec in agent.tools if spec.name == use.name), None)
     if spec is None:
         return "other"

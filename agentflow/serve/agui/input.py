@@ -15,7 +15,7 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultB
 from agentflow.vocabulary.specs import ToolSpec
 
 STORED: Final = "stored_"
-"""Begins the ids of messages in snapshots. They differ from all ids of a page, because a page that knows some of the ids
+"""The prefix of message ids in snapshots. These differ from all ids of a page, because a page that knows some of the ids
 appends the other messages in the wrong order."""
 
 

@@ -129,7 +129,7 @@ def _read(path: Path) -> _ResultFile:
     Raises:
         OSError: The file cannot be read.
         ValueError: It is damaged.
-        LookupError: It has other JSON data.
+        LookupError: It contains other JSON data.
     """
     with path.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)

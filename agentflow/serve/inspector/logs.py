@@ -122,7 +122,7 @@ class _ReadLog:
     """A log, up to the position already read.
 
     Attributes:
-        stamp: The stamp of its location at that time.
+        stamp: The stamp of its location when it was read.
         runs: Its runs; if it is unreadable, one row with the reason.
         problem: Why it is unreadable, or an empty string.
     """

@@ -60,7 +60,7 @@ def nothing_in(name: str) -> StoreError:
 def _parts(name: str) -> tuple[str, str]:
     """Split a name into the database's URL and the run."""
     url, mark, run_id = name.rpartition("#")
-    return (name, "") if not mark or "@" in run_id else (url, run_id)  # (a # in a password)
+    return (name, "") if not mark or "@" in run_id else (url, run_id)  # with an @, the # is part of a password
 
 
 def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
