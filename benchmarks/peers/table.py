@@ -42,8 +42,8 @@ GROUPS: Mapping[str, tuple[Row, ...]] = {
         Row("parallel", "eight 1 ms tools, ms", MS, "parallel"),
     ),
     "Streams": (
-        Row("chunk of 2000", "chunk of 2,000, µs", US, "chunks"),
-        Row("chunk of 20000", "chunk of 20,000, µs", US, "chunks"),
+        Row("chunk of 2000", "one of 2,000 chunks, µs", US, "chunks"),
+        Row("chunk of 20000", "one of 20,000 chunks, µs", US, "chunks"),
         Row("wire chunk", "chunk over HTTP, µs", US, "wire"),
         Row("wire burst", "chunk over HTTP, in bursts, µs", US, "wire"),
         Row("wire streams", "one of 100 streams over HTTP, ms", MS, "wire"),

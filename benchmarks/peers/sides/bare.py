@@ -20,7 +20,7 @@ from benchmarks.peers import kit
 from benchmarks.peers.kit import Plan
 
 HOOKS = None
-WITHOUT = {"hooks": "has no hooks; a line of code instead costs as much as a function call"}
+WITHOUT = {"hooks": "has no hooks; plain code would cost one function call"}
 NOTES = (
     "Has no hooks, sessions, cancellation rules, usage or ids.",
     "Over the wire: aiohttp, and `json` for each event.",
