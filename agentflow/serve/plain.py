@@ -50,7 +50,7 @@ class RunEntry(Public):
     id: str = Field(description="Its id.")
     agent: str = Field(description="The agent's name.")
     session: str = Field(description="The session's id.")
-    end: EndEvent | None = Field(default=None, description="Its end; missing while it runs.")
+    end: EndEvent | None = Field(default=None, description="Its `end` event; missing while it runs.")
 
 
 class SessionEntry(Public):

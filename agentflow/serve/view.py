@@ -185,7 +185,7 @@ class EndEvent(Public):
 
     type: Literal["end"] = "end"
     outcome: PublicOutcome = Field(
-        description="How it ended; `suspended`: it waits for decisions; `parked`: the server stopped, and it continues later."
+        description="How it ended; `suspended`: it waits for decisions; `parked`: the server stopped, the run continues later."
     )
     text: str = Field(default="", description="The text of the last reply, or the reason for the end.")
     questions: list[Question] = Field(default=[], description="The decisions that a suspended run waits for.")
@@ -194,7 +194,7 @@ class EndEvent(Public):
 
 
 class GapEvent(Public):
-    """Events before the next one are no longer available. Load the session's history."""
+    """Some events before the next one are missing. Load the session's history."""
 
     type: Literal["gap"] = "gap"
 
