@@ -251,7 +251,7 @@ class UnsupportedContentError(ModelError):
     Args:
         model: The model's name.
         shown: The content, as shown in messages.
-        why: The reason: the content that the model accepts instead.
+        why: The reason, after "it": such as "takes no audio; it takes images".
         media_type: The media type of the content.
     """
 

@@ -166,7 +166,7 @@ class EventPublisher:
                         raise
         except TakenOver:
             logger.bind(run_id=self._run_id).warning(
-                "run {!r} was taken over by another worker; this one's events are dropped", self._run_id
+                "run {!r} was taken over by another worker; the events of this worker are dropped", self._run_id
             )
             self._stopped = True
         except StoreError as error:

@@ -43,7 +43,7 @@ class RunFailedError(AgentFlowError):
 
     def __init__(self, run_id: str, kind: str, message: str) -> None:
         super().__init__(
-            f"Run {run_id!r} failed with {kind}: {message} (Work that was finished before is kept in the run's session.)"
+            f"Run {run_id!r} failed with {kind}: {message} (Work finished before the failure is kept in the run's session.)"
         )
         self.run_id = run_id
         self.kind = kind

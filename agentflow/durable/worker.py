@@ -260,7 +260,7 @@ class Worker:
             log_failure(
                 "WARNING",
                 error,
-                "worker {} could not report that it stops; others take over when its lease ends",
+                "worker {} could not report that it is stopping; other workers take over its runs when its lease ends",
                 self.id,
             )
 

@@ -307,7 +307,9 @@ class MCPServer(LiveToolset):
             ToolError: The server can no longer be reached.
         """
         if not callable(self.settings.roots):
-            raise UsageError(f"MCPServer {self.name!r}: its roots never change. Pass a function as roots= for that.")
+            raise UsageError(
+                f"MCPServer {self.name!r}: its roots are fixed. To change them, pass a function as roots=."
+            )
 
         async def ask(client: Client) -> None:
             if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:

@@ -173,7 +173,7 @@ class BatchWire(DirectWire):
         extra = request.options.extra
         if extra.get("extra_headers"):
             raise UsageError(
-                f"{self!r}: a request in a batch has no headers. Remove extra_headers, or use headers= of the model."
+                f"{self!r}: a request in a batch has no headers of its own. Remove extra_headers, or give the model headers=."
             )
         body = {**self._body(request, conversation), **self._extra_fields(extra)}
         for name in ("stream", "stream_options"):

@@ -87,8 +87,8 @@ def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> floa
 def batch_prices(row: Row) -> Row:
     """Return a model's row with the prices of batches: those in the list, or half of the normal prices.
 
-    Tokens read from the cache cost as much as others if the row has no separate price for them, since the discounts may
-    exclude each other.
+    If the row has no batch price for tokens read from the cache, they cost as much as other tokens, since the discounts
+    may exclude each other.
 
     Example:
         >>> price(batch_prices(listed("openai", "gpt-4o")), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))

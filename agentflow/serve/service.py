@@ -83,8 +83,8 @@ class Service:
         for agent in durable.values():
             if hidden := [kind.__name__ for kind in view.state if kind not in agent.host.state]:
                 raise UsageError(
-                    f"App: View(state=...) has {hidden}, which agent {agent.agent.name!r} does not publish. Pass "
-                    "DurableAgent(..., state=[...]) the same classes."
+                    f"App: View(state=...) has {hidden}, which agent {agent.agent.name!r} does not publish. Pass the "
+                    "same classes to DurableAgent(..., state=[...])."
                 )
         for name in names:
             if not _NAME.fullmatch(name):

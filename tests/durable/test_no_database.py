@@ -77,7 +77,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=60)
         assert process.returncode == 0, rest
-        assert "could not report that it stops; others take over when its lease ends" in rest
+        assert "could not report that it is stopping; other workers take over its runs when its lease ends" in rest
         # Each poll has failed meanwhile. The worker has said it; its agent's store, which is another, may say it once too.
         assert rest.count("cannot be used") <= 1
         assert "Traceback" not in rest

@@ -105,7 +105,7 @@ async def test_roots_that_change() -> None:
         assert not heard.is_set()
         await server.roots_changed()
         await asyncio.wait_for(heard.wait(), 20)
-    with pytest.raises(UsageError, match="Pass a function as roots="):
+    with pytest.raises(UsageError, match="pass a function as roots="):
         await MCPServer.in_memory(made, roots=["/srv"]).roots_changed()
     async with MCPServer.in_memory(finder(), roots=lambda: ["/srv"]) as modern:
         await modern.roots_changed()

@@ -350,7 +350,7 @@ class _OpenAILive(LiveConnection):
             reply.put(ReplyPart(call.id, chunk=ModelChunk(tool_uses=(delta,))))
 
     def _done(self, response: _RealtimeResponse) -> None:
-        """End the reply; the usage of an interrupted one is billed with the next."""
+        """End the reply; the usage of an interrupted reply is added to that of the next reply."""
         used, reply = self._unbilled + _usage(response.usage), self.reply
         self._idle.set()
         if reply is None:
