@@ -41,7 +41,7 @@ def _combined(cls: type[Any], full: type[Any]) -> type[Any]:
 def objects_of(
     public: type[Any], refuse: Callable[[Iterable[str], Sequence[str]], None] | None = None
 ) -> Callable[[type[C]], type[C]]:
-    """Let a public class create instances of the decorated subclass, which gets its name.
+    """Let a public class create instances of the decorated subclass, and give the subclass its name.
 
     Args:
         public: The class that users see.

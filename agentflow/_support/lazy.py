@@ -103,7 +103,7 @@ def lazily(
 
 
 def later(module: str) -> Any:
-    """Return a stand-in for a module, which is imported when one of its names is first used.
+    """Return a stand-in for a module; the module is imported when one of its names is first used.
 
     For a module that most programs never use. A type checker sees a plain import; `tests/test_layers.py` sees both branches:
 

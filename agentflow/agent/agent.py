@@ -94,8 +94,8 @@ class Agent(PeerAgent[T_co]):
         schedule: The schedule of the tools in one round.
         store: The store of the agent's sessions; by default they are kept in memory.
         on_unknown_outcome: How a call that is resumed after a crash handles a tool that was running and is not
-            `idempotent`: `"tell"` reports the tool call to the model; `"suspend"` asks a person, who decides as on an
-            approval.
+            `idempotent`: `"tell"` reports the tool call to the model; `"suspend"` asks a person for a decision, as for
+            an approval.
         cleanup_timeout: Seconds for cleanup after a call was cancelled, interrupted or timed out (5 by default). Work
             that is still running then is abandoned, and named in the error and the log.
         tags: Labels that select the process-wide hooks for the agent.

@@ -1,4 +1,4 @@
-"""The arguments of a call, checked before its first event: a refused call raises and fires nothing. Arguments that
+"""The arguments of a call, checked before its first event: a refused call raises, and fires no event. Arguments that
 `Agent` does not take are refused with agentflow's name for them.
 
 Rules:

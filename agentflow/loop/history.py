@@ -35,7 +35,7 @@ def fold_facts(facts: Iterable[Fact], messages: Iterable[Msg] = ()) -> tuple[Msg
 
 
 def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
-    """Return the history that results from the events of a session's calls, which equals the stored one.
+    """Return the history that results from the events of a session's calls; it equals the stored history.
 
     Args:
         events: The events of one or more calls of the agent itself (with an empty `source`), in order.

@@ -2,11 +2,11 @@
 
 Rules (modelled on trio's cancel scopes):
 
-1. One owner: a run's driver runs in one task, which only its scope references. Readers and callers never execute driver
+1. One owner: a run's driver runs in one task, referenced only by the run's scope. Readers and callers never execute driver
    code.
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
    shutdowns. The first cause counts. A child run for which a task of this run waits stops at the same moment.
-3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; the one that requests it
+3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; a task that requests this
    continues to its next checkpoint or turn. While a cause is set, the library's checkpoints (`check`) raise again, so a
    hook, model or tool that swallows the cancellation does not continue the run.
 4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its

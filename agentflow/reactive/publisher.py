@@ -38,7 +38,7 @@ class Publisher(Observable[T_co]):
     """The common base of `Mono` and `Flux`; not for direct use."""
 
     _instead: ClassVar[str] = ""
-    """Text to add to the error for a missing attribute, which says where the attribute can be found."""
+    """Text that says where a missing attribute can be found; it is added to the error."""
 
     if TYPE_CHECKING:
         __iter__: None  # so that type checkers report a plain `for`

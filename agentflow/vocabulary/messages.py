@@ -280,7 +280,7 @@ class Pending:
 
 
 def undecided(pending: Iterable[Pending], decisions: Container[str] = ()) -> list[Pending]:
-    """Return the pending calls that need a decision and have none. A parked call needs none."""
+    """Return the pending calls that still need a decision; a parked call needs none."""
     return [wait for wait in pending if wait.kind != "parked" and wait.id not in decisions]
 
 

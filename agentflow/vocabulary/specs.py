@@ -34,7 +34,7 @@ __all__ = [
 ToolType: TypeAlias = Literal[
     "research", "read", "write", "reasoning", "action", "memory_read", "memory_write", "completion_check"
 ]
-"""The kind of work of a tool, which determines when a round runs the tool (`TOOL_ORDER`), and the tool's contract."""
+"""The kind of a tool's work: it determines the tool's contract, and when a round runs the tool (`TOOL_ORDER`)."""
 
 _WRITES: Final = 2
 

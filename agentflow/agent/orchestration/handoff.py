@@ -1,4 +1,4 @@
-"""`handoffs`: a conversation with one agent at a time, which can hand it over to another agent.
+"""`handoffs`: a conversation with one agent at a time; this agent can hand it over to another one.
 
 Rules:
 
@@ -327,7 +327,7 @@ def _result_of(
 class OfferHandoffs(NarrowHook):
     """Offers tools for handoffs to an agent, during one call. A handoff ends that call.
 
-    Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
+    Priority 10: runs before hooks that choose how to request a typed answer, since this depends on the tools.
 
     Args:
         others: The possible targets, by tool name.

@@ -147,8 +147,8 @@ class Form(Generic[T]):
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
     def _lenient(self, raw: str, context: Any) -> tuple[T] | None:
-        """Return the value of a text without the object around it, which models can leave out, or with the value as JSON
-        text in a string, which some models write for lists and objects; None if it is neither.
+        """Return the value of a text without the object around it (models can leave it out), or with the value as JSON text
+        in a string (some models write lists and objects so); None for any other text.
         """
         try:
             parsed = cast("object", from_json(raw))

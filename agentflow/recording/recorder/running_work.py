@@ -20,7 +20,7 @@ WORKS: Final[ContextVar[Works]] = ContextVar("WORKS", default=None)
 
 def work_of(owner: RecordedCall) -> int | None:
     """Return the number of the call's work to which the running code belongs; None if there is none. Hooks of a tool's
-    chunk belong to it."""
+    chunk belong to the tool's work."""
     works = WORKS.get()
     while works is not None and works[0] is not owner:
         works = works[2]

@@ -6,8 +6,8 @@ Rules:
 2. If the log is written, a thread builds and writes the entries, every `interval` seconds while there are observations; `flush`
    does it at once. So a process that is killed loses only the observations since the last interval.
 3. Otherwise entries are built when they are read.
-4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, further
-   observations are dropped, and the log contains their number (`LogEntry.lost`); without one, the oldest are dropped.
+4. The queue is bounded, and a full one never makes the run wait. If a thread writes the log, further observations
+   are dropped, and the log contains their number (`LogEntry.lost`); otherwise the oldest are dropped.
 5. If a log cannot be written, this is reported once, by a warning and in the library's log, and writing stops; memory
    continues. (For a store that is temporarily unreachable, see `files`.)
 """

@@ -142,8 +142,8 @@ class RunComparison:
         return step is not None and not self.log.calls[call].source and step.seq < self._since
 
     def diverge(self, divergence: Divergence) -> None:
-        """Keep the first divergence, and set the reaction. A divergence after which the recording has no data stops the
-        run."""
+        """Keep the first divergence, and set the reaction. If the recording has no data for what follows, the run
+        is stopped."""
         if self.divergence is not None and not (self.reaction == "continue" and divergence.no_data):
             return
         first, self.reaction = self.divergence is None, "stop"

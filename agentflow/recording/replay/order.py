@@ -42,7 +42,7 @@ class Order:
 
     Attributes:
         places: The position of each step.
-        events: The events of a class, of a tool call, in a call.
+        events: The events, by call, class and tool call.
         marks: The marks of each event's hooks.
         cuts: The last cancellation of each call.
         unreached: The steps that a replay may not reach, by the cancellation of their call: the start and end of work

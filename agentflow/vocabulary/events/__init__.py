@@ -7,7 +7,7 @@ Rules:
 2. Events never refer to the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
    `RunContext`.
 3. Values that all events of a call share are stored once, in a `Frame`, and read through the event.
-4. The run waits for the hooks of a decision, which may steer the run. The hooks of a notification cannot steer it.
+4. The hooks of a decision may steer the run, and it waits for them. The hooks of a notification cannot steer it.
 """
 
 from __future__ import annotations
@@ -278,8 +278,8 @@ class PostActing(ActingEvent, Decision):
         tool_result: The result (writable; used by history, model and stream).
         duration_ms: How long the tool worked, including retries and the hooks that wrap it, but without the waits.
         waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
-            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks; and the time during which
-            all agent calls that it made, such as those of a sub-agent, waited for any of these or for a breakpoint.
+            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks. Includes the time during
+            which all agent calls that it made (of sub-agents, say) waited for any of these or for a breakpoint.
     """
 
     tool_use: Final[ToolUseBlock]

@@ -9,7 +9,7 @@ Rules:
 2. Reading returns an equal value or raises an error with advice. It never guesses and never reads partially.
 3. Fields with a default may be missing. Data with a field that this code does not know is newer than the code. So
    `CODEC_VERSION` should be increased if a field or a kind of fact is added.
-4. Verdicts and facts are listed only in their unions. Facts are listed here only if each one needs its own rule.
+4. Verdicts and facts are listed in their unions. This file lists facts again only if each of them needs a rule of its own.
 """
 
 from __future__ import annotations
