@@ -6,7 +6,7 @@ Rules:
    or the return values of both.
 2. A hook is refused if the object would never call it, or if it brings tools that cannot be added: no hook is ignored
    silently.
-3. Work that has begun keeps the hooks with which it began.
+3. Work that has begun keeps its hooks.
 """
 
 from __future__ import annotations

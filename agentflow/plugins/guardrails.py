@@ -4,7 +4,7 @@ Rules:
 
 1. A check returns None to accept, and a reason to refuse. Any other result, and a check that fails, refuses. True refuses
    too, because it is ambiguous: some functions return it for a finding, others to accept.
-2. An input check runs before the work or, if `racing`, beside the first model call: a refusal then cancels the model, and no
+2. An input check runs before the work or, if `racing`, alongside the first model call: a refusal then cancels the model, and no
    tool runs before the check has passed.
 3. If an output is refused, the model is asked again with the reason; a refused output is never the reply.
 """
@@ -173,7 +173,7 @@ class InputGuardrail(Hook):
 
 
 def _input_of(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
-    """Return the call's current input: its messages, or the messages with which hooks have replaced them."""
+    """Return the call's current input: its messages, or their replacements by hooks."""
     answered = max((at for at, msg in enumerate(messages) if msg.role in ("assistant", "tool")), default=-1)
     return [msg for at, msg in enumerate(messages) if msg.id in ids or (at > answered and is_request(msg))]
 

@@ -1,4 +1,4 @@
-"""ReAct thoughts: before it acts, the agent states its intent, in a call of its own or by instruction only."""
+"""ReAct thoughts: before it acts, the agent states its intent, in a separate model call or by instruction only."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Rules:
 
 1. Waits use the run's clock, and cancelling the call ends them at once.
 2. The hooks have no state: one instance serves any number of agents and calls.
-3. If another attempt is refused (`Veto`, by a limit for example), the earlier failure is raised instead of the refusal.
+3. If another attempt is refused (`Veto`, for example by a limit), the earlier failure is raised instead of the refusal.
 
 Retries can happen on two levels, and their attempts multiply. A model adapter makes `retries + 1` attempts itself (three by
 default) before its error reaches this hook, so `ModelRetry(attempts=3)` around it makes up to nine requests. To leave all

@@ -34,7 +34,7 @@ from agentflow.vocabulary.saving.plain import text_of
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_ASCII: Final = "|/-\\"
 _TAIL: Final = 400
-"""The number of characters kept of a stream, the last of which are shown."""
+"""The number of characters of a stream to keep; the last ones are shown."""
 
 
 class _WorkLine:

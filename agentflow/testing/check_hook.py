@@ -5,7 +5,7 @@ failing collaborators, and cancelled at many points. The findings are typed valu
 
 Rules:
 
-1. Everything runs in virtual time in separate event loops, so a hook that waits an hour is checked at once.
+1. Everything runs in virtual time in separate event loops, so a hook that waits an hour is checked immediately.
 2. A difference is reported only if it is reproducible. If a hook's results vary (a clock, random numbers), a note reports
    this, and the varying parts are not compared.
 3. All random choices derive from the seed, which the report prints.

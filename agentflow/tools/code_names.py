@@ -60,7 +60,7 @@ class NoData(Protocol):
 
 
 def hook_names(hooks: Iterable[Hook], label: str) -> list[str]:
-    """Return the names of hooks, by which they can be found.
+    """Return the names by which hooks can be found.
 
     Raises:
         UsageError: A hook is a closure or a lambda, or cannot be saved.

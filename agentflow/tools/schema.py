@@ -74,7 +74,7 @@ def add_descriptions(properties: dict[str, Any], descriptions: Mapping[str, str]
 
 
 class _Tidy:
-    """Inlines references, except references of a recursive type to itself, which stay together with their definition."""
+    """Inlines references, except references of a recursive type to itself, which are kept with their definition."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema

@@ -24,7 +24,7 @@ from agentflow.errors import UsageError
 from agentflow.vocabulary.specs import Clock, ToolSpec
 
 FORMAT = "agentflow-cache-3"
-"""Part of each key; to be changed whenever keys are built differently."""
+"""Part of each key; change it whenever keys are built differently."""
 _SHORT_KEY = 400
 """The maximum length of a text that is used as the key itself; it is never just a digest, so the two cannot be confused."""
 

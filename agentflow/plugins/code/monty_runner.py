@@ -1,4 +1,4 @@
-"""The client of Monty's interpreter, as text in a process of its own: lines of JSON over standard input and output.
+"""The client of Monty's interpreter: it runs from its text in a process of its own, and reads and writes lines of JSON.
 
 When its input is closed, it ends the interpreter and itself, even while a program runs.
 """
@@ -30,7 +30,7 @@ _BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
 
 
 def exchange() -> None:
-    """Placeholder for the function with which the program calls others; not called here."""
+    """Placeholder for the function through which the program calls others; not called here."""
 
 
 class ClientPipes:

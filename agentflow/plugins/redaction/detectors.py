@@ -63,9 +63,9 @@ class Detector:
             continues after its first character.
         hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
             without it is not searched, which is ten times faster. (`re` is twice as fast without `{2}`.) Empty: no hint.
-        needles: Cheaper still: lower-case texts, one of which, in any case, is in every text in which the pattern matches.
+        needles: Cheaper still: lower-case texts; every text that the pattern matches contains one of them, in any case.
             Without a hint and needles, each text is searched.
-        starts: Lower-case texts, one of which begins each match, in any case, at the start of a word: if no word begins with
+        starts: Lower-case texts: each match begins with one, in any case, at the start of a word. If no word begins with
             one, the pattern is not tried, not even while text streams.
 
     Example:
@@ -139,7 +139,7 @@ class SecretRule(NamedTuple):
     Attributes:
         id: The service's name, such as `"github-pat"`.
         pattern: A regular expression of the token alone; it begins at the start of a word.
-        needles: Lower-case texts, one of which, in any case, is in each.
+        needles: Lower-case texts; each token contains one of them, in any case.
         starts: Whether each token begins with a needle.
     """
 

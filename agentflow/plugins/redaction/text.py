@@ -207,7 +207,7 @@ def _first(pattern: Pattern, text: str, look: int, matches: Searches) -> Match |
 
 
 def _word_starts(starts: Iterable[str]) -> Pattern:
-    """Create a pattern for a word that begins, in any case, with one of the texts, or that the text's end truncates."""
+    """Create a pattern for a word that begins, in any case, with one of the texts, or that the end of the text truncates."""
     tree: dict[str, Any] = {}
     for start in starts:
         node = tree

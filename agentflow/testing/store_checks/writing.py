@@ -116,7 +116,7 @@ async def fencing(trial: StoreTrial) -> None:
     waiting = asyncio.ensure_future(_claimed(trial, s))
     impatient = asyncio.ensure_future(_claimed(trial, s))
     if (await asyncio.wait({waiting, impatient}, timeout=0.1))[0]:
-        raise FlawFound("fencing", "grants two writers the claim of one session at once")
+        raise FlawFound("fencing", "grants two writers the claim of one session at the same time")
     impatient.cancel()
     await asyncio.wait({impatient})
     first.release()

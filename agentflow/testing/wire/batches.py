@@ -37,7 +37,7 @@ class BatchPlan:
 
     Attributes:
         polls: The number of polls of a batch before it ends.
-        invalid: The code of the error with which the validation of every batch fails (OpenAI).
+        invalid: The error code with which every batch fails validation (OpenAI).
         expired: The positions of requests that expire, in each batch.
         cancelled: The positions of requests that are cancelled, in each batch.
         missing: The positions of requests without a result.

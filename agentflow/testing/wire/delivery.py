@@ -54,7 +54,7 @@ def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, diale
 
 
 def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> WireResponse:
-    """Build the HTTP error or the raw body with which a fault replaces the reply."""
+    """Build the HTTP error or the raw body that a fault sends instead of the reply."""
     headers = _ids(wire, request) | dict(answer.headers)
     if answer.body is None:
         refusal = wire.refusal_of(answer, dialect, tokens)

@@ -40,7 +40,7 @@ def thought_before(ident: str) -> str | None:
 
 
 def is_stored(ident: str) -> bool:
-    """Whether an id is that of a reasoning item of this server."""
+    """Whether an id belongs to a reasoning item of this server."""
     return _THOUGHT.match(ident) is not None
 
 

@@ -1,4 +1,4 @@
-"""Signatures of thinking blocks, with which the server checks returned blocks.
+"""Signatures of thinking blocks, which the server uses to check returned blocks.
 
 A signature contains the block's position among its siblings and a digest of its text; a bound signature also a digest of
 everything before the block: system prompt, tools and earlier messages. The same key produces the same signatures in every
