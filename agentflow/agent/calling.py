@@ -4,7 +4,7 @@ Rules:
 
 1. `call`, `stream`, `resume` and `resume_stream` do the same steps: check the arguments, acquire the session, check that
    the session allows such a call, build the run, execute it, and record whether the session waits for a decision.
-2. They do nothing until the result is awaited, iterated, subscribed to or blocked on; each time this is a new call.
+2. They do nothing until the result is awaited, iterated, subscribed to or blocked on; each of these runs a new call.
 3. Arguments are checked before the first event: a refused call raises, and fires no event.
 """
 

@@ -5,7 +5,7 @@ Rules:
 1. A workflow is an `Agent`. Its function runs in `PreReasoning` and answers instead of the model: with the tool calls
    of the next steps, or with its return value.
 2. The session's journal contains the results. After each step the function runs again from its start, with these
-   results. So it continues in the same way after a crash or a suspension. It awaits only steps.
+   results. So a workflow continues in the same way after a crash or a suspension. Its function awaits only steps.
 3. Steps that are awaited together are the calls of one round.
 """
 

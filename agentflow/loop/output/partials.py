@@ -5,7 +5,7 @@ Rules:
 1. A partial answer is plain data, and typed as such: dicts, lists, strings, numbers, booleans and None, by the names of
    the fields. An object of the form would need values for fields that have not arrived yet, and type checkers could not
    know.
-2. It is one growing mapping. A new one for each chunk would cost as much as the answer is long.
+2. It is one growing mapping: building a new mapping for each chunk would take longer as the answer grows.
 3. A number, a boolean, or the text of an enum or a date is shown when it is complete and fits its field, in the format
    of `model_dump(mode="json")`; values that do not fit are not shown, nor are unknown keys. A string is shown while it
    grows.

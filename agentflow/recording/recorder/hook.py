@@ -135,7 +135,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         interval: Seconds between two writes during a call.
         redaction: Removes secrets from the log: it should be the agent's `Redaction`, or one with the same rules.
         max_bytes: The maximum size of all logs in the folder or store: the oldest are deleted. None: no limit.
-        max_age: The maximum age of a log there, likewise.
+        max_age: The maximum time since the last write to a log there: older logs are deleted. None: no limit.
 
     Raises:
         UsageError: An argument is invalid.
