@@ -164,7 +164,7 @@ class _Round:
         return self.stop is not None or self.halted
 
     def _wake_waiting(self) -> None:
-        """Notify calls that a replay holds back that they will not start."""
+        """Wake calls that a replay holds back: they will not start."""
         if (turns := self.run.scope.turns) is not None:
             turns.wake()
 
@@ -216,7 +216,7 @@ class _Round:
             self._wake_waiting()
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close the calls that were vetted and deferred, or during which the run was abandoned."""
+        """Close the unfinished calls: deferred ones, and those during which the run was abandoned."""
         for call_id, tool_call in self.tool_calls.items():
             if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
@@ -369,7 +369,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
 
 async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRound]) -> None:
-    """Complete a round that was stopped, suspended or halted, or whose hooks need time or have decided.
+    """Complete a stopped, suspended or halted round, or one whose hooks are asynchronous or returned a verdict.
 
     Args:
         run: The call.
@@ -408,7 +408,7 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
 
 
 def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
-    """Make a round with a verdict or suspended calls a fact: closed, or open and suspended."""
+    """Record a round that has a verdict or suspended calls: closed, or open and suspended."""
     park: tuple[Pending, ...] = ()
     if event is not None and event.decision is not None:
         verdict = event.verdict

@@ -5,7 +5,7 @@ Rules (modelled on trio's cancel scopes):
 1. One owner: a run's driver runs in one task, referenced only by the run's scope. Readers and callers never execute driver
    code.
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
-   shutdowns. The first cause counts. A child run for which a task of this run waits stops at the same moment.
+   shutdowns. The first cause counts. Child runs that a task of this run awaits stop at the same moment.
 3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; a task that requests this
    continues to its next checkpoint or turn. While a cause is set, the library's checkpoints (`check`) raise again, so a
    hook, model or tool that swallows the cancellation does not continue the run.
@@ -61,13 +61,13 @@ class RunScope:
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
         listener: Called when it is `cancelled`, after the cause is set; when one of several parallel tool calls has `failed`;
-            when a hook subscribed `twice` at once to a source that allows one subscription; before it is cancelled while a
-            hook's cancellation of its own task is `pending`; or when a model or hook `swallowed` such a cancellation.
+            when a hook subscribed `twice` at once to a source that allows one subscription; before a cancellation, if a
+            hook's cancellation of its own task is still `pending`; or when a model or hook `swallowed` such a cancellation.
         turns: Holds back each call of a parallel round until its turn; set by a replay.
         delay: Called with a cancellation that its own code or its caller requests; set by a replay.
         passes: Whether the next check after a hook should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
-        waits: Its waits as a part of a tool call; None if it is not a part of one.
+        waits: Its waits, if it is part of a tool call; otherwise None.
     """
 
     # Most runs never set or read these, so they are no instance attributes until then.
@@ -318,7 +318,7 @@ class RunScope:
         return tuple(self._inner or ())
 
     def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
-        """Return where it is suspended: the driver, then parallel tool calls and child runs, sorted; a requester is `here`."""
+        """Return where it is suspended: first the driver, then tool calls and child runs, sorted. A requester is `here`."""
         if self.task is None or self.state == "new":
             return ("new",)
         return positions(
@@ -477,7 +477,7 @@ class RunScope:
         return self._own_task(task) is not None
 
     def _own_task(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Return the task of the driver or of a parallel tool call that a task is, or works for; None for other tasks."""
+        """Return the driver's or parallel tool call's task for which a task works (possibly itself), or None."""
         while task is not None and task is not self.task and not any(task in group.running for group in self.tasks):
             task = reader_of(task)
         return task

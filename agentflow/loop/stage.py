@@ -255,7 +255,7 @@ class Stage:
     async def close(self) -> None:
         """End the stage: close the streams that hooks have left open, outermost first.
 
-        A read of an inner stream is refused meanwhile, so its end cannot complete a reply.
+        Meanwhile inner streams cannot be read: a closed one would look like a complete reply.
         """
         self.closed = True
         cancellation: asyncio.CancelledError | None = None

@@ -196,7 +196,7 @@ class StoreLink:
         return added
 
     def record(self, session: LinkedSession, facts: tuple[Fact, ...]) -> StoredMessages | Awaitable[StoredMessages]:
-        """Write held facts, facts, and changes of the session's state, all or none; then apply the new ones.
+        """Write held facts, `facts` and changes of the session's state, all or none; then apply `facts`.
 
         Raises:
             UsageError: The machine refuses a fact; none is written.

@@ -105,7 +105,7 @@ class _Meters:
 
 
 _roots: ContextVar[Mapping[UsageLimits, RunContext] | None] = ContextVar("agentflow_limited_runs", default=None)
-"""The run that pays for the current code, by limit: set around each tool, so a sub-agent finds its caller."""
+"""The run to bill for the current code, by `UsageLimits`. Set around each tool, so that sub-agents bill their caller."""
 
 
 _ELSEWHERE: Final = {

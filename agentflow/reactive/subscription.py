@@ -130,7 +130,7 @@ class Subscription(DisposableBase):
         task.add_done_callback(self._ended)
 
     def _cancel(self) -> None:
-        # Inside the pump's own callback the flag is enough: a cancellation would hit its cleanup.
+        # In the run's own task the flag is enough; a cancellation would interrupt its cleanup.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 

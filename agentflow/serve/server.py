@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         self.listens.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; after a shutdown, uvicorn raises the signals that it received again, and SIGTERM would kill the process."""
+        """Stop. After a shutdown, uvicorn re-raises the signals it received, and SIGTERM would kill the process."""
         if sig == signal.SIGTERM:
             self.should_exit = True
         else:

@@ -338,7 +338,7 @@ class FullTool(Tool[P, R_co]):
     plan: ArgumentPlan
 
     expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
-    """Exceptions besides `ToolError` that report an unsuitable answer to the model, and do not count as bugs."""
+    """Exceptions besides `ToolError` with which a tool rejects the model's answer; they do not count as bugs."""
 
     @property
     def lacks_self(self) -> str | None:
@@ -420,7 +420,7 @@ class FullTool(Tool[P, R_co]):
 
 
 def _unchecked(_raw: str) -> NoReturn:
-    """Refuse all arguments: with a `validation_context` that is a function, they are validated only in a run."""
+    """Refuse all arguments: if `validation_context` is a function, they can be validated only in a run."""
     raise ValueError
 
 

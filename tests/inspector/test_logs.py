@@ -387,7 +387,7 @@ def test_the_command_exports(tmp_path: Path, commands: Nursery) -> None:
         "agentflow: There is no run log or folder 'nothing-there'. Use --live if it will be created later.\n",
     )
     code, _, said = ran(str(tmp_path), "--host", "0.0.0.0")
-    assert (code, "as --name" in said) == (2, True)
+    assert (code, "Pass --name" in said) == (2, True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")

@@ -20,7 +20,7 @@ def value_schema(kinds: Iterable[Any], where: str) -> dict[str, Any]:
     """Return the schema of the values of some types.
 
     Args:
-        kinds: The types; a mapping is a JSON schema, and text is an annotation that only type checkers know.
+        kinds: The types; a mapping is a JSON schema, and a string is an unresolved annotation.
         where: The output, for errors.
 
     Raises:

@@ -49,7 +49,7 @@ class RunComparison:
         lines: Its lines.
         pairs: The recorded calls, by the new calls that correspond to them.
         found: The new calls, by the recorded ones.
-        normalizer: The numbers of the new run's ids.
+        normalizer: Normalises the new run's log.
         events: The number of compared steps.
         divergence: The first difference.
         reaction: The reaction to it.

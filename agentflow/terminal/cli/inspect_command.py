@@ -52,7 +52,7 @@ def inspect(
             if Path(run).is_file() and (problem := Logs([run]).problem):
                 raise StoreError(problem)
         if host not in LOOPBACK and not names:
-            raise UsageError(f"--host {host} is open to other machines. Pass the host name that they use as --name.")
+            raise UsageError(f"--host {host} is open to other machines. Pass --name with the host name that they use.")
         inspector = Inspector(*runs, hosts=(*LOOPBACK, *names))
         with call_loop() as runner:
             runner.run(serve(inspector, host=host, port=port, opens=opens))
