@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -141,3 +142,32 @@ def test_no_assertion_holds_for_any_value() -> None:
         if isinstance(part, ast.Assert) and always(part.test)
     ]
     assert found == []
+
+
+LIMITED = re.compile(r"timeout|wait_for|limit")
+
+
+def short_limits(test: Function) -> list[str]:
+    """The limits of time under a second in an asynchronous test that also waits for something to begin, in real time.
+
+    On a slow machine a limit passes before it has begun, and the test fails or waits for ever; with
+    `clocks.in_virtual_time` it is exact.
+    """
+    if any(ast.unparse(decorator) == "in_virtual_time" for decorator in test.decorator_list):
+        return []
+    own = [part for step in test.body if not isinstance(step, Function | ast.ClassDef) for part in ast.walk(step)]
+    if not any(isinstance(part, ast.Await) and ast.unparse(part.value).endswith(".wait()") for part in own):
+        return []
+    return [
+        text
+        for step in own
+        if isinstance(step, ast.Expr | ast.Assign | ast.Return | ast.withitem)
+        and LIMITED.search(text := ast.unparse(step))
+        for part in ast.walk(step)
+        if isinstance(part, ast.Constant) and isinstance(part.value, float) and 0 < part.value < 1
+    ]
+
+
+def test_no_test_waits_for_the_beginning_of_what_a_short_limit_may_prevent() -> None:
+    """One hung for ten minutes: its hook was never reached."""
+    assert [(name, found) for name, node in all_tests() if (found := short_limits(node))] == []

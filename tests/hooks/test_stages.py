@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+from clocks import in_virtual_time
 from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
@@ -737,6 +738,7 @@ async def test_a_layer_may_be_any_iterator() -> None:
 
 
 @pytest.mark.parametrize("way", ["timeout", "cancel"])
+@in_virtual_time
 async def test_a_stream_that_a_layer_has_dropped_does_not_hold_up_a_call_that_is_cut(way: str) -> None:
     """Its cleanup never ends, and the one cancellation goes to what the wrapper waits for: the call ends all the
     same.

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from clocks import in_virtual_time
 from eventlog import Recorder, history, log, use
 from thorough import THOROUGH
 from toolbox import agent_of
@@ -905,6 +906,7 @@ class Rude(Hook):
 )
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
 @pytest.mark.parametrize("watched", [False, True])
+@in_virtual_time
 async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: str, how: str, watched: bool) -> None:
     """The call ends as if the hook had not swallowed it: cancelled, interrupted or timed out, before the next reply
     of the model, with every stage closed.

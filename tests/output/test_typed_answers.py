@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Literal
 
 import pytest
+from clocks import in_virtual_time
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -514,6 +515,7 @@ async def test_a_tool_that_fails_beside_the_answer_is_shown_to_the_model() -> No
 
 
 @pytest.mark.parametrize("retries", [0, 2])
+@in_virtual_time
 async def test_a_step_that_keeps_failing(retries: int) -> None:
     """A last step that raises, or is too slow, is requested again `retries` times; then the call fails with the
     reason.

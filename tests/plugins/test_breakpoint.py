@@ -8,7 +8,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from clocks import LoopClock
+from clocks import LoopClock, in_virtual_time
 from garbage import garbage_of
 
 from agentflow import (
@@ -438,6 +438,7 @@ async def test_another_thread_may_decide() -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
+@in_virtual_time
 async def test_a_paused_run_can_be_ended(how: str) -> None:
     """It ends at once, pauses nowhere else, and leaves no task."""
     waits = asyncio.Event()

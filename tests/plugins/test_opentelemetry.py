@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from clocks import in_virtual_time
 from eventlog import use
 from loguru import logger
 from nursery import Nursery
@@ -602,6 +603,7 @@ def hanging(started: asyncio.Event) -> Any:
 
 @pytest.mark.parametrize("how", ["interrupt", "cancel", "aclose", "timeout"])
 @pytest.mark.parametrize("where", ["tool", "model"])
+@in_virtual_time
 async def test_every_span_ends(traced: Traced, opened: Open, how: str, where: str) -> None:
     """Interrupted, cancelled, closed or timed out: the spans end, and say so; nothing failed."""
     started = asyncio.Event()

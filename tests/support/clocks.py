@@ -1,10 +1,27 @@
-"""Clocks for runs: one that follows a loop in virtual time, one that jumps instead of waiting."""
+"""Clocks for runs, one that follows a loop in virtual time, one that jumps instead of waiting; and tests in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
 
-__all__ = ["JumpingClock", "LoopClock"]
+from agentflow._support.virtual_time import run_virtual
+
+__all__ = ["JumpingClock", "LoopClock", "in_virtual_time"]
+
+P = ParamSpec("P")
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test in virtual time: on a slow machine no limit passes before what it limits has begun."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(test(*args, **kwargs))
+
+    return run
 
 
 class LoopClock:
