@@ -3,10 +3,10 @@
 Rules:
 
 1. The calls of an agent without live toolsets skip this code.
-2. Toolsets are opened, all at once, before the first event of a call. If a toolset is open already, this costs one check.
+2. Toolsets are opened concurrently, before the first event of a call. If a toolset is open already, this costs one check.
 3. The agent's own tools keep their names. If two toolsets have a tool with the same name, the tool of the first toolset
    is used; the other tool is left out, which is logged once.
-4. When tools change, the agent and its running calls use the new tools at once, from the next request to a model on.
+4. When tools change, the agent and its running calls use the new tools from their next model request onwards.
 5. `hook`, `on` and `remove` replace the set of hooks; a run keeps the set with which it began. Several threads can
    register hooks at the same time.
 """

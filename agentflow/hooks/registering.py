@@ -119,7 +119,7 @@ class TakesHooks:
             options: As in `agentflow.on`: `priority`, `tools`, `timeout` and so on.
 
         Returns:
-            A disposable that removes the hook. It can be called as the function.
+            A disposable that removes the hook. Calling it calls the function.
 
         Raises:
             UsageError: The event, the function or an option cannot be used, or the hook would never be called here.

@@ -6,7 +6,7 @@ Rules:
    the next hook as a source. So each wrapper can change the request (`using`) or a tool's chunks (`chunks`).
 2. Such a change is passed to the innermost source, and each hook on the way applies its `around` to the new source.
 3. Plain operators of several wrappers (`map`, `filter`, `tap` and similar) run as one loop: a source passes them on to
-   the stream inside it. If all wrappers are plain, the loop's own pull applies them, without a stream.
+   the stream inside it. If all wrappers are plain, the loop applies them to each chunk itself, without a stream.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ class Machine(FoldedState):
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        Only one of them may be of a type outside `_ALONG`; the legality of the others must depend on the state alone.
+        At most one of them may be of a type that is not in `_ALONG`. Whether the others are legal must depend on the state
+        alone.
 
         Raises:
             UsageError: A fact is illegal.
@@ -129,7 +130,7 @@ class Machine(FoldedState):
         to = TRANSITIONS[state][type(fact)]
         return to if isinstance(to, State) else to[_CASES[type(fact)](self, fact)]
 
-    # ---- the effects of facts; illegal ones raise first
+    # ---- the effects of facts; an illegal fact raises before it changes anything
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
@@ -351,7 +352,7 @@ _CASES: dict[type, Callable[[Machine, Any], str]] = {
 
 
 _ALONG = (Injected, Compacted, StateKept, RoundSuspended)
-"""The facts that may be written with another one."""
+"""The types of facts that can be written together with a fact of any type."""
 
 _FOLDS: dict[type, Callable[[Machine, Any], tuple[Msg, ...]]] = {
     SessionBegan: Machine.on_began,
@@ -381,7 +382,7 @@ _CHECKS: dict[type, Callable[[Machine, Any], None]] = {
     Injected: Machine.check_injected,
     CallClosed: Machine.check_closed,
 }
-"""The checks of facts in addition to the transitions."""
+"""Checks that facts must pass besides being legal in the state."""
 
 
 class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):

@@ -172,7 +172,7 @@ class Additions:
         bills: The usage of each model call; the earlier items may be replaced by their sum.
     """
 
-    # Most runs never set or read these, so they are no instance attributes until then.
+    # Most runs never set or read these, so they are not instance attributes until then.
     partial: Msg | None = None
     repeatable: str = ""
     injections: int = 0

@@ -70,7 +70,7 @@ class RunScope:
         waits: Its waits, if it is part of a tool call; otherwise None.
     """
 
-    # Most runs never set or read these, so they are no instance attributes until then.
+    # Most runs never set or read these, so they are not instance attributes until then.
     tasks: tuple[ToolTasks, ...] = ()
     at: tuple[str, ...] = ()
     listener: Callable[[Notice], object] | None = None

@@ -71,7 +71,7 @@ class Stage:
         failure: The `CancelledError` that the model or the tool raised itself; no hook is to blame for it.
     """
 
-    # Plain functions of hooks never set these, so they are no instance attributes until then.
+    # Plain functions of hooks never set these, so they are not instance attributes until then.
     _running = 0
     begun = 0
     closed = False

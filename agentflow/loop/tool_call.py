@@ -70,7 +70,7 @@ class ToolCall:
         subagents: The number of sub-agents that its tool has called.
     """
 
-    # Most calls never set these, so they are no instance attributes until then.
+    # Most calls never set these, so they are not instance attributes until then.
     approval: Resolution | None = None
     recovers: bool = False
     hooks: FullHookSet | None = None

@@ -17,7 +17,7 @@ from agentflow.vocabulary.specs import ToolSpec
 
 @dataclass
 class _OfHooks:
-    """The rejections of all hooks in a run; without fields, so that none is stored with a session."""
+    """The rejections of all hooks in a run. They are not dataclass fields, so they are not stored with the session."""
 
     def __post_init__(self) -> None:
         self.rejections: dict[type[object], dict[int, int]] = {}
@@ -29,7 +29,7 @@ def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total:
     Args:
         context: The context of the run.
         hook: The hook.
-        counted_in: The state with the total; hooks of a subclass share it.
+        counted_in: The class of the state that contains the total; hooks that pass the same class share it.
         total: The rejections by all hooks with this state. The caller stores it with the session. If it is higher than
             the sum of the counts in this process, the rest was counted in another process, before a suspension.
         limit: The maximum number of rejections by one hook.

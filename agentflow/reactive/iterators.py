@@ -44,7 +44,7 @@ _NOTHING = cast("Awaitable[None]", _Nothing())
 
 
 async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Wrap a foreign iterator in an async generator, so that the loop's hooks close it if it is abandoned."""
+    """Wrap a foreign iterator in an async generator, so that asyncio closes it if it is abandoned."""
     try:
         while True:
             try:

@@ -52,7 +52,7 @@ _SEE: Final = 6
 
 
 class _MonoType(ABCMeta):
-    """Provides the class-level forms; see `agentflow.reactive.combining`."""
+    """Types `Mono.zip(a, b)` and `Mono.amb(a, b)`, called on the class; see `agentflow.reactive.combining`."""
 
     # No virtual subclasses are registered, and the check of ABCMeta takes ten times as long.
     __instancecheck__ = type.__instancecheck__
@@ -405,7 +405,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
 
 
 class Just(Mono[T_co], Generic[T_co]):
-    """A mono of an existing value, which code can recognise by its exact type and read as `.value`."""
+    """A mono of an existing value. Code can recognise it by its exact type, and read its `value`."""
 
     def __init__(self, value: T_co) -> None:
         self.value = value

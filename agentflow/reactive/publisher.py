@@ -83,7 +83,7 @@ class Publisher(Observable[T_co]):
         a background thread. The next item is only pulled after `on_next` returned (a coroutine function is awaited).
 
         Args:
-            on_next: Called with each item, or an observer, whose three methods are then used.
+            on_next: A function that is called with each item. Or an observer, whose three methods are then used.
             on_error: Called once if the source fails. Without it the error goes to the loop's exception handler.
             on_completed: Called once when the source has completed.
             scheduler: An `AsyncIOScheduler` selects the loop to run on; other schedulers are ignored.

@@ -6,8 +6,8 @@ Rules:
    wait for a client's tool, or that `previous_response_id` can continue, are kept in memory, each for its owner.
 2. A call of a client's tool suspends the run. Its result continues a copy of the kept conversation, so a client can repeat the
    request. Several tool calls are sent one by one.
-3. A durable agent's conversation is a session of its store, and the ids that a client gets name the run and its call. A tool's
-   result continues the run itself; a repeated result returns the call that the first one started.
+3. A durable agent's conversation is a session of its store, and the ids sent to a client contain those of the run and its
+   call. A tool's result continues the run itself. If a client repeats the result, it gets the call that the first one started.
 4. The text of all rounds is one answer, with an empty line between two rounds.
 """
 

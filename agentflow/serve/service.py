@@ -349,7 +349,7 @@ class Service:
         return await self.open(ServedCall(owner=owner, ref=ref, decisions=resolutions, waiting=waiting))
 
     async def dismiss(self, ref: StoredSession, reason: str) -> None:
-        """Close the call of a session that waits for decisions, without a reply: the waiting calls are denied.
+        """End the call of a suspended or unfinished session without a reply, and deny its pending tool calls.
 
         Raises:
             Refusal: The session does not exist, or cannot be read.

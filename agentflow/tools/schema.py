@@ -60,7 +60,7 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
         descriptions: The docstring's description of each argument.
     """
     schema = _generator()(by_alias=True).generate(core)
-    if "$ref" not in schema:  # the schema of a recursive class is a reference, with these keywords in its definition
+    if "$ref" not in schema:  # a recursive class: its definition has `properties` and `type`
         add_descriptions(schema.setdefault("properties", {}), descriptions)
         schema.setdefault("type", "object")
     return _Tidy(schema).result()

@@ -1,4 +1,4 @@
-"""Facts: the decisions and results of a run, as an append-only list. History is the fold of its facts.
+"""Facts: the decisions and results of a run, as an append-only list. A session's history is the fold of its facts.
 
 Rules:
 
@@ -50,7 +50,7 @@ attempt, call_id))`.
 
 
 class SessionBegan(NamedTuple):
-    """The conversation starts with messages from elsewhere; always the first fact of a session."""
+    """The conversation starts with messages from elsewhere. Only the first fact of a session can be of this type."""
 
     messages: tuple[Msg, ...]
 
@@ -74,7 +74,7 @@ class CallResumed(NamedTuple):
 
 
 class Reasoned(NamedTuple):
-    """A model's reply was accepted (after the `PostReasoning` chain).
+    """A model's reply was accepted or rejected (after the `PostReasoning` chain).
 
     `accepted=False`: the chain returned `Again`, and `follow_up` has its messages. `stop`: if set, the call ends with
     this reason. `summary`: whether this is the summary, the final reply without tools at the iteration limit. `model`:

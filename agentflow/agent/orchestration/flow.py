@@ -219,7 +219,7 @@ class _Reader:
         return one_line(named) if isinstance(named, str) else _text(node.args[0])
 
     def _value(self, node: ast.expr) -> Any:
-        """Return the object of a global name, or of an attribute of a module; None if it is not known."""
+        """Return the object that a name from outside the function, or a module's attribute, refers to; None if unknown."""
         if isinstance(node, ast.Name):
             return self._names.get(node.id)
         held = self._value(node.value) if isinstance(node, ast.Attribute) else None

@@ -4,7 +4,7 @@ Rules:
 
 1. Each output that is not text or data is a tool, so a model that calls tools selects by calling one.
 2. The text of an answer names its output: `{"answer": {"kind": "final_answer_Invoice", "data": {...}}}`. So any reader
-   of the text knows which one was meant, also if two have the same fields. The data are the arguments of the tool.
+   of the text knows which one was meant, even if two have the same fields. The data are the arguments of the tool.
 3. A text without a name is the plain text, if that is one of the outputs; otherwise it must fit exactly one of them.
 """
 

@@ -55,12 +55,12 @@ class Output(Generic[T_co]):
             the prompt. None selects the first of them that the model supports, by its profile.
         retries: How many refused answers go back to the model with the problem, before the call fails (2 by default). An
             exception of the function counts as one. In a list, an item with `retries` has its own count.
-        validate: A function that checks a value that fits, or several, which run in order. It can be async. It should
-            raise `ValueError` with the problem, which then goes back to the model, or return the value to use (None keeps
-            it). If the form is a function, its return value is checked. The check runs wherever an answer is read: in
-            the call, at its iteration limit, and in another process that reads the result. Any other exception ends
-            the call. A second parameter annotated `RunContext` receives the context of the run; with such a parameter
-            no value is accepted outside of a run.
+        validate: A function that checks a value of the right form, or a list of functions, called in order. It can be
+            async. It should raise `ValueError` with the problem, which then goes back to the model, or return the value
+            to use (None keeps the value). If the form is a function, its return value is checked. The check runs wherever
+            an answer is read: in the call, at its iteration limit, and in another process that reads the result. Any
+            other exception ends the call. A second parameter annotated `RunContext` receives the context of the run; with
+            such a parameter no value is accepted outside of a run.
         name: The name of the tool that takes the answer; a function's own name by default.
         description: The description of the answer for the model; the type's own docstring by default.
         prompt: The text for `via="prompt"`, in which `{schema}` is replaced by the JSON schema.
@@ -164,10 +164,12 @@ class Output(Generic[T_co]):
             raise UsageError("Output([]): the list of outputs is empty; an agent without output= answers with text.")
         for form in (str, DataBlock):
             if sum(choice.form is form for choice in self.choices) > 1:
-                raise UsageError(f"{self!r}: {form.__name__} is in the list twice, but has no name to choose by.")
+                raise UsageError(
+                    f"{self!r}: {form.__name__} is in the list twice; the model cannot tell them apart. Remove one."
+                )
         if self.several and (self.name is not None or self.description is not None):
             raise UsageError(
-                f"{self!r}: name= and description= belong to one of several outputs: [Output(Invoice, name='bill'), ...]."
+                f"{self!r}: name= and description= are for the items, not for the list: [Output(Invoice, name='bill'), ...]."
             )
         if self.via == "native" and (self.takes_text or self.takes_data):
             raise UsageError(
@@ -191,7 +193,7 @@ class Output(Generic[T_co]):
 
     @property
     def runs(self) -> bool:
-        """Whether the form is a function, which runs as the last step; of several: whether all are."""
+        """Whether the form is a function, which runs as the last step; for a list, whether every item is a function."""
         if self.several:
             return all(choice.runs for choice in self.choices)
         return isinstance(self.form, (FunctionType, MethodType, partial, Tool)) or inspect.isbuiltin(self.form)
@@ -354,7 +356,7 @@ class Output(Generic[T_co]):
         return by_name[name], value
 
     def named_call(self, text: str, run: RunContext) -> tuple[str, str] | None:
-        """Return the function and the JSON of its arguments that a text names; None if it names none.
+        """Return the function that a text names, with its arguments as JSON; None if the text names no function.
 
         Raises:
             MisfitError: The arguments do not fit.
@@ -429,7 +431,7 @@ class Output(Generic[T_co]):
 
     @property
     def value_schema(self) -> dict[str, Any]:
-        """The JSON schema of the value, `reply.output`: for a function that of its return type. `validate` can give others.
+        """The JSON schema of the value, `reply.output`: for a function, of its return type. `validate` can change the type.
 
         Raises:
             UsageError: A function's return type has no JSON form.

@@ -78,11 +78,11 @@ class Trial:
         error: The error of the call or function, or None.
         messages: The conversation.
         seconds: The duration.
-        failures: The failures of the checks.
+        failures: Why it failed: the error of the call, an unexpected output, or failed checks.
         judging: The usage of the judging models.
         value: The result of a task that is a function.
         events: The events of the call and its sub-agents, without chunks.
-        number: The repeat of the case, from 1.
+        number: Which trial of its case this is, from 1.
         grades: The results of the checks, by name.
         errors: The errors of checks that could not be evaluated.
         attempts: The number of attempts at the call; more than 1 after retries.

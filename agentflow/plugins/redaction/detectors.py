@@ -56,13 +56,14 @@ class Detector:
 
     Args:
         kind: The name of the kind in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
-        pattern: A regular expression of the `regex` module. Its repetitions should be limited (`{1,64}`), lookbehinds should
-            cover at most 80 characters (if their length is not fixed, write letters as `[kK][eE][yY]`; otherwise text
-            is held back too long), and name groups that you refer back to.
-        check: Verifies a match, such as its check digits: returns how many of its characters are the value; with 0, the search
-            continues after its first character.
-        hint: A cheap regular expression of the `re` module that matches in every text in which the pattern does: a whole text
-            without it is not searched, which is ten times faster. (`re` is twice as fast without `{2}`.) Empty: no hint.
+        pattern: A regular expression of the `regex` module. Limit its repetitions (`{1,64}`), and its lookbehinds
+            to 80 characters. In a lookbehind of variable length, write letters as `[kK][eE][yY]`; otherwise streamed text
+            is held back too long. Groups that are referred back to need names.
+        check: Verifies a match, for example its check digits. Returns how many characters of the match, from its start, are
+            the value; after 0, the search continues at the second character of the match.
+        hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is found. If it
+            is not found in a complete text, the pattern is not tried, which is ten times faster. (Write `aa`, which `re`
+            finds twice as fast as `a{2}`.) Empty: no hint.
         needles: Cheaper still: lower-case texts; every text that the pattern matches contains one of them, in any case.
             Without a hint and needles, each text is searched.
         starts: Lower-case texts: each match begins with one, in any case, at the start of a word. If no word begins with
@@ -223,8 +224,10 @@ def _keys(*, starts: bool) -> Detector:
 
 
 def _any_case(names: str) -> str:
-    """Return a case-insensitive pattern for names in a lookbehind, where `regex` would take any text for a partial match of
-    plain letters."""
+    """Return a case-insensitive pattern for names in a lookbehind.
+
+    It consists of character sets, because with plain letters there `regex` reports a partial match in any text.
+    """
     spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", names)
     return "|".join(word.replace("_", "[ _-]?") for word in spelled.split())
 

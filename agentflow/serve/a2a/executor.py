@@ -68,7 +68,7 @@ async def ticking(items: AsyncGenerator[T], seconds: Callable[[], float | None])
 
     Args:
         items: The items; closed with this iterator.
-        seconds: The time to wait, before each wait; None for no limit.
+        seconds: Called before each wait; returns the time to wait, or None for no limit.
     """
     step: asyncio.Future[Any] | None = None
     end = object()
@@ -132,7 +132,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             if session is not None and status in ("suspended", "unfinished"):
                 waiting = self._service.view.questions(session.pending)
                 if context.current_task is None:
-                    await progress.ask(waiting, "This conversation waits; the message was not delivered.")
+                    await progress.ask(waiting, "This conversation waits for an answer; the message was not delivered.")
                     return
                 run = await self._service.resume(owner, ref, _decisions(message, session.pending))
             else:
@@ -152,7 +152,7 @@ class AgentTasks(agent_execution.AgentExecutor):
         await tasks.TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
     async def close(self, owner: str, context_id: str) -> None:
-        """End the run of a cancelled task: one that is running, here or elsewhere, or waits for decisions."""
+        """End the run of a cancelled task, whether it is running (here or elsewhere) or waits for decisions."""
         ref = self._service.session(owner, self._agent, context_id)
         run = await self._service.working(ref)
         if run is not None:
@@ -161,7 +161,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             await self._service.dismiss(ref, _CANCELLED)
 
     async def complete(self, owner: str, task: types.Task, save: Callable[[Any], Awaitable[object]]) -> None:
-        """Report the end of a task's run for a process that died, if the run has ended."""
+        """If the run of a task has ended, report its end, because the process that should do so has died."""
         ref = self._service.session(owner, self._agent, task.context_id)
         session = await self._open(ref)
         if session is None or await self._service.working(ref) is not None:
@@ -174,7 +174,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             return (await self._service.load(ref))[0]
         except Refusal as refusal:
             if refusal.status == 404:
-                return None  # it begins with this task
+                return None  # the session begins with this task
             raise
 
 
@@ -237,7 +237,7 @@ class TaskReporter:
             await self.updater.add_artifact([helpers.new_text_part(text)], _ARTIFACT, append=append, last_chunk=False)
 
     async def _complete(self, text: str) -> None:
-        """Replace the artifact by a complete text, of one part."""
+        """Replace the content of the artifact with a complete text."""
         self._unsent = self._sent = ""
         if text != self._known:
             self._known = text

@@ -103,13 +103,13 @@ class Evaluation:
 
     @property
     def rate(self) -> Estimate:
-        """The mean pass rate of the cases, with a confidence interval for other cases of the same kind."""
+        """The mean pass rate of the cases. The confidence interval is for new cases of the same kind."""
         rates = [case.rate.mean for case in self.cases]
         return rate_of(sum(rates) / len(rates), len(rates))
 
     @property
     def scores(self) -> dict[str, Estimate]:
-        """The mean of each score over the means of the cases."""
+        """For each score, the mean of the cases' means."""
         found: dict[str, list[float]] = {}
         for case in self.cases:
             for name, score in case.scores.items():

@@ -2,11 +2,12 @@
 
 Rules:
 
-1. A row's check only reads its own fields, and returns the values for the placeholders of the row's text, or None. The
-   first violated row, in table order, determines the refusal, so rows on structure precede rows on order.
-2. `mark` is the origin of the text: `D` documented by the vendor, `I` seen in a public issue or pull request, `B` believed
-   (the rule is known, the wording is not verified).
-3. A dialect enables and disables rows; a row checks its dialect itself.
+1. A check reads only the fields of the request that concern its rule. It returns the values for the placeholders of the
+   row's text, or None. The first violated rule in the table determines the refusal, so rules about the structure of a
+   request precede rules about the order of its messages.
+2. `mark` is the certainty of the text: `D` documented by the vendor, `I` seen in a public issue or pull request, `B`
+   believed (the rule is known, the wording is not verified).
+3. Each check reads `subject.dialect` itself if its rule applies to some dialects only.
 
 The rows are data: `rules_*.tsv`, one line each, with the fields of `WireRule` as columns; `check` is the name of a function
 in the corresponding `checks_*` module.
