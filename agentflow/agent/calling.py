@@ -381,10 +381,10 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             return session
         return self._sessions.of(session, to_continue=arguments.decisions is not None)
 
-    def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
+    def _replace_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Implement `ToolsetAgent`; running calls with a typed output keep their final tool."""
         old, others = self._config, self._others or {}
-        super()._take_tools(tools)
+        super()._replace_tools(tools)
         for typed in (*others.values(), *(() if self._output is None else (self._output,))):
             typed.move(old, self._config)
 

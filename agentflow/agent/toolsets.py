@@ -37,18 +37,18 @@ class Toolsets:
     Args:
         live: The toolsets.
         own: The agent's other tools, by name.
-        taken: Called with the agent's new tools whenever they change.
+        on_change: Called with the agent's new tools whenever they change.
     """
 
     def __init__(
         self,
         live: tuple[LiveToolset, ...],
         own: Mapping[str, FullTool[..., Any]],
-        taken: Callable[[dict[str, FullTool[..., Any]]], None],
+        on_change: Callable[[dict[str, FullTool[..., Any]]], None],
     ) -> None:
         self.live = live
         self.own = own
-        self._taken = taken
+        self._on_change = on_change
         self._seen: tuple[tuple[Tool[..., Any], ...], ...] | None = None
         self._left_out: set[tuple[str, str]] = set()
         for toolset in live:
@@ -92,7 +92,7 @@ class Toolsets:
                         one_line(tool.name),
                         one_line(toolset.name),
                     )
-        self._taken(tools)
+        self._on_change(tools)
 
 
 class LiveView:
@@ -121,21 +121,21 @@ class ToolsetAgent(TakesHooks):
     """
 
     _config: LoopConfig
-    _given_hooks: Iterable[Hook]
+    _initial_hooks: Iterable[Hook]
     _hooks: FullHookSet | None = None  # sorted at the first call
     _process_seen: tuple[Hook, ...] = ()
-    _swapping: threading.RLock
+    _hooks_lock: threading.RLock
     _toolsets: Toolsets | None = None
     _prepared: bool = False
 
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook], live: tuple[LiveToolset, ...]) -> None:
         own = vars(self)  # plain assignments would call `__setattr__`, which doubles the time to build an agent
-        own["_config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
+        own["_config"], own["_initial_hooks"], own["_hooks_lock"] = config, hooks, threading.RLock()
         if live:
             view = config.view
             shown = LiveView(view.name, view.description, view.tools, view.model_name)
             own["_config"] = replace(config, view=shown)
-            own["_toolsets"] = Toolsets(live, config.tools, self._take_tools)
+            own["_toolsets"] = Toolsets(live, config.tools, self._replace_tools)
 
     # ---- hooks
 
@@ -153,8 +153,8 @@ class ToolsetAgent(TakesHooks):
         process = self._config.process.hooks
         found = self._hooks
         if found is None or process is not self._process_seen:
-            with self._swapping:
-                own = self._given_hooks if self._hooks is None else self._hooks.own
+            with self._hooks_lock:
+                own = self._initial_hooks if self._hooks is None else self._hooks.own
                 self._hooks = found = FullHookSet(own, self._config.process.matching(self._config.tags))
                 self._process_seen = process
         return found
@@ -164,11 +164,11 @@ class ToolsetAgent(TakesHooks):
 
     def _add(self, hooks: tuple[Hook, ...]) -> None:
         refuse_tools(hooks, f"agent {self.name!r}")
-        with self._swapping:
+        with self._hooks_lock:
             self._hooks = self._hook_set().with_hooks(hooks)
 
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
-        with self._swapping:
+    def _unregister(self, hooks: tuple[Hook, ...]) -> bool:
+        with self._hooks_lock:
             before = after = self._hook_set()
             for hook in hooks:
                 after = after.without(hook)
@@ -186,7 +186,7 @@ class ToolsetAgent(TakesHooks):
         """Return the agent's tools, without the tools of live toolsets."""
         return tuple((self._config.tools if self._toolsets is None else self._toolsets.own).values())
 
-    def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
+    def _replace_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Replace the tools of the agent and its running calls."""
         old = self._config
         specs = tuple([tool.spec for tool in tools.values()])

@@ -26,7 +26,7 @@ from agentflow.vocabulary.events import Event
 
 E = TypeVar("E", bound=Event)
 
-_ELSEWHERE: Final = {
+_FOREIGN_NAMES: Final = {
     **dict.fromkeys(("off", "unhook", "unregister", "remove_hook", "remove_hooks", "remove_listener"), "remove(hook)"),
     **dict.fromkeys(("add_hook", "add_hooks", "register", "register_hook", "use"), "hook(hook)"),
     **dict.fromkeys(("add_listener", "listen", "once"), "on(PreActing, function)"),
@@ -34,14 +34,14 @@ _ELSEWHERE: Final = {
 """Names in other libraries, and the equivalent here."""
 
 
-def meant_by(name: str) -> str:
+def method_hint(name: str) -> str:
     """Return a hint for an error about a method name of another library, or "".
 
     Example:
-        >>> meant_by("off")
+        >>> method_hint("off")
         '. Hooks are registered with hook(...) and on(...) and removed with remove(...); here: remove(hook)'
     """
-    right = _ELSEWHERE.get(name)
+    right = _FOREIGN_NAMES.get(name)
     advice = ". Hooks are registered with hook(...) and on(...) and removed with remove(...); here: "
     return "" if right is None else f"{advice}{right}"
 
@@ -63,7 +63,7 @@ class TakesHooks:
     if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}{meant_by(name)}"
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{method_hint(name)}"
             raise AttributeError(message, name=name, obj=self)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class TakesHooks:
         """Append hooks. A hook that is registered already is ignored."""
 
     @abstractmethod
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+    def _unregister(self, hooks: tuple[Hook, ...]) -> bool:
         """Remove hooks. Return whether one of them was registered."""
 
     def hook(self, hook: HookSource) -> Registered:
@@ -160,9 +160,9 @@ class TakesHooks:
         Raises:
             UsageError: The argument is not a value that can be registered.
         """
-        return self._take_off(tuple(self._meant(registered)))
+        return self._unregister(tuple(self._hooks_of_argument(registered)))
 
-    def _meant(self, registered: Any) -> Iterator[Hook]:
+    def _hooks_of_argument(self, registered: Any) -> Iterator[Hook]:
         """Return the hooks for an argument of `remove`."""
         if isinstance(registered, Registered):
             yield from registered.hooks
@@ -176,18 +176,18 @@ class TakesHooks:
                 for function in (
                     cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else [functions]
                 ):
-                    yield from self._made_of(function, kinds_of(event))
+                    yield from self._hooks_of_function(function, kinds_of(event))
         elif callable(registered):
-            yield from self._made_of(registered)
+            yield from self._hooks_of_function(registered)
         elif isinstance(registered, Iterable) and not isinstance(registered, str | bytes):
             for item in cast("Iterable[Any]", registered):
-                yield from self._meant(item)
+                yield from self._hooks_of_argument(item)
         elif registered is not None:
             raise UsageError(
                 f"remove(...) takes a hook, a function, or a return value of hook(...) or on(...), not {registered!r:.60}."
             )
 
-    def _made_of(self, function: object, kinds: tuple[type[Event], ...] | None = None) -> Iterator[Hook]:
+    def _hooks_of_function(self, function: object, kinds: tuple[type[Event], ...] | None = None) -> Iterator[Hook]:
         for hook in self._registered():
             if isinstance(hook, FunctionHook):
                 candidate = cast("FunctionHook[Any]", hook)

@@ -85,7 +85,7 @@ class HookScope(TakesHooks):
             f"receive {', '.join(kind.__name__ for kind in received)}. Register it on the agent instead."
         )
 
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+    def _unregister(self, hooks: tuple[Hook, ...]) -> bool:
         with self._mutex:
             before = self.hooks
             self.hooks = tuple(known for known in before if not any(known is hook for hook in hooks))

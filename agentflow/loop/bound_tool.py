@@ -188,7 +188,7 @@ class BoundTool(TakesHooks):
         self._check_idle("a hook cannot be registered on it")
         self._scope.hook(hooks)
 
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+    def _unregister(self, hooks: tuple[Hook, ...]) -> bool:
         return self._scope.remove(hooks)
 
     def _check_idle(self, what: str) -> None:

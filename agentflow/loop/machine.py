@@ -103,7 +103,7 @@ class Machine(FoldedState):
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        At most one of them may be of a type that is not in `_ALONG`. Whether the others are legal must depend on the state
+        At most one of them may be of a type that is not in `_COMPANIONS`. Whether the others are legal must depend on the state
         alone.
 
         Raises:
@@ -111,7 +111,7 @@ class Machine(FoldedState):
         """
         state = self.state
         if len(facts) > 1:
-            leading = [type(fact).__name__ for fact in facts if type(fact) not in _ALONG]
+            leading = [type(fact).__name__ for fact in facts if type(fact) not in _COMPANIONS]
             if len(leading) > 1:
                 raise UsageError(
                     f"Facts {' and '.join(leading)} cannot be written together. Write one after the other."
@@ -120,10 +120,10 @@ class Machine(FoldedState):
             if n:
                 state = self._next_state(state, facts[n - 1])
             if fact.__class__ not in state.row:
-                raise _misplaced(type(fact), state)
-            judge = _CHECKS.get(fact.__class__)
-            if judge is not None:
-                judge(self, fact)
+                raise _illegal_fact(type(fact), state)
+            check = _CHECKS.get(fact.__class__)
+            if check is not None:
+                check(self, fact)
 
     def _next_state(self, state: State, fact: Fact) -> State:
         """Return the state after a legal fact."""
@@ -312,7 +312,7 @@ class Machine(FoldedState):
         return added
 
 
-def _misplaced(kind: type[Fact], state: State) -> UsageError:
+def _illegal_fact(kind: type[Fact], state: State) -> UsageError:
     legal = ", ".join(sorted(legal_state.name for legal_state in legal_in(kind)))
     return UsageError(
         f"A fact {kind.__name__} is not legal in state {state.name}, only in {legal}. Check whether "
@@ -351,7 +351,7 @@ _CASES: dict[type, Callable[[Machine, Any], str]] = {
 }
 
 
-_ALONG = (Injected, Compacted, StateKept, RoundSuspended)
+_COMPANIONS = (Injected, Compacted, StateKept, RoundSuspended)
 """The types of facts that can be written together with a fact of any type."""
 
 _FOLDS: dict[type, Callable[[Machine, Any], tuple[Msg, ...]]] = {
@@ -393,7 +393,7 @@ class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
         self._state = state
 
     def __missing__(self, kind: type[Fact]) -> Never:
-        raise _misplaced(kind, self._state)
+        raise _illegal_fact(kind, self._state)
 
 
 for _state in State:

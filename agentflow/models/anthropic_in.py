@@ -265,8 +265,8 @@ class AnthropicReader:
             model_calls=1,
         )
         searches = used.server_tool_use.web_search_requests or 0 if used.server_tool_use is not None else 0
-        kept_long = kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0
-        found.append(self._priced(total, kept_long, searches))
+        hour_cached = kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0
+        found.append(self._priced(total, hour_cached, searches))
         return found
 
 

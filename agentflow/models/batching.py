@@ -433,8 +433,8 @@ class BatchWire(DirectWire):
             self._record = BatchRecord(self._path)
         return self._record
 
-    def _priced(self, usage: Usage, kept_long: int = 0, searches: int = 0) -> ModelChunk:
-        return ModelChunk(usage=replace(usage, cost=price(batch_prices(self._row), usage, kept_long, searches)))
+    def _priced(self, usage: Usage, hour_cached: int = 0, searches: int = 0) -> ModelChunk:
+        return ModelChunk(usage=replace(usage, cost=price(batch_prices(self._row), usage, hour_cached, searches)))
 
     async def _listed(self, url: str) -> Mapping[str, object]:
         return await self._json_of(self._send("GET", url), url, _MAX_LIST_BYTES)

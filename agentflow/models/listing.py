@@ -54,13 +54,13 @@ def listed(provider: str, model: str) -> Row:
     return EMPTY
 
 
-def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> float | None:
+def price(row: Row, usage: Usage, hour_cached: int = 0, searches: int = 0) -> float | None:
     """Return the price of a reply in dollars; None if it is unknown.
 
     Args:
         row: The model's row.
         usage: The usage of the reply.
-        kept_long: The number of tokens written to the cache for an hour.
+        hour_cached: The number of tokens written to the cache for an hour.
         searches: The number of web searches that the provider ran.
 
     Example:
@@ -77,8 +77,8 @@ def price(row: Row, usage: Usage, kept_long: int = 0, searches: int = 0) -> floa
     return (
         fresh * into
         + usage.cache_read_tokens * (into if read is None else read)
-        + (usage.cache_write_tokens - kept_long) * (into if written is None else written)
-        + kept_long * (_rate(row, "cache_creation_input_token_cost_above_1hr", tier) or written or into)
+        + (usage.cache_write_tokens - hour_cached) * (into if written is None else written)
+        + hour_cached * (_rate(row, "cache_creation_input_token_cost_above_1hr", tier) or written or into)
         + usage.output_tokens * out
         + searches * _per_search(row)
     )

@@ -373,8 +373,8 @@ class DirectWire(Adapter):
             raise no_key(self._name, variables[0])
         return key
 
-    def _priced(self, usage: Usage, kept_long: int = 0, searches: int = 0) -> ModelChunk:
-        return ModelChunk(usage=replace(usage, cost=price(self._row, usage, kept_long, searches)))
+    def _priced(self, usage: Usage, hour_cached: int = 0, searches: int = 0) -> ModelChunk:
+        return ModelChunk(usage=replace(usage, cost=price(self._row, usage, hour_cached, searches)))
 
 
 def anything(data: bytes) -> object:

@@ -16,7 +16,7 @@ from agentflow.vocabulary.specs import ToolSpec
 
 
 @dataclass
-class _OfHooks:
+class _RejectionCounts:
     """The rejections of all hooks in a run. They are not dataclass fields, so they are not stored with the session."""
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total:
             the sum of the counts in this process, the rest was counted in another process, before a suspension.
         limit: The maximum number of rejections by one hook.
     """
-    counts = context.state[_OfHooks].rejections.setdefault(counted_in, {})
+    counts = context.state[_RejectionCounts].rejections.setdefault(counted_in, {})
     before = counts.setdefault(id(hook), total - sum(counts.values()))
     if before < limit:
         counts[id(hook)] = before + 1

@@ -32,7 +32,7 @@ from agentflow.vocabulary.messages import DataBlock, Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 from agentflow.vocabulary.verdicts import Answer, Resolution
 
-_KEPT: Final = 500
+_MAX_CONVERSATIONS: Final = 500
 _WAITS: Final = "The previous response waits for results of tools."
 
 
@@ -92,7 +92,7 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Conversation:
     owner: str
     session: Session
 
@@ -106,7 +106,7 @@ class ModelCalls:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
 
     async def open(self, owner: str, request: ModelRequestData) -> ServedRun:
         """Start the call of a request.
@@ -136,7 +136,7 @@ class ModelCalls:
             if durable:
                 await self._store(owner, request.previous, history, ref)
                 return await self.service.open(replace(call, input=messages))
-            session = self._copy(owner, request.previous) if request.previous else _fresh(history)
+            session = self._copy(owner, request.previous) if request.previous else _new_session(history)
             return await self.service.open(replace(call, input=messages), session)
         key = _key(request.previous or next(iter(request.results)).rpartition("_")[0])
         if durable:
@@ -151,11 +151,11 @@ class ModelCalls:
             raise bad_request(_WAITS)
         return conversation.session.copy(f"copy_{secrets.token_hex(8)}")
 
-    def _find(self, owner: str, key: str) -> _Kept:
-        conversation = self._kept.get(key)
+    def _find(self, owner: str, key: str) -> _Conversation:
+        conversation = self._conversations.get(key)
         if conversation is None or conversation.owner != owner:
-            raise _not_kept()
-        self._kept.move_to_end(key)
+            raise _not_kept_error()
+        self._conversations.move_to_end(key)
         return conversation
 
     # ---- conversations of durable agents, which are sessions of the store
@@ -168,7 +168,7 @@ class ModelCalls:
                 raise bad_request(_WAITS)
             await self.service.fork(StoredSession(ref.agent, "", run.session_id), ref)
         elif history:
-            await self.service.import_(ref, _fresh(history, ref.stored))
+            await self.service.import_(ref, _new_session(history, ref.stored))
 
     async def _answer(self, owner: str, key: str, results: Mapping[str, str], call: ServedCall) -> ServedRun:
         run = await self._stored_run(owner, key, call.ref.agent)
@@ -186,7 +186,7 @@ class ModelCalls:
         run = await self.service.durable.find(owner, f"model_{token}")
         found = None if run is None or run.agent.name != agent.name else run.at(number)
         if found is None:
-            raise _not_kept()
+            raise _not_kept_error()
         return found
 
     async def deltas(self, run: ServedRun) -> AsyncGenerator[str | None]:
@@ -239,9 +239,9 @@ class ModelCalls:
         uses = [wait.tool_use for wait in reply.pending if wait.tool_use is not None]
         calls = tuple([ClientCall(f"call_{key}_{n}", use.name, use.arguments) for n, use in enumerate(uses)])
         if isinstance(run, Run) and (calls or keep):
-            self._kept[key] = _Kept(run.owner, run.session.copy(run.session.id))
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._conversations[key] = _Conversation(run.owner, run.session.copy(run.session.id))
+            while len(self._conversations) > _MAX_CONVERSATIONS:
+                self._conversations.popitem(last=False)
         limited = reply.outcome == "limited" or reply.finish_reason in ("length", "max_tokens")
         return ModelResult(text, calls, "tool_calls" if calls else "length" if limited else "stop", reply.usage)
 
@@ -290,14 +290,14 @@ def _split(request: ModelRequestData) -> tuple[list[Msg], list[Msg]]:
     return messages[:begin], messages[begin:]
 
 
-def _fresh(history: Sequence[Msg], id: str | None = None) -> Session:  # noqa: A002
+def _new_session(history: Sequence[Msg], id: str | None = None) -> Session:  # noqa: A002
     try:
         return Session.fresh(history, id)
     except UsageError as error:
         raise bad_request(f"The conversation is not valid: {error}") from error
 
 
-def _not_kept() -> Refusal:
+def _not_kept_error() -> Refusal:
     text = "This conversation is no longer kept. Send the whole conversation again, ending with the user's message."
     return Refusal(400, "conversation_not_kept", text)
 

@@ -200,7 +200,7 @@ class Service:
         """
         if after is not None and before is not None:
             raise Refusal(422, "invalid_body", "A copy ends after a run or before a message: pass one of them.")
-        await self._idle(ref)
+        await self._require_idle(ref)
         existing = await database_work(_as_coroutine(_store_of(copy.agent).load(copy.stored)), "session")
         if existing:
             raise Refusal(409, "session_exists", "The copy's id is in use.")
@@ -250,7 +250,7 @@ class Service:
         Raises:
             Refusal: It does not exist, or is busy.
         """
-        await self._idle(ref)
+        await self._require_idle(ref)
         await self._drop(ref.agent, ref.stored)
         self.steering.withdraw(ref.stored)
         self.runs.forget_session(ref.stored)
@@ -265,7 +265,7 @@ class Service:
                 agent.forget(session_id)
             await database_work(store.delete(session_id), "session")
 
-    async def _idle(self, ref: StoredSession) -> None:
+    async def _require_idle(self, ref: StoredSession) -> None:
         session, _ = await self.load(ref)
         if await self.current_status(ref, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
@@ -428,7 +428,7 @@ class Service:
     async def resume_unfinished(self) -> None:
         """Continue the runs that the last process left unfinished, as slots become free."""
         for agent in self.agents.values():
-            for info in await self._left_by_others(agent):
+            for info in await self._unfinished_sessions(agent):
                 found = STORED_SESSION.fullmatch(info.id)
                 if found is None or found[2] != agent.name:
                     continue
@@ -440,7 +440,7 @@ class Service:
                 except Refusal as refusal:  # a client may have resumed it
                     log_failure("WARNING", refusal, "session {} was not continued", info.id)
 
-    async def _left_by_others(self, agent: Agent[Any]) -> Sequence[SessionInfo]:
+    async def _unfinished_sessions(self, agent: Agent[Any]) -> Sequence[SessionInfo]:
         try:
             return await agent.unfinished()
         except StoreError as error:

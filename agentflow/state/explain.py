@@ -111,7 +111,7 @@ _ADVICE = (
 )
 
 _UNKNOWN = _Advice((), "The database's own error is the cause of this one: error.__cause__.")
-_STORED = re.compile(r" with text '.*", re.DOTALL)
+_QUOTED_TEXT = re.compile(r" with text '.*", re.DOTALL)
 """The part of SQLite's message that quotes undecodable text."""
 
 
@@ -129,7 +129,7 @@ def database_url(text: str, legal: str) -> URL:
         url = make_url(text)
     # the cause is not chained, since some exceptions quote the URL with its password
     except (ArgumentError, ValueError, TypeError):
-        raise StoreError(f"{_unreadable(str(text))!r} is not a database URL. Use {legal}.") from None
+        raise StoreError(f"{_masked(str(text))!r} is not a database URL. Use {legal}.") from None
     if url.get_backend_name() == "sqlite" and url.host:
         path = f"{url.host}/{url.database}" if url.database else url.host
         raise StoreError(
@@ -144,7 +144,7 @@ def database_url(text: str, legal: str) -> URL:
     return url
 
 
-def _unreadable(text: str) -> str:
+def _masked(text: str) -> str:
     """Return an invalid URL, with any possible password masked."""
     scheme, mark, rest = text.partition("://") if "://" in text else ("", "", text)
     user, at, host = rest.rpartition("@")
@@ -176,7 +176,7 @@ def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
         doing: The operation that failed.
     """
     broken = error if isinstance(error, DBAPIError) else None
-    text = _STORED.sub("", str(error if broken is None else broken.orig)).strip()
+    text = _QUOTED_TEXT.sub("", str(error if broken is None else broken.orig)).strip()
     first = without_password(printable(text.splitlines()[0])) if text else type(error).__name__
     # SQLite reports both a full disk and a damaged file as "disk I/O error"; the name of the error code differs.
     lower = f"{text} {getattr(broken and broken.orig, 'sqlite_errorname', '')}".lower()

@@ -64,7 +64,7 @@ class Blueprint:
                 )
             self._plan = plan
             if self.contract is not None:
-                self._judge(self.contract)
+                self._check_contract(self.contract)
             self.names = {}  # the frames' values are no longer needed
         return self._plan
 
@@ -78,7 +78,7 @@ class Blueprint:
             names=self.names,
         )
 
-    def _judge(self, contract: Contract) -> None:
+    def _check_contract(self, contract: Contract) -> None:
         if contract.runs:
             contract.judge(return_hint(self.function, self.names))
         else:
@@ -149,13 +149,13 @@ class SchemaBlueprint(Blueprint):
         self, function: WithSchema, name: str, description: str | None, external: bool, contract: Contract | None
     ) -> None:
         super().__init__(cast("Callable[..., object]", function), name, description, False, external, {}, contract)
-        self._given = function
+        self._with_schema = function
         self._arguments: SchemaArguments = function.arguments
 
     def _read(self) -> ArgumentPlan:
-        return self._given.plan()
+        return self._with_schema.plan()
 
-    def _judge(self, contract: Contract) -> None:
+    def _check_contract(self, contract: Contract) -> None:
         if not contract.runs:
             contract.judge_parameters(len(self.keys()))
 

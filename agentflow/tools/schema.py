@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
     from pydantic_core import CoreSchema
 
-_DROPPED = frozenset({"title", "propertyNames", "discriminator", "$defs", "$ref", "const", "prefixItems", "oneOf"})
-_OF_SCHEMAS = frozenset({"properties", "patternProperties"})
-_A_SCHEMA = frozenset({"items", "additionalProperties", "contains", "not"})
-_SCHEMAS = frozenset({"anyOf", "allOf"})
+_DROPPED_KEYS = frozenset({"title", "propertyNames", "discriminator", "$defs", "$ref", "const", "prefixItems", "oneOf"})
+_SCHEMA_MAP_KEYS = frozenset({"properties", "patternProperties"})
+_SCHEMA_KEYS = frozenset({"items", "additionalProperties", "contains", "not"})
+_SCHEMA_LIST_KEYS = frozenset({"anyOf", "allOf"})
 _REF = "#/$defs/"
 
 _SPHINX = r"^[ \t]*:\w+[^:\n]*:"
@@ -63,7 +63,7 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
     if "$ref" not in schema:  # a recursive class: its definition has `properties` and `type`
         add_descriptions(schema.setdefault("properties", {}), descriptions)
         schema.setdefault("type", "object")
-    return _Tidy(schema).result()
+    return _Simplifier(schema).result()
 
 
 def add_descriptions(properties: dict[str, Any], descriptions: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ def add_descriptions(properties: dict[str, Any], descriptions: Mapping[str, str]
             properties[name].setdefault("description", text)
 
 
-class _Tidy:
+class _Simplifier:
     """Inlines references, except references of a recursive type to itself, which are kept with their definition."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -92,13 +92,13 @@ class _Tidy:
     def _node(self, schema: dict[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
         tidy: dict[str, Any] = {}
         for key, value in schema.items():
-            if key in _OF_SCHEMAS:
+            if key in _SCHEMA_MAP_KEYS:
                 tidy[key] = {name: self._node(inner, inside) for name, inner in value.items()}
-            elif key in _A_SCHEMA and isinstance(value, dict):
+            elif key in _SCHEMA_KEYS and isinstance(value, dict):
                 tidy[key] = self._node(cast("dict[str, Any]", value), inside)
-            elif key in _SCHEMAS:
+            elif key in _SCHEMA_LIST_KEYS:
                 tidy[key] = [self._node(inner, inside) for inner in value]
-            elif key not in _DROPPED and all_finite(value):  # a default without a JSON form is not shown
+            elif key not in _DROPPED_KEYS and all_finite(value):  # a default without a JSON form is not shown
                 tidy[key] = value
         self._replace_dropped(schema, tidy, inside)
         if tidy.get("type") == "array":

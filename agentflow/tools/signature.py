@@ -305,10 +305,10 @@ def _is_dep(kind: type[object]) -> bool:
         or hasattr(kind, "__get_pydantic_core_schema__")
     ):
         return False
-    return isinstance(_refusal(kind), PydanticSchemaGenerationError)
+    return isinstance(_schema_error(kind), PydanticSchemaGenerationError)
 
 
-def _refusal(hint: Any) -> PydanticUserError | None:
+def _schema_error(hint: Any) -> PydanticUserError | None:
     try:
         adapter_of(hint)
     except PydanticUserError as error:
@@ -356,7 +356,7 @@ def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSch
 
 def _culprit(hints: dict[str, Any], shown: Parameters, error: PydanticUserError) -> tuple[str, str]:
     for name in shown:
-        problem = _refusal(hints.get(name, Any))
+        problem = _schema_error(hints.get(name, Any))
         if problem is not None:
             return name, _first_sentence(problem)
     return ", ".join(shown), _first_sentence(error)

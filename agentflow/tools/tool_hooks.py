@@ -46,6 +46,6 @@ class HookedTool(TakesHooks):
             scope = self._blueprint.scope = HookScope(owner=f"tool {self.name!r}", events=TOOL_EVENTS)
         scope.hook(hooks)
 
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+    def _unregister(self, hooks: tuple[Hook, ...]) -> bool:
         scope = self._blueprint.scope
         return scope is not None and scope.remove(hooks)

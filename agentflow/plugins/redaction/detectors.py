@@ -191,15 +191,15 @@ _OWN_RULES = (
 )
 
 
-def _foreign_rules() -> tuple[str, tuple[SecretRule, ...]]:
+def _gitleaks_rules() -> tuple[str, tuple[SecretRule, ...]]:
     data = tomllib.loads(Path(__file__).with_name("secret_rules.toml").read_text(encoding="utf-8"))
     rules = [SecretRule(rule["id"], rule["pattern"], tuple(rule["needles"]), rule["starts"]) for rule in data["rules"]]
     return f"{data['source']['name']}, {data['source']['version']}", tuple(rules)
 
 
-RULES_SOURCE, _FOREIGN_RULES = _foreign_rules()
+RULES_SOURCE, _GITLEAKS_RULES = _gitleaks_rules()
 """The source of most rules; `secret_rules.toml` contains them, with their licence."""
-SECRET_RULES: tuple[SecretRule, ...] = (*_FOREIGN_RULES, *_OWN_RULES)
+SECRET_RULES: tuple[SecretRule, ...] = (*_GITLEAKS_RULES, *_OWN_RULES)
 """The services with secrets that are recognised by their form."""
 
 

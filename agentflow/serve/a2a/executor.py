@@ -167,7 +167,7 @@ class AgentTasks(agent_execution.AgentExecutor):
         if session is None or await self._service.working(ref) is not None:
             return
         end = await self._service.last_end(owner, ref, session)
-        await TaskReporter(tasks.TaskUpdater(_Saving(save), task.id, task.context_id)).end(end)
+        await TaskReporter(tasks.TaskUpdater(_StoreQueue(save), task.id, task.context_id)).end(end)
 
     async def _open(self, ref: StoredSession) -> Session | None:
         try:
@@ -178,7 +178,7 @@ class AgentTasks(agent_execution.AgentExecutor):
             raise
 
 
-class _Saving(EventQueue):
+class _StoreQueue(EventQueue):
     """Passes events to the task store."""
 
     def __init__(self, save: Callable[[Any], Awaitable[object]]) -> None:

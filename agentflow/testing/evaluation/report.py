@@ -71,7 +71,7 @@ class CaseResult:
     @property
     def digest(self) -> str:
         """A digest of the input and the expected output."""
-        return hashlib.sha256(_stable([self.case.input, self.case.expected]).encode()).hexdigest()[:16]
+        return hashlib.sha256(_stable_text([self.case.input, self.case.expected]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +266,13 @@ def estimate_text(estimate: Estimate, *, percent: bool = False) -> str:
     return f"{mean:.3g} ± {(high - low) / 2:.2g}"
 
 
-def _stable(value: object) -> str:
+def _stable_text(value: object) -> str:
     """Describe a value in the same way in every process."""
     if isinstance(value, Msg):
         return f"{value.role}: {value.text}"
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
-        return f"{{{', '.join(sorted(f'{_stable(key)}: {_stable(each)}' for key, each in pairs))}}}"
+        return f"{{{', '.join(sorted(f'{_stable_text(key)}: {_stable_text(each)}' for key, each in pairs))}}}"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return f"[{', '.join(map(_stable, cast('Sequence[object]', value)))}]"
+        return f"[{', '.join(map(_stable_text, cast('Sequence[object]', value)))}]"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
