@@ -257,7 +257,7 @@ class ModelOptions:
 
     Raises:
         UsageError: A number is of another type, NaN or infinite, which JSON cannot represent, or `thinking` or
-            `server_tools` has a value not listed above.
+            `server_tools` has a value not listed above, or the same tool twice.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -347,7 +347,14 @@ def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
                 f"ModelOptions(server_tools=...) holds {tool!r:.60}, which is not a ServerTool. Write "
                 "server_tools=(ServerTool.web_search(),); your own tools belong in the agent's tools=."
             )
-    return cast("tuple[ServerTool, ...]", tools)
+    checked = cast("tuple[ServerTool, ...]", tools)
+    once = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
+    if repeated := next((key for key in once if once.count(key) > 1), None):
+        name = repeated[0] if repeated[1] is None else f"mcp {repeated[1]!r}"
+        raise UsageError(
+            f"ModelOptions(server_tools=...) has {name} twice, which providers refuse. Put all settings into one."
+        )
+    return checked
 
 
 def checked_options(value: object) -> ModelOptions:

@@ -416,12 +416,29 @@ async def test_a_search_by_gemini(closed_clients: None) -> None:
         (lambda: ServerTool.mcp("a", "http://a.com"), "begins with https://"),
         (lambda: ServerTool("search", {}), "Use one of web_search"),  # pyright: ignore[reportArgumentType]
         (lambda: ModelOptions(server_tools=(look,)), "is not a ServerTool"),  # pyright: ignore[reportArgumentType]
+        (
+            lambda: ModelOptions(server_tools=[ServerTool.web_search(max_uses=n) for n in (1, 2)]),
+            "has web_search twice",
+        ),
+        (
+            lambda: ModelOptions(server_tools=[ServerTool.mcp("a", f"https://{n}.org") for n in "bc"]),
+            "has mcp 'a' twice",
+        ),
     ],
 )
 def test_wrong_tools_are_refused(make: Callable[[], object], why: str) -> None:
     """Each error names the correction."""
     with pytest.raises(UsageError, match=why):
         make()
+
+
+def test_tools_that_may_come_more_than_once() -> None:
+    """Several servers, and several groups of hidden tools."""
+    tools = (
+        *(ServerTool.mcp(name, "https://a.org") for name in "ab"),
+        *(ServerTool.tool_search(name) for name in "ab"),
+    )
+    assert ModelOptions(server_tools=tools).server_tools == tools
 
 
 def test_failed_work() -> None:
