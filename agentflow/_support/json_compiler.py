@@ -234,7 +234,7 @@ class Compiler:
         if len(ref) > _MAX_REF or len(base) > _MAX_REF:
             raise JsonSchemaError(f"a reference or `$id` in it is longer than {_MAX_REF} characters: {_shortened(ref)}")
         if ref.startswith("#"):
-            return base + ref  # also if the base is a URN, which cannot be joined
+            return base + ref  # even if the base is a URN, which cannot be joined
         from urllib.parse import urljoin  # not loaded with the package
 
         try:

@@ -1,4 +1,4 @@
-"""Parse untrusted JSON text within limits: the only possible error is `ValueError`, also for numbers that are not JSON.
+"""Parse untrusted JSON text within limits: the only possible error is `ValueError`, even for numbers that are not JSON.
 
 Rules:
 

@@ -164,7 +164,7 @@ class Host:
             claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Cancel an active run, from any thread. Repeat this until the run has ended, since its call may not have begun yet."""
+        """Cancel an active run, from any thread. Repeat this until the run has ended, since its call might begin later."""
         running = self._running.get(run_id)
         if running is not None:
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))

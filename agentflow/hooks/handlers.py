@@ -111,7 +111,7 @@ def _hint(function: Callable[..., Any]) -> Any:
         return None
     inner = plain(function)
     scope = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # the other annotations may not resolve
+    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # others might not resolve
     return typing.get_type_hints(holder, scope)["event"]
 
 

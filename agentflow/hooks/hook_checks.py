@@ -252,7 +252,7 @@ _CHECKS: dict[str, _Option] = {
 def _check_roles(hook: Hook) -> None:
     if hook.guard and hook.observer:
         raise UsageError(
-            f"Hook {hook.name!r} is guard=True and observer=True. A guard may veto, an observer may not; choose one."
+            f"Hook {hook.name!r} is guard=True and observer=True. A guard may veto, an observer must not; choose one."
         )
     if hook.observer and hook.on_failure == "deny":
         raise UsageError(

@@ -290,10 +290,10 @@ async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]]
                 closed = True
                 await close()
             await run.journal.announce(run.events)
-        except BaseException as problem:  # for example a signal in a hook; the history may not be closed completely yet
+        except BaseException as problem:  # for example a signal in a hook; the history may still be open
             attach(error, problem)
             well = False
-            # that fact was written, but the history may not be closed completely yet
+            # that fact was written, but the history may still be open
             if isinstance(problem, asyncio.CancelledError):
                 closed = False
     return well

@@ -23,7 +23,10 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def suspends_as(place: Literal["model", "tool", "reader"]) -> Callable[[F], F]:
-    """End positions at the decorated function: a replay does its work in another way. For `tool` it takes an `event`."""
+    """Mark a function as the innermost one of a position: the code that it calls differs in a replay.
+
+    For `tool`, the function must have a variable `event`.
+    """
 
     def register(function: F) -> F:
         _PLACES[cast("FunctionType", function).__code__] = place

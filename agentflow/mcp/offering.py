@@ -67,7 +67,11 @@ _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
     "properties": {
         "approve": {"type": "boolean", "title": "Approve", "description": "Whether it may run."},
-        "reason": {"type": "string", "title": "Reason", "description": "If it may not run: the reason, for the agent."},
+        "reason": {
+            "type": "string",
+            "title": "Reason",
+            "description": "If it must not run: the reason, for the agent.",
+        },
     },
     "required": ["approve"],
 }
@@ -383,7 +387,7 @@ class _Reporter:
 
     async def ask(self, wait: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
-        # With the id of the client's call; otherwise the question would go to another stream, which may not be open.
+        # With the id of the client's call; otherwise the question would go to another stream, which might be closed.
         return _decision(wait, await self.session.elicit_form(_question(wait), _form(wait), self._request_id))
 
 

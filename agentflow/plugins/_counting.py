@@ -162,9 +162,9 @@ class SharedPart:
         self._length = 0
 
     def split(self, messages: Sequence[Msg]) -> tuple[bool, Sequence[Msg], Sequence[Msg]]:
-        """Return whether a request extends the last one, its new messages, and those that are part of this request only.
+        """Return whether a request extends the last one; its new messages; and the messages that only this request contains.
 
-        If it does not, it belongs to another conversation, so results of earlier requests do not apply.
+        If it does not extend the last one, it belongs to another conversation, so results of earlier requests do not apply.
         """
         if not isinstance(messages, MessageView):
             self._messages, self._length = (), 0

@@ -4,7 +4,7 @@ Rules:
 
 1. All tools belong to the agent as usual, so hooks, approvals, schedules and records apply to them. Only requests are shorter.
 2. Found tools follow the others in the order in which they were found. The start of a request stays the same, so that a prompt
-   cache holds.
+   cache stays valid.
 3. Found tools are read from the results of the search tool, so that replays and resumed calls repeat them.
 4. If the provider has such a search (Claude 4.5 and later), requests define all tools, most of them hidden until its search
    finds them. The provider keeps found tools with the conversation.

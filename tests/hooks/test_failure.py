@@ -376,7 +376,7 @@ def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"guard": True, "observer": True}, "A guard may veto, an observer may not"),
+        ({"guard": True, "observer": True}, "A guard may veto, an observer must not"),
         ({"on_failure": "ignore"}, "it must be 'abort', 'skip', 'deny' or None"),
         ({"timeout": 0, "in_thread": True}, "must be above 0"),
         ({"timeout": -1, "in_thread": True}, "must be above 0"),

@@ -210,7 +210,7 @@ async def test_guards_judge_what_editors_made() -> None:
     assert agent.session().messages[2].tool_results[0].state == "denied"
     text = (
         "PreActing.tool_use cannot be assigned: the event is sealed after its editing hooks. A guard may only veto (return "
-        "Deny(...)), an observer or a reader may not change it. Assign it in a hook with guard=False and observer=False, "
+        "Deny(...)), an observer or a reader must not change it. Assign it in a hook with guard=False and observer=False, "
         "or make a changed copy with event.replace(...)."
     )
     assert caught == [text]

@@ -79,7 +79,7 @@ async def test_an_event_is_sealed_when_its_chain_is_over(event: Event) -> None:
         setattr(event, name, getattr(event, name))
     assert str(caught.value) == (
         f"{type(event).__name__}.{name} cannot be assigned: the event is sealed after its editing hooks. A guard may only "
-        "veto (return Deny(...)), an observer or a reader may not change it. Assign it in a hook with guard=False and "
+        "veto (return Deny(...)), an observer or a reader must not change it. Assign it in a hook with guard=False and "
         "observer=False, or make a changed copy with event.replace(...)."
     )
 

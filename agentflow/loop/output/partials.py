@@ -66,7 +66,7 @@ class Partial(Mapping[str, Any], Generic[T_co]):
 
     Attributes:
         complete: Whether the answer is complete and accepted, so that `output` is available.
-        kind: Of several outputs, the name of the tool of this one, such as `final_answer_Invoice`; None for text.
+        kind: If there are several outputs, the name of this output's tool, such as `final_answer_Invoice`; None for text.
 
     Example:
         >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', '2]}']]))

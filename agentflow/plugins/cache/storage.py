@@ -26,7 +26,8 @@ from agentflow.vocabulary.specs import Clock, ToolSpec
 FORMAT = "agentflow-cache-3"
 """Part of each key; change it whenever keys are built differently."""
 _SHORT_KEY = 400
-"""The maximum length of a text that is used as the key itself; it is never just a digest, so the two cannot be confused."""
+"""The maximum length of a text that is used as the key itself. Such a text is never only a digest, so it cannot equal the hash
+of a longer text."""
 
 
 @dataclass(slots=True)

@@ -69,10 +69,9 @@ class ToolCache(Hook):
     """Answers a tool call with the result of an earlier call with the same arguments.
 
     Two calls are equal if the tool's name, description and parameters are equal, and the arguments are equal in any
-    order. If the result
-    depends on anything else, such as the user, `vary` should return it: all agents with the hook share the cache. The chunks of
-    a streaming tool are not replayed; if such a tool runs as a turn (`turn.yielding()`, a queue), it is not cached, since its
-    values matter.
+    order. If the result depends on anything else, such as the user, `vary` should return it: all agents with the hook
+    share the cache. The chunks of a streaming tool are not replayed; if such a tool runs as a turn (`turn.yielding()`, a
+    queue), it is not cached, since its values matter.
 
     Priority 120 (behaviour): a hit needs no retry and no rate limit.
 

@@ -1,7 +1,7 @@
 """The system calls that fail in `Bubblewrap`, as a filter for the kernel (seccomp).
 
 Namespaces and limits do not cover them: memory in unnamed files, queues and shared segments counts toward no
-limit of a process, the user's keyring is the one outside, and io_uring bypasses the filter.
+limit of a process, the user's keyring is that of the host, and io_uring bypasses the filter.
 """
 
 from __future__ import annotations

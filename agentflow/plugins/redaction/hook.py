@@ -13,9 +13,8 @@ Rules:
 4. The session keeps what readers saw (the fold law), so it contains restored replies. A store gets only placeholders if it is
    wrapped: `Agent(..., store=redaction.store(store))`.
 5. With keys, the values of placeholders are stored with the session, encrypted, in the same write as the first fact that
-   contains
-   them: they can be resolved in any process with the keys. Without keys, a call with a placeholder of an earlier process is
-   refused.
+   contains them: they can be resolved in any process with the keys. Without keys, a call with a placeholder of an earlier
+   process is refused.
 
 A `ModelCache` should be inside, `ModelCache(priority=950)`, so that it keeps placeholders. Side model calls of hooks and tools
 (`context.complete`) are redacted too, so a judge or a summary gets placeholders. Text files (UTF-8) are searched, and names and

@@ -45,7 +45,7 @@ class Order:
         events: The events, by call, class and tool call.
         marks: The marks of each event's hooks.
         cuts: The last cancellation of each call.
-        unreached: The steps that a replay may not reach, by the cancellation of their call: the start and end of work
+        unreached: The steps that a replay might not reach, by the cancellation of their call: the start and end of work
             that a task of an operator began between the cancellation and its delivery.
     """
 

@@ -109,7 +109,7 @@ class A2AModel:
                         for chunk in answer.add(event):
                             yield chunk
                 chunks = answer.finish(place, self.name)
-            except BaseException:  # also if cancelled or closed: otherwise the remote task would continue
+            except BaseException:  # even if cancelled or closed: otherwise the remote task would continue
                 await _cancel(client, answer)
                 raise
             for chunk in chunks:

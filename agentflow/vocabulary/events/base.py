@@ -194,7 +194,7 @@ def _sealed_setattr(self: Event, name: str, value: object) -> None:
     if name in self.writable:
         raise AttributeError(
             f"{cls}.{name} cannot be assigned: the event is sealed after its editing hooks. A guard may only veto (return "
-            "Deny(...)), an observer or a reader may not change it. Assign it in a hook with guard=False and observer=False, "
+            "Deny(...)), an observer or a reader must not change it. Assign it in a hook with guard=False and observer=False, "
             "or make a changed copy with event.replace(...)."
         )
     writable = ", ".join(self.writable) or "none"
