@@ -28,7 +28,7 @@ __all__ = ["Key", "Order", "Progress", "cancel_again"]
 Key: TypeAlias = tuple[str, str | int, int]
 """`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
 `("mark", n, place)`; of an event's hooks `("mark", "call seq", place)` and, if one failed, `("failed", "call seq hook", n)`;
-of a wait for an event's reader `("read", call, seq)`; of a cancellation `("cut", call, n)`: from outside or by an own hook 0,
+of a wait for an event's reader `("read", call, seq)`; of a cancellation `("cut", call, n)`: from outside or by its hook 0,
 of other tool calls after a failure 1, by the caller's run 2."""
 
 _PATIENCE = 1.0
@@ -131,7 +131,7 @@ class Order:
         """Return the position before the hooks of an event and of the later events of its call."""
         marked = (
             self._marked.get(call, []) if seq else []
-        )  # older logs do not have the place of a chunk that is no event
+        )  # older logs do not have the place of a chunk that is not an event
         first = {key for _, key in marked[bisect_left(marked, (seq,)) :]}
         at = found = len(self._keys)
         while first and at:

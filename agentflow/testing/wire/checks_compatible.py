@@ -87,7 +87,7 @@ def neither(s: Subject) -> Violation | None:
 def reasoning_missing(s: Subject) -> Violation | None:
     for _, message in s.with_role("assistant"):
         ids = call_ids(message)
-        if ids and not as_text(message.get("reasoning_content")) and not s.thoughtless.issuperset(ids):
+        if ids and not as_text(message.get("reasoning_content")) and not s.without_thinking.issuperset(ids):
             return Violation()
     return None
 

@@ -117,7 +117,7 @@ def head_missing(s: Subject) -> Violation | None:
     blocks = objects(s.messages[head].get("content"))
     kind = as_text(blocks[0].get("type")) if blocks else "text"
     calls = [as_text(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
-    if kind in THOUGHTS or (calls and s.thoughtless.issuperset(calls)):
+    if kind in THOUGHTS or (calls and s.without_thinking.issuperset(calls)):
         return None
     return Violation(n=head, x=kind)
 

@@ -24,7 +24,7 @@ from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_ob
 from agentflow.testing.wire.request import WireName
 from agentflow.testing.wire.signing import Signer
 
-Blank: TypeAlias = str | int
+PlaceholderValue: TypeAlias = str | int
 Mark: TypeAlias = Literal["D", "I", "B"]
 Family: TypeAlias = Literal["vendor", "mistral", "deepseek", "template"]
 MEGABYTE = 1 << 20
@@ -124,8 +124,8 @@ class Violation:
 
     __slots__ = ("blanks",)
 
-    def __init__(self, **blanks: Blank) -> None:
-        self.blanks: Mapping[str, Blank] = blanks
+    def __init__(self, **blanks: PlaceholderValue) -> None:
+        self.blanks: Mapping[str, PlaceholderValue] = blanks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class RuleRefusal:
 class Subject:
     """A request being checked, with accessors shared by the checks.
 
-    `thoughtless` has the ids of calls that this server sent without thinking, so that clients are not required to return
+    `without_thinking` has the ids of calls that this server sent without thinking, so that clients are not required to return
     thinking that did not exist.
     """
 
@@ -155,7 +155,7 @@ class Subject:
     signer: Signer = field(default_factory=Signer)
     size: int = 0
     valid_json: bool = True
-    thoughtless: frozenset[str] = frozenset()
+    without_thinking: frozenset[str] = frozenset()
 
     @cached_property
     def messages(self) -> list[JsonObject]:

@@ -62,7 +62,7 @@ class WireServer:
         self._port: int | None = None
         self._traffic = _Traffic()
         self._handlers: set[asyncio.Task[object]] = set()
-        self._thoughtless: set[str] = set()
+        self._without_thinking: set[str] = set()
         self._batches = VendorBatches(wires[0].name, batches or BatchPlan())
         self.dialect = dialect
         self.requests: list[WireRequest] = []
@@ -301,7 +301,7 @@ class WireServer:
         """Record calls that were sent without the requested thinking, so that it is not required later."""
         wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:
-            self._thoughtless |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
+            self._without_thinking |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
 
     def _subject(self, request: WireRequest, data: bytes) -> Subject:
         body = _object(data)
@@ -314,7 +314,7 @@ class WireServer:
             signer=self._signer,
             size=len(data),
             valid_json=body is not None,
-            thoughtless=frozenset(self._thoughtless),
+            without_thinking=frozenset(self._without_thinking),
         )
 
 
