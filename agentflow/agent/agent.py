@@ -30,7 +30,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
-from agentflow.hooks.registering import method_hint
+from agentflow.hooks.registering import hint_for
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import FrozenAgentView, LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
@@ -189,7 +189,7 @@ class Agent(PeerAgent[T_co]):
 
         def __getattr__(self, name: str) -> NoReturn:
             right = _ELSEWHERE.get(name)
-            meant = method_hint(name) if right is None else f". To ask it: {right}"
+            meant = hint_for(name) if right is None else f". To ask it: {right}"
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=self
             )

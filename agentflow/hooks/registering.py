@@ -34,11 +34,11 @@ _FOREIGN_NAMES: Final = {
 """Names in other libraries, and the equivalent here."""
 
 
-def method_hint(name: str) -> str:
+def hint_for(name: str) -> str:
     """Return a hint for an error about a method name of another library, or "".
 
     Example:
-        >>> method_hint("off")
+        >>> hint_for("off")
         '. Hooks are registered with hook(...) and on(...) and removed with remove(...); here: remove(hook)'
     """
     right = _FOREIGN_NAMES.get(name)
@@ -63,7 +63,7 @@ class TakesHooks:
     if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}{method_hint(name)}"
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{hint_for(name)}"
             raise AttributeError(message, name=name, obj=self)
 
     @abstractmethod

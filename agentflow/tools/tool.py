@@ -40,7 +40,7 @@ from agentflow._support.facade import objects_of
 from agentflow._support.json_text import check_numbers, scan_numbers
 from agentflow._support.locks import FairLock
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.hooks.registering import method_hint
+from agentflow.hooks.registering import hint_for
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.schema_arguments import Outside, WithSchema
@@ -299,9 +299,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             if name in _LAZY:
                 self._read()
                 return self.__dict__[name]
-            raise AttributeError(
-                f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{method_hint(name)}"
-            )
+            raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{hint_for(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         fixes = f"create another tool: tool({self.name}.function, {name}=...)"
