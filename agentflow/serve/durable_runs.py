@@ -33,9 +33,10 @@ from agentflow.durable.records import Request, RunEvent, RunFailedError, events_
 from agentflow.errors import AgentFlowError, StoreError, ToolArgumentError, UsageError
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import SESSION_ID
+from agentflow.serve.event_history import Numbered
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, ServedCall, StoredSession
+from agentflow.serve.runs import ServedCall, StoredSession
 from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, TextEvent, View
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.events import ActingChunk, HookEvent, PostActing, PostReasoning, PreActing, ReasoningChunk

@@ -15,9 +15,10 @@ from starlette.routing import BaseRoute, Route
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import CallBody, ForkBody, InterruptBody, ResumeBody, SteerBody, read_body
 from agentflow.serve.durable_runs import digest
+from agentflow.serve.event_history import Numbered
 from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, ServedRun, StoredSession
+from agentflow.serve.runs import ServedRun, StoredSession
 from agentflow.serve.service import Service
 from agentflow.serve.streams import EventStreamResponse, disconnected_or, sse
 from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question

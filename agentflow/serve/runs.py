@@ -3,53 +3,33 @@
 Routes see a run as a `ServedRun`: a `Run` of this process, or a `DurableRun` of workers (`durable_runs.py`). Rules:
 
 1. `Runs` owns each running call: its task, its slot and its events. Clients only read `Run.read`.
-2. The events of a run are serialised once. A bounded buffer keeps the last ones; a client that requests earlier ones gets a
-   `gap`.
-3. A run belongs to one owner; others cannot see it.
-4. A run that waits for a decision keeps its events. When it continues, their numbers continue.
+2. A run belongs to one owner; others cannot see it.
+3. A run that waits for a decision keeps its events. When it continues, their numbers continue.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.durable.client_side import ClientSide
 from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
+from agentflow.serve.event_history import EventHistory, Numbered
 from agentflow.serve.failures import log_failed
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.view import EndEvent, GapEvent, Public, StartEvent, StateEvent, View
+from agentflow.serve.view import EndEvent, StartEvent, StateEvent, View
 from agentflow.vocabulary.events import HookEvent
 from agentflow.vocabulary.messages import Msg, Pending, Reply
 from agentflow.vocabulary.verdicts import Resolution
-
-_POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
-
-
-class Numbered(NamedTuple):
-    """A serialised event.
-
-    Attributes:
-        id: Its position, for `Last-Event-ID`; empty if it has none.
-        event: The event.
-        data: The event as JSON on one line.
-        last: Whether no event follows for now.
-    """
-
-    id: str
-    event: Public
-    data: bytes
-    last: bool
 
 
 @dataclass(frozen=True)
@@ -187,7 +167,7 @@ class Run:
     Args:
         id: The run's id.
         call: Its first call.
-        limits: The limits of its buffer.
+        limits: The limits of its events.
 
     Attributes:
         number: The number of its last call, from 1.
@@ -196,6 +176,7 @@ class Run:
         end: The end of its last call; None while it runs.
         state: The last view of the session's state, if it is sent.
         ended_at: The monotonic time of the end.
+        events: Its events.
         begin: The number of the first event of its last call.
     """
 
@@ -211,59 +192,22 @@ class Run:
         self.end: EndEvent | None = None
         self.state: StateEvent | None = None
         self.ended_at = 0.0
+        self.events = EventHistory(limits)
         self.begin = 1
-        self._limits = limits
-        self._epoch = secrets.token_hex(4)
-        self._events: deque[Numbered] = deque()
-        self._bytes = 0
-        self._next = 1  # the number of the next event
-        self._waiting: set[asyncio.Future[bool]] = set()
-        self._changed_at = 0.0  # the time of the last event or heartbeat, by the loop's clock
-        self._timer: asyncio.TimerHandle | None = None  # one for all readers and events; a timer for each event is slow
 
     def start_call(self, event: StartEvent, waiting: Sequence[Pending]) -> None:
         """Begin a call with its first event."""
         self.end = self.reply = None
         self.number += 1
         self.waited = waiting
-        self.begin = self._next
-        self.add(event)
+        self.begin = self.events.next
+        self.events.add(event)
 
-    def add(self, event: Public, *, last: bool = False) -> None:
-        """Append an event, and wake the readers."""
-        data = event.line()
-        self._events.append(Numbered(f"{self._epoch}-{self._next}", event, data, last))
-        self._next += 1
-        self._bytes += len(data)
-        while len(self._events) > 1 and (
-            len(self._events) > self._limits.buffer or self._bytes > self._limits.buffer_bytes
-        ):
-            self._bytes -= len(self._events.popleft().data)
-        self._wake(True)
-
-    def _wake(self, changed: bool) -> None:
-        self._changed_at = asyncio.get_running_loop().time()
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(changed)
-        self._waiting.clear()
-
-    async def _change(self) -> bool:
-        """Wait for an event; return False after a `heartbeat` without one."""
-        loop = asyncio.get_running_loop()
-        changed: asyncio.Future[bool] = loop.create_future()
-        self._waiting.add(changed)
-        self._timer = self._timer or loop.call_later(self._limits.heartbeat, self._tick)
-        try:
-            return await changed
-        finally:
-            self._waiting.discard(changed)
-
-    def _tick(self) -> None:
-        loop, reading = asyncio.get_running_loop(), bool(self._waiting)
-        if loop.time() >= self._changed_at + self._limits.heartbeat:
-            self._wake(False)
-        self._timer = loop.call_at(self._changed_at + self._limits.heartbeat, self._tick) if reading else None
+    def end_call(self, end: EndEvent, reply: Reply[Any] | None) -> None:
+        """End a call with its last event."""
+        self.end, self.reply = end, reply
+        self.ended_at = time.monotonic()
+        self.events.add(end, last=True)
 
     def interrupt(self, reason: str = "interrupted") -> bool:
         """End the current call; return whether there was one."""
@@ -273,61 +217,21 @@ class Run:
         """End the current call; return whether there was one."""
         return self.interrupt(reason)
 
-    def read_call(self) -> AsyncGenerator[Numbered | None]:
-        """Yield the events of the last call only, as `read`."""
-        return self.read(self.begin)
-
-    def place_after(self, last_id: str | None) -> int:
-        """Return the number of the first event after a position; 0 if the position is not one of this run's buffer.
-
-        Raises:
-            Refusal: It is not a position.
-        """
-        if last_id is None:
-            return 1
-        found = _POSITION.fullmatch(last_id)
-        if found is None:
-            raise Refusal(400, "wrong_event_id", "Last-Event-ID is not the id of an event of this server.")
-        number = int(found[2]) + 1
-        return number if found[1] == self._epoch and number <= self._next else 0
-
     def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
             Refusal: It is not a position.
         """
-        number = self.place_after(last_id)
-        return None if self.finished_before(number) else self.read(number)
+        return self.events.after(last_id)
 
-    def finished_before(self, number: int) -> bool:
-        """Return whether the run has ended before this event number."""
-        return self.end is not None and number >= self._next
+    def read(self) -> AsyncGenerator[Numbered | None]:
+        """Yield events, waiting for new ones, until the last call has ended; None after each `heartbeat` without an event."""
+        return self.events.read()
 
-    async def read(self, number: int = 1) -> AsyncGenerator[Numbered | None]:
-        """Yield events, waiting for new ones, until the call has ended; None after each `heartbeat` without an event.
-
-        Args:
-            number: The first event's number; if it is no longer available, a `gap` is first.
-        """
-        while True:
-            first = self._next - len(self._events)
-            if number < first:
-                if not (number == 1 and first == 1):
-                    gap = GapEvent()
-                    yield Numbered("", gap, gap.line(), last=False)
-                number = first
-            if number < self._next:
-                event = self._events[number - first]
-                number += 1
-                yield event
-                if event.last and self.finished_before(number):
-                    return
-                continue
-            if self.end is not None:
-                return
-            if not await self._change():
-                yield None
+    def read_call(self) -> AsyncGenerator[Numbered | None]:
+        """Yield the events of the last call only, as `read`."""
+        return self.events.read(self.begin)
 
 
 class Runs:
@@ -418,10 +322,10 @@ class Runs:
                             if not started.done():
                                 started.set_result(run)
                         if (shown := self.view.of_event(event)) is not None:
-                            run.add(shown)
+                            run.events.add(shown)
                         if (state := self.view.of_state(event)) is not None and state != run.state:
                             run.state = state
-                            run.add(state)
+                            run.events.add(state)
                     reply = await events.reply()
         except asyncio.CancelledError as cancelled:
             error = cancelled
@@ -455,9 +359,7 @@ class Runs:
             reference = secrets.token_hex(4)
             log_failed(f"served run {run.id} failed (reference {reference})", error)
             end = EndEvent(outcome="failed", reference=reference)
-        run.end, run.reply = end, reply
-        run.ended_at = time.monotonic()
-        run.add(end, last=True)
+        run.end_call(end, reply)
         self._ended[run.id] = run
         self._forget_old()
 

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from agentflow._support.frozen import EMPTY
+from agentflow.serve.event_history import Numbered
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, ServedRun
+from agentflow.serve.runs import ServedRun
 
 T = TypeVar("T")
 

@@ -25,9 +25,10 @@ from agentflow.loop.session import Session
 from agentflow.serve.a2a.content import data_in
 from agentflow.serve.a2a.sdk import EventQueue, ParseError, agent_execution, helpers, tasks, types
 from agentflow.serve.bodies import DecisionBody, ResumeBody
+from agentflow.serve.event_history import Numbered
 from agentflow.serve.failures import log_failed
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import Numbered, ServedRun, StoredSession
+from agentflow.serve.runs import ServedRun, StoredSession
 from agentflow.serve.service import Service
 from agentflow.serve.view import EndEvent, Public, Question, ReplyEvent, TextEvent, ToolEvent
 from agentflow.vocabulary.messages import Pending, undecided
