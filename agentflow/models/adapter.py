@@ -118,6 +118,7 @@ class Adapter(ABC):
             UsageError: The model does not support the request.
         """
         self._check("options.extra", request.options.extra)
+        # Outside the loop: a missing package or an unknown name is not retried.
         conversation = await self._ready(request)
         delivered = restart = False
         attempts = self._policy.start(self._sleep)
@@ -132,12 +133,15 @@ class Adapter(ABC):
                     yield chunk
                 return
             except ModelError as error:
+                # The consumer discards the chunks of the failed attempt when it sees `restart`.
                 restart = delivered
+                # False if the thoughts are omitted already, so this repeats at most once for each request.
                 if is_bound_elsewhere(error) and conversation.drop_thoughts(request.messages):
                     continue
                 if not await attempts.another(error):
                     raise
             finally:
+                # Also if this generator is closed while it waits at `yield`.
                 await chunks.aclose()
 
     def _conversation_for(self, provider: str, model: str, row: Mapping[str, object], base: str | None) -> Conversation:
@@ -149,6 +153,7 @@ class Adapter(ABC):
             self._name,
             profile,
             listens=hears,
+            # `/responses` has no such field, but `responses_body` reads it for computer calls.
             tells_errors=self._tells_errors or profile.speaks == "items",
             server_tools=self._returns_server_tools,
         )
@@ -183,6 +188,7 @@ class Adapter(ABC):
             )
         return super().__reduce_ex__(protocol)
 
+    # Copies of an agent or its options share the model, with its caches; it has no state of a call.
     def __copy__(self) -> Self:
         return self
 
@@ -208,6 +214,7 @@ class Adapter(ABC):
         form = None if schema is None else response_format(schema, profile.family)
         if schema is not None and form is None:
             messages = with_appended(messages, Msg.user(in_words(schema)))
+        # After `thinking`, which decides whether thoughts are sent back.
         converted = conversation.convert(messages, thoughts=not thinking.barred, continues=continues)
         cache: dict[str, Json] = {}
         if request.options.cache:

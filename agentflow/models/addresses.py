@@ -17,7 +17,9 @@ from typing import Final
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+# RFC 6052 and RFC 8215.
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+# IPv4-compatible addresses (RFC 4291, deprecated), which Python does not recognise.
 _COMPATIBLE: Final = IPv6Network("::/96")
 _HOSTS_OWN: Final = frozenset({IPv4Address("168.63.129.16")})
 """Addresses in public ranges that only the machine itself can reach: Azure's host."""
@@ -34,6 +36,7 @@ def why_refused(address: str) -> str | None:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
         ('169.254.169.254 is link-local', '::ffff:10.0.0.1 contains 10.0.0.1, which is private', None)
     """
+    # After "%" is the zone of a link-local address.
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):
         if (reason := _kind(inner)) is not None:
@@ -56,6 +59,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def _kind(address: IPv4Address | IPv6Address) -> str | None:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
         return None  # the embedded address is checked instead
+    # From the most to the least specific: link-local addresses are private too.
     for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
         if getattr(address, f"is_{kind}"):
             return kind.replace("_", "-")
@@ -80,6 +84,7 @@ class CheckedResolver(AbstractResolver):
     """Resolves names, and refuses those with addresses that are not public."""
 
     def __init__(self) -> None:
+        # Not aiohttp's default, which depends on whether aiodns is installed.
         self._resolver = ThreadedResolver()
 
     async def resolve(
@@ -90,6 +95,7 @@ class CheckedResolver(AbstractResolver):
         Raises:
             RefusedAddressError: One of the addresses is not public.
         """
+        # aiohttp connects to the addresses returned here, and resolves no further.
         found = await self._resolver.resolve(host, port, family)
         for entry in found:
             if (reason := why_refused(entry["host"])) is not None:

@@ -55,10 +55,12 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     async def _find(self, known: RecordedBatch) -> str | None:
         others = self._opened().ids()
         for row, age in await self._recent(self._batch_url(), known):
+            # Candidates are batches of the same size and time that no record entry has; the results decide.
             found, counts = str(field(row, "id")), field(row, "request_counts")
             size = sum(count(field(counts, kind)) for kind in _COUNTS)
             if found in others or size != known.size or age > _LATER:
                 continue
+            # This waits until the candidate ends: Anthropic shows the ids of requests only in results.
             await self._collect(known._replace(id=found), downloads=1)
             if self._opened().results(known.name):
                 return found
@@ -96,9 +98,11 @@ class _MessageLine(msgspec.Struct, gc=False):
 
 def _replayed(message: Mapping[str, Any]) -> Iterable[bytes]:
     """Convert a complete message to the events of a stream."""
+    # Without content and reason, which the reader would take as a whole reply.
     yield encode({"type": "message_start", "message": {**message, "content": [], "stop_reason": None}})
     for index, block in enumerate(message.get("content") or ()):
         yield encode({"type": "content_block_start", "index": index, "content_block": block})
+        # The reader takes citations only from deltas.
         for cited in items(field(block, "citations")):
             delta = {"type": "citations_delta", "citation": cited}
             yield encode({"type": "content_block_delta", "index": index, "delta": delta})

@@ -113,13 +113,15 @@ class AnthropicReader:
     def __init__(self, name: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._name = name
         self._priced = priced
+        # Calls are numbered in order of appearance: the indices of blocks count texts and thoughts too.
         self._begun = 0
         self._calls: dict[int, int] = {}
         self._foreign: dict[int, list[str]] = {}  # the fragments of the input of tools that Anthropic runs, by block
         # calls of these tools that have no result yet, by id
         self._server_calls: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        # complete inputs from the start of a call, by block, until a fragment replaces them
         self._inputs: dict[int, str] = {}
-        self._used = _Usage()
+        self._used = _Usage()  # the newest count of each kind
         self.finish_reason: str | None = None
         self.ended = False
 
@@ -128,10 +130,12 @@ class AnthropicReader:
         try:
             event = _decode(data)
         except msgspec.DecodeError:
+            # A field has an unexpected type, or a text has half a character.
             event = _loose(anything(data))
         delta = event.delta
         match event.type:
             case "content_block_delta" if delta is not None:
+                # The fast path: most events are short texts.
                 if delta.type == "text_delta":
                     return (text_chunk(delta.text),) if delta.text else ()
                 return self._delta(event.index, delta)
@@ -175,6 +179,7 @@ class AnthropicReader:
                 if index in self._foreign:
                     self._foreign[index].append(delta.partial_json)
                     return ()
+                # Fragments follow, so the input in the start was only a placeholder.
                 self._inputs.pop(index, None)
                 return (self._call(index, arguments=delta.partial_json),)
             case "":
@@ -202,6 +207,7 @@ class AnthropicReader:
                 return (ModelChunk(blocks=(sealed,), model=self._name),)
             case kind:
                 self._foreign[index] = fragments = []
+                # Decoded again with all fields: these blocks are sent back unchanged.
                 raw = None if data is None else field(anything(data), "content_block")
                 block_of = cast("dict[str, Any]", raw if isinstance(raw, dict) else {})
                 if kind in ("server_tool_use", "mcp_tool_use"):
@@ -219,6 +225,7 @@ class AnthropicReader:
         """Return the block with the call and result of a tool that Anthropic ran."""
         if fragments:
             try:
+                # The block in the start has an empty input; the fragments are the real one.
                 call = {**call, "input": read_json_text("".join(fragments), constants=False)}
             except ValueError as error:
                 raise NotUnderstoodError(f"the input of the server tool {call.get('name')!r} is not JSON") from error
@@ -242,6 +249,7 @@ class AnthropicReader:
                 setattr(self._used, name, value)
 
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
+        # Some servers omit the end of a block.
         found = [self._complete_input(index) for index in list(self._inputs)] if reason else []
         if reason:  # the reply was paused, or the result is missing for another reason
             found += [self._work(*call) for call in self._server_calls.values()]
@@ -256,6 +264,7 @@ class AnthropicReader:
             return found
         read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
         kept, thought = used.cache_creation, used.output_tokens_details
+        # Anthropic's `input_tokens` exclude those of the cache; `Usage` includes them.
         total = Usage(
             input_tokens=(used.input_tokens or 0) + read + written,
             output_tokens=used.output_tokens or 0,

@@ -44,6 +44,7 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
             system += blocks
             continue
         spoken = "assistant" if role == "assistant" else "user"
+        # Anthropic expects the roles to alternate; results of tools are messages of the user.
         if out and out[-1]["role"] == spoken:
             out[-1]["content"] += blocks
         else:
@@ -70,6 +71,7 @@ def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
             if block["type"] == "mcp_tool_use" and block["server_name"] not in servers
         }
         if dangling:
+            # A result has `tool_use_id`, a call `id`.
             remaining = [part for part in message["content"] if part.get("tool_use_id", part.get("id")) not in dangling]
             message["content"] = remaining or [{"type": "text", "text": EMPTY_TEXT}]
 
@@ -92,6 +94,7 @@ def _blocks(message: WireMessage, model: str) -> list[Block]:
             for call in cast("list[Block]", message.get("tool_calls") or ()):
                 function = call["function"]
                 use: Block = {"type": "tool_use", "id": call["id"], "name": function["name"]}
+                # `Raw` is written into the request unparsed.
                 use["input"] = msgspec.Raw(function["arguments"].encode())
                 blocks.append(_marked(use, call))
             return blocks
@@ -135,6 +138,7 @@ def _source(url: str) -> Block:
 
 def _document(file: Mapping[str, str]) -> Block:
     source = file.get("file_data") or file["file_id"]
+    # The id of a file that was uploaded to Anthropic.
     if not source.startswith(("data:", "http://", "https://")):
         return {"type": "document", "source": {"type": "file", "file_id": source}}
     document: Block = {"type": "document", "source": _source(source)}
@@ -178,7 +182,9 @@ def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
     effort = fields.get("reasoning_effort")
     if budget is None and not isinstance(effort, str):
         return {}
+    # Generations with both accept a budget, but prefer an effort if no budget is given.
     if claude.budgets and (budget is not None or not claude.adaptive):
+        # The budget is part of `max_tokens`, which needs room for at least one token of the answer.
         tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
         limit = fields.get("max_tokens")
         if isinstance(limit, int) and limit <= tokens:  # newer generations accept any effort with any limit

@@ -41,7 +41,7 @@ __all__ = ["AnthropicWire"]
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
 _COUNTED = ("model", "messages", "system", "tools", "mcp_servers", "tool_choice", "thinking")
 _BETA = "anthropic-beta"
-_MAX_PAUSES = 20
+_MAX_PAUSES = 20  # a bound for the cost of one reply
 
 
 class AnthropicWire(DirectWire):
@@ -72,6 +72,7 @@ class AnthropicWire(DirectWire):
         return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
 
     def _signed(self) -> dict[str, str]:
+        # Some servers without keys require the header all the same.
         return {"x-api-key": self._key() or "none", "anthropic-version": "2023-06-01"}
 
     def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
@@ -93,6 +94,8 @@ class AnthropicWire(DirectWire):
                         if paused:
                             continue
                     if chunk.usage is not None:
+                        # The usage of a request is cumulative, so each report replaces the last, on top of the requests
+                        # before.
                         used = replace(before + chunk.usage, model_calls=1)
                         chunk = ModelChunk(usage=used)
                     chunks.append(chunk)
@@ -100,6 +103,7 @@ class AnthropicWire(DirectWire):
             if not paused:
                 return
             pauses, before = pauses + 1, used
+            # Anthropic continues a reply if its beginning is the last message.
             attempt = super()._attempt(_Continued(request, fold(chunks)), conversation)
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
@@ -115,6 +119,7 @@ class AnthropicWire(DirectWire):
         system, messages = messages_out(prepared.messages, self._name)
         body: dict[str, object] = {
             "model": self._model,
+            # Anthropic requires this field.
             "max_tokens": options.get("max_tokens", generation.ceiling),
             "messages": messages,
             "stream": True,
@@ -128,12 +133,14 @@ class AnthropicWire(DirectWire):
             body["tools"] = deferring(tools, wanted_tools) if self.searches_tools else tools
         if servers := anthropic_servers(wanted_tools):
             body["mcp_servers"] = servers
+        # After the tools are complete, with which the history is compared.
         drop_lost(messages, tools)
         if system:
             body["system"] = system
         if isinstance(prepared.form, dict):
             form: Any = prepared.form
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
+            # The field also has the effort of thinking.
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
 
@@ -147,6 +154,7 @@ class AnthropicWire(DirectWire):
         if claude_generation(self._model) < (4, 0):
             return {}
         entries = ((spec, spec.native.get("anthropic")) for spec in tools)
+        # Anthropic's definitions have fixed names, so a renamed tool is an ordinary one.
         typed = {spec.name: entry for spec, entry in entries if entry is not None and entry["name"] == spec.name}
         if "computer" in typed:
             version = computer_version(self._model)

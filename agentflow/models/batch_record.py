@@ -61,10 +61,14 @@ class BatchRecord:
     """
 
     def __init__(self, path: Path) -> None:
+        # Both sets are only in memory: the next process claims all requests again (rule 2).
         self._claimed: set[Slot] = set()
         self._hidden: set[str] = set()
         try:
+            # No waiting for a lock, which its owner holds until it ends; no implicit transactions. Threads: a model may
+            # be used in one loop after another.
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            # A discarded model releases the lock; `finalize` also runs only once.
             self.close = weakref.finalize(self, self._file.close)
             self._file.execute(
                 "pragma locking_mode = exclusive"
@@ -121,6 +125,7 @@ class BatchRecord:
 
     def store(self, lines: Iterable[tuple[str, int, bytes]]) -> None:
         """Store results. Only the first result of each request is stored; results of unknown requests are skipped."""
+        # `insert or ignore`: a file may be read several times. `select`: only known requests.
         query = "insert or ignore into result select batch, place, ? from request where batch = ? and place = ?"
         with self._file:
             self._file.execute("begin")

@@ -46,11 +46,11 @@ from agentflow.vocabulary.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-_FIRST_POLL = 5.0
-_MAX_FAILURES = 60
+_FIRST_POLL = 5.0  # seconds; doubled up to `poll`
+_MAX_FAILURES = 60  # in succession: an hour at the default `poll`
 _MAX_DOWNLOADS = 3
-_CANCELLING = 10.0
-_STORE_BATCH = 500
+_CANCELLING = 10.0  # seconds for which a cancelled run waits
+_STORE_BATCH = 500  # results in one transaction
 _EARLIER = 300  # seconds by which the provider's clock may differ
 _ENVELOPE = 200  # bytes that a line has in addition to a request's body
 _MAX_LIST_BYTES = 1 << 24
@@ -106,13 +106,15 @@ class _Batch:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        # By place. Bodies are deleted once the batch is created; keys are what the record stores.
         self.bodies: dict[int, bytes] = {}
         self.keys: dict[int, str] = {}
+        # `places` only grows: the place of a cancelled request is not used again.
         self.places = self.size = 0
         self.waiting: dict[int, Future[_Outcome]] = {}
         self.timer: Future[None] | None = None  # the timer that submits the batch; None if it was submitted already
         self.task: Task[None]
-        self.recorded = False
+        self.recorded = False  # whether it is in the record; a cancelled request is then sent all the same
 
     def close(self) -> None:
         """Submit the batch now."""
@@ -194,6 +196,7 @@ class BatchWire(DirectWire):
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
         except (*NO_JSON, ProviderError, NotUnderstoodError) as error:
+            # Not for unreadable replies: they were paid for, and a retry would get the same one.
             if isinstance(error, ProviderError):
                 self._opened().drop(slot)
             failure = self._failed(error, self._url(), extra)
@@ -209,6 +212,7 @@ class BatchWire(DirectWire):
             raise self._failed(ProviderError(problem, 413), self._url())
         record = self._opened()
         key = blake2b(self._url().encode() + b"\n" + body, digest_size=16).hexdigest()
+        # A recorded batch that turns out not to exist has the outcome None: its request is claimed or collected again.
         while True:
             slot = record.claim(key)
             if slot is not None and record.done(slot.batch):
@@ -225,12 +229,14 @@ class BatchWire(DirectWire):
     def _joined(self, slot: Slot | None, key: str, body: bytes) -> tuple[_Batch, Slot]:
         """Return the batch of a recorded request, or add the request to the batch that is being collected."""
         loop = asyncio.get_running_loop()
+        # Futures and tasks belong to a loop; those of a closed loop are discarded, and the record continues.
         if loop is not self._loop:
             if self._batches and self._loop is not None and not self._loop.is_closed():
                 raise UsageError(f"{self!r} is used in two event loops at the same time. Use one model for each.")
             self._loop, self._batches, self._collecting = loop, {}, None
         if slot is not None:
             if (batch := self._batches.get(slot.batch)) is None:
+                # A batch of an earlier process, or one whose task has failed: a task looks at it again.
                 batch = self._started(_Batch(slot.batch))
                 batch.recorded = True
             return batch, slot
@@ -264,6 +270,7 @@ class BatchWire(DirectWire):
             if not batch.waiting and batch.name in self._batches:
                 await self._abandon(batch)
             raise
+        # Without an answer the request stays in the record, so that a retry claims it again.
         if outcome is None or isinstance(outcome, ModelError):
             self._opened().release(slot)
         return outcome
@@ -282,9 +289,12 @@ class BatchWire(DirectWire):
         record = self._opened()
         try:
             if batch.timer is not None:
+                # `wait`, because a cancelled timer (`close`) means "submit now" and must not raise here.
                 await asyncio.wait([batch.timer])
+                # Before the batch is recorded: requests from now on belong to the next one.
                 if self._collecting is batch:
                     self._collecting = None
+                # Recorded before it is sent (rule 4): if the process is killed in between, the batch is looked up.
                 record.begin(batch.name, time.time(), batch.keys)
                 batch.recorded = True
                 await self._submit(batch)
@@ -326,6 +336,7 @@ class BatchWire(DirectWire):
                     unsure = False
                 created = created or await self._create(requests)
             except ModelError as error:
+                # After a lost answer or a server's error, the batch may exist all the same.
                 unsure = unsure or error.status is None or error.status >= 500
                 if await attempts.another(error):
                     continue
@@ -344,12 +355,14 @@ class BatchWire(DirectWire):
         Returns:
             The reason why requests have no result.
         """
+        # `failed` counts failures in succession.
         delays, failed = _waits(self._poll), 0
         while True:
             pause = next(delays)
             try:
                 ended = await self._look(known.id or "")
                 for url in ended.urls if ended is not None else ():
+                    # Again each time: stored results are skipped (`BatchRecord.store`).
                     await self._download(known.name, url)
                 failed = 0
                 if ended is not None:
@@ -359,6 +372,7 @@ class BatchWire(DirectWire):
                         return ended.missing or _MISSING
             except ModelError as error:
                 failed += 1
+                # Three in succession: the batch was deleted, and more polls would not help.
                 if error.status == 404:
                     if failed == _MAX_DOWNLOADS:
                         return _GONE
@@ -380,6 +394,7 @@ class BatchWire(DirectWire):
                 async with aclosing(self._lines_of(response)) as parts:
                     async for line in parts:
                         batch, _, index = _decode_line(line).custom_id.rpartition("-")
+                        # A file may belong to another batch (`AnthropicBatch._find` tries several).
                         if batch == name and index.isdecimal():
                             lines.append((name, int(index), line))
                         if len(lines) == _STORE_BATCH:
@@ -456,6 +471,7 @@ class BatchWire(DirectWire):
             page = await self._listed(url + rest)
             rows = [(row, _moment(field(row, "created_at")) - known.at) for row in items(page.get("data"))]
             found += rows
+            # Lists are sorted by time, newest first: older batches need not be read.
             if not rows or page.get("has_more") is not True or rows[-1][1] < -_EARLIER:
                 return [(row, age) for row, age in found if age >= -_EARLIER]
             rest = f"?{limit}&{after}={quote(str(field(rows[-1][0], 'id')), safe='')}"

@@ -43,6 +43,7 @@ def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], optio
     mark: Json = {"type": "ephemeral", "ttl": "1h"} if options.cache == "1h" else {"type": "ephemeral"}
     listed = tools.get("tools")
     if isinstance(listed, list) and listed and isinstance(last := listed[-1], dict):
+        # A copy: the definition is shared by all requests (`ToolMemory`).
         listed[-1] = {**last, "cache_control": mark}
     for index in _indices(messages):
         messages[index] = _marked(messages[index], mark)
@@ -51,7 +52,9 @@ def mark_prefixes(messages: list[dict[str, Json]], tools: dict[str, Json], optio
 def _indices(messages: Sequence[dict[str, Json]]) -> list[int]:
     """Return the indices of the messages to mark."""
     roles = [message["role"] for message in messages]
+    # Anthropic's prefix is tools, system prompt, messages: the last system message ends the second part.
     indices = [max((index for index, role in enumerate(roles) if role == "system"), default=-1)]
+    # The message before the last reply ended the last request, so its mark finds that cache entry.
     last_reply = next((index for index in range(len(roles) - 1, -1, -1) if roles[index] == "assistant"), 0)
     indices += [end for end in (last_reply - 1, len(roles) - 1) if end >= 0 and roles[end] in ("user", "tool")]
     return [index for index in dict.fromkeys(indices) if index >= 0]

@@ -57,10 +57,12 @@ class ChunkReader:
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed
+        # `_calls` counts the calls begun; `_last` is the id of the latest one, which some servers repeat in every
+        # fragment.
         self._calls = 0
         self._last = ""
-        self._foreign: set[int] = set()
-        self._sound: list[str] = []
+        self._foreign: set[int] = set()  # indices of the vendor's own calls: their later fragments have no id
+        self._sound: list[str] = []  # a reply's audio is one block, made when it is complete
         self._refused = False
         self.finish_reason: str | None = None
 
@@ -73,6 +75,7 @@ class ChunkReader:
         for choice in one_or_more(field(chunk, "choices")):
             if place(field(choice, "index")):
                 continue  # the chunk belongs to an alternative answer, which is never requested
+            # The finish reason is read after the delta: some servers send both in one chunk.
             delta = field(choice, "delta")
             if delta is None:
                 delta = field(choice, "message")  # some servers send the complete answer in one chunk
@@ -81,6 +84,7 @@ class ChunkReader:
             elif text := as_text(field(choice, "text"), "text"):
                 yield ModelChunk(text)
             if isinstance(reason := field(choice, "finish_reason"), str) and reason:
+                # OpenAI ends a refusal with "stop"; only the field of the text shows that it is one.
                 self.finish_reason = "content_filter" if self._refused and reason == "stop" else reason
                 if self._sound and (block := sound_in(self._sound)) is not None:
                     yield ModelChunk(blocks=(block,))
@@ -89,6 +93,7 @@ class ChunkReader:
     def _delta(self, delta: object) -> Iterator[ModelChunk]:
         if thinking := self._thought(field(delta, "reasoning_content")) or self._thought(field(delta, "reasoning")):
             yield ModelChunk(thinking=thinking, model=self._model)
+        # A seal comes after the text of its thought, which it closes.
         if self._sealed and (blocks := field(delta, "thinking_blocks")):
             yield from self._seals(items(blocks))
         content = field(delta, "content")
@@ -101,6 +106,7 @@ class ChunkReader:
             yield ModelChunk(refusal)
         calls = field(delta, "tool_calls")
         fragments = one_or_more(calls)
+        # A call that was skipped would make the reply look complete.
         if calls and not fragments:
             raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__} instead of a list")
         for fragment in fragments:
@@ -135,6 +141,7 @@ class ChunkReader:
 
     def _extras(self, delta: object) -> Iterator[ModelChunk]:
         """Read citations, and images and audio that the model created."""
+        # LiteLLM passes on Anthropic's citations in `provider_specific_fields`; OpenAI sends annotations.
         notes = [field(field(delta, "provider_specific_fields"), "citation"), *items(field(delta, "annotations"))]
         cited = [
             Citation.of(cast("Mapping[str, Any]", note), self._model) for note in notes if isinstance(note, Mapping)
@@ -167,14 +174,15 @@ class ChunkReader:
         id = as_text(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own name
         name = as_text(field(function, "name"), "the name of a tool call")
         arguments = json_text(field(function, "arguments"))
-        if (
-            custom is not None
-        ):  # a call with text instead of JSON as its input: it fails with an explanation for the model
+        # A call with text instead of JSON as its input: it fails with an explanation for the model.
+        if custom is not None:
             arguments += as_text(field(custom, "input"), "the input of a tool call")
+        # An empty fragment with an index of its own would become a call without a name.
         if not (id or name or arguments):
-            return  # Anthropic sends empty chunks
+            return  # Anthropic sends empty chunks  # through LiteLLM
         index = place(field(fragment, "index"))
         if index is None:
+            # A server that repeats the id in each fragment must not begin a call with each of them.
             starts_call = (id and id != self._last) or (name and not id)
             index = self._calls if starts_call else max(0, self._calls - 1)
         self._last = id or self._last
@@ -182,6 +190,7 @@ class ChunkReader:
         if id.startswith(_RUN_BY_VENDOR):
             self._foreign.add(index)
             log_skipped(self._model, f"a call of its own tool {name!r}")
+        # A server may use the index of the vendor's call again for one of the client.
         elif id and name:
             self._foreign.discard(index)
         if index in self._foreign:
@@ -189,6 +198,7 @@ class ChunkReader:
         id, _, signature = id.partition(SIGNATURE_MARK)  # noqa: A001
         delta = ToolUseDelta(index, id, name, arguments)
         if signature:
+            # The fold puts the seal into a thought before the call (rule 5).
             yield ModelChunk(signature=signature, tool_uses=(delta,), model=self._model)
         else:
             yield ModelChunk(tool_uses=(delta,))
@@ -204,6 +214,7 @@ def media_in(url: object) -> DataBlock | None:
     if not isinstance(url, str) or not url:
         return None
     try:
+        # The URL of an image usually shows no type, which a block needs.
         return DataBlock.from_url(url, None if url.startswith("data:") else "image/png")
     except UsageError:
         return None
@@ -245,6 +256,7 @@ def usage_of(chunk: object, cost: float | None = None) -> Usage | None:
         return None
     prompt = field(usage, "prompt_tokens_details")
     completion = field(usage, "completion_tokens_details")
+    # Anthropic's names, as in LiteLLM's usage, then OpenAI's.
     read = field(usage, "cache_read_input_tokens") or field(prompt, "cached_tokens")
     written = field(usage, "cache_creation_input_tokens") or field(prompt, "cache_creation_tokens")
     return Usage(

@@ -21,6 +21,7 @@ class _LoopClients:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.clients: dict[str, tuple[object, Callable[[Any], Awaitable[object]]]] = {}
+        # A started generator: the loop closes it when it ends (`loop.shutdown_asyncgens`).
         self.end = _end_of(loop)
 
 
@@ -37,6 +38,7 @@ async def client_of_loop(kind: str, make: Callable[[], C], close: Callable[[C], 
         close: Closes a client.
     """
     loop = asyncio.get_running_loop()
+    # Nothing is awaited between `get` and the assignment in `_begin`, so a loop never has two entries.
     own = _clients.get(id(loop)) or await _begin(loop)
     entry = own.clients.get(kind)
     if entry is None:
@@ -53,6 +55,7 @@ async def close_clients() -> None:
     own = _clients.get(id(asyncio.get_running_loop()))
     if own is None:
         return
+    # Detached first: a request during the closing creates new clients.
     clients, own.clients = own.clients, {}
     async with AsyncExitStack() as closing:  # if one fails to close, the others are still closed
         for client, close in clients.values():
@@ -64,6 +67,7 @@ async def _begin(loop: AbstractEventLoop) -> _LoopClients:
         if other.loop.is_closed():  # the loop was closed without ending its generators
             _clients.pop(mark, None)
     own = _clients[id(loop)] = _LoopClients(loop)
+    # asyncio registers an async generator at its first step.
     await anext(own.end)
     return own
 

@@ -41,11 +41,11 @@ _IN_THE_GUIDE: Final = {"scrollX": "scroll_x", "scrollY": "scroll_y"}
 """Names of fields in the guide that differ from the types."""
 _PIXELS: Final = 120
 """Pixels of one step of a mouse wheel, as in Chromium."""
-_SECONDS: Final = 2
+_SECONDS: Final = 2  # OpenAI does not specify it
 """The duration of OpenAI's `wait`."""
 _UNSUPPORTED: Final = "unsupported"
 _PART: Final = re.compile(r"(.+)-cu\d+\Z")
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,34}\Z")
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,34}\Z")  # leaves room for "-cu" and a number within the 40 of `wire_id`
 _KEYS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("enter", "return"), "Return"),
     **dict.fromkeys(("esc", "escape"), "Escape"),
@@ -138,15 +138,18 @@ def split(item: Mapping[str, Any]) -> list[tuple[str, str]]:
         >>> split({"call_id": "call_1", "actions": [{"type": "screenshot"}]})
         [('call_1-cu0', '{"action":"screenshot","openai":{"type":"screenshot"}}')]
     """
+    # Older models send one `action`.
     actions = [*items(item.get("actions"))] or ([item["action"]] if item.get("action") else [])
     if not actions:
         raise NotUnderstoodError("an item of type 'computer_call' requests no action")
     ident, checks = call_id(item), [*items(item.get("pending_safety_checks"))]
+    # If unreadable checks were ignored, the actions would run as if there were none.
     if item.get("pending_safety_checks") and not checks:
         raise NotUnderstoodError("'pending_safety_checks' of an item of type 'computer_call' is not a list")
     if not ident:
         raise NotUnderstoodError("an item of type 'computer_call' has no id")
     if not _LEGAL.match(ident):
+        # A pure function: the id is the same each time the stored call is sent.
         ident = f"call_{sha256(ident.encode()).hexdigest()[:24]}"
     return [(f"{ident}-cu{n}", dumps(_input(action, checks))) for n, action in enumerate(actions)]
 
@@ -182,6 +185,7 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
                 calls[part[1]].append(item)
     if not calls:
         return [*unjoined]
+    # From here on: which calls can be joined, then the items in order, each joined call at its first part.
     answers = {item["call_id"]: item for item in unjoined if item.get("type") == "function_call_output"}
     joined_calls: dict[str, _Joined] = {}  # the joined calls, by the ids of their parts
     for ident, parts in calls.items():
@@ -189,7 +193,8 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
             joined_calls |= dict.fromkeys([part["call_id"] for part in parts], whole)
     out: list[Item] = []
     texts: list[str] = []
-    sent: set[tuple[str, str]] = set()
+    sent: set[tuple[str, str]] = set()  # the call and its output are sent once, not once per action
+    # The empty item at the end flushes the texts; it is removed again below.
     for item in [*unjoined, {}]:
         whole, kind = joined_calls.get(item.get("call_id", "")), item.get("type", "")
         if texts and kind != "function_call_output":  # all results of a reply come before the next message
@@ -216,6 +221,7 @@ def _joined_call(
     for part in parts:
         fields = _parsed(part["arguments"])
         checks = fields.get("pending_safety_checks", [])
+        # An input that a hook has edited differs from the translation of its action.
         if "openai" not in fields or fields != _input(fields["openai"], checks) or part["call_id"] not in answers:
             return None
         if fields["action"].startswith(_UNSUPPORTED):
@@ -229,6 +235,7 @@ def _joined_call(
             screenshot = images[-1] if images else None
         outputs = [text for part in shown if (text := part.get("text", NO_OUTPUT)) != NO_OUTPUT]
         texts += [f"[result of {COMPUTER}, {fields['action']}] {text}" for text in outputs]
+    # Denied checks are not acknowledged, so the output would be refused (rule 4).
     if screenshot is None or (checks and not allowed):
         return None
     call: Item = {"type": "computer_call", "id": f"cu_{ident}", "call_id": ident, "status": "completed"}
@@ -279,6 +286,7 @@ def translated(action: object) -> Item:
             item = {"action": "double_click"}
         case _Move():
             item = {"action": "mouse_move"}
+        # Anthropic's scroll has one direction, and its amount is in steps of the wheel.
         case _Scroll(scroll_x=right, scroll_y=down):
             if right and down:
                 return {"action": f"{_UNSUPPORTED} scroll in two directions"}

@@ -99,6 +99,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
         msg = messages[index]
         if msg.role != "user":
             break
+        # agentflow's own notes may follow the user's message.
         if "synthetic" not in msg.metadata:
             return msg.data
     return ()
@@ -111,6 +112,7 @@ def listens(family: Family, known: Mapping[str, object]) -> bool:
         >>> listens("openai", {"mode": "chat"}), listens("openai", {})
         (False, True)
     """
+    # In the other families, `content_rules.tsv` alone decides.
     return family != "openai" or not known or known.get("supports_audio_input") is True
 
 
@@ -126,8 +128,10 @@ def part(block: DataBlock) -> Json:
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": url}}
     if kind == "audio" and block.data is not None:
+        # OpenAI expects "mp3" and "wav" instead of the media types' names.
         sound = _SOUNDS.get(subtype, subtype)
         return {"type": "input_audio", "input_audio": {"data": block.data, "format": sound}}
+    # Text files are sent as text, which every model accepts.
     if kind == "text" and block.data is not None and (words := _decoded(block.data)) is not None:
         return text_part(
             f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY}]"

@@ -64,7 +64,7 @@ class Conversation:
     server_tools: bool = False
 
     def __post_init__(self) -> None:
-        self._dropped: set[str] = set()
+        self._dropped: set[str] = set()  # ids of messages with thoughts that the provider has refused
         # Two generations: a used entry moves to the young one; when that is full, the old one is discarded.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
         self._old: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
@@ -80,10 +80,12 @@ class Conversation:
         beginning = messages[-1] if continues else None
         if beginning is not None:
             messages = messages[:-1]
+        # A provider would continue an assistant's message at the end of a request, or refuse it.
         elif messages and messages[-1].role == "assistant":
             messages = (*messages[:-1], note(messages[-1], "assistant"))
         out: list[WireMessage] = []
         remembered = self._young.get
+        # This loop runs for every message of each request, so what it looks up is in local variables.
         joins, bridge = not self.profile.merges, self.profile.bridge
         whole = self.profile.speaks == "messages"
         previous: Json = ""
@@ -92,6 +94,7 @@ class Conversation:
             # A changed message may keep its id, so the object is compared.
             if entry is None or entry[0] is not msg:
                 entry = self._recall(msg)
+                # `_recall` may have replaced the young generation
                 remembered = self._young.get
             for converted in entry[1]:
                 role = converted["role"]
@@ -123,6 +126,7 @@ class Conversation:
         This is permanent, because later thoughts are bound to the conversation without them.
         """
         thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
+        # The refusal has another cause: a retry without the thoughts would be the same request.
         if thinking <= self._dropped:
             return False
         if len(self._dropped) > self.memory:
@@ -184,7 +188,9 @@ class Conversation:
         calls = self._calls(msg.content)
         if self.profile.speaks == "items":
             return {"role": "assistant", "content": self._items(msg, calls)}
+        # Anthropic: "final assistant content cannot end with trailing whitespace".
         text = _text_of(msg.content).rstrip()
+        # Media that a model created is not accepted back, so a description replaces it.
         text = text or " ".join(str(block) for block in msg.content if isinstance(block, DataBlock))
         message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
         own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self.model]
@@ -196,6 +202,8 @@ class Conversation:
                 if sealed:
                     message["thinking_blocks"] = sealed
                 cited = any(self._cited(block) for block in msg.content)
+                # `thinking_blocks` are sent before the content, so a reply with a thought after its text becomes a list
+                # in the order of the reply.
                 if sealed and (cited or _text_comes_first(msg.content)) and not any(block.redacted for block in own):
                     message["content"] = self._in_order(msg.content)
                     del message["thinking_blocks"]
@@ -219,6 +227,7 @@ class Conversation:
         thought without a following item.
         """
         items: list[Json] = []
+        # `calls` are the tool uses of this message in order, converted already.
         remaining = iter(calls)
         for kind, run in groupby(msg.content, type):
             blocks = list(run)
@@ -242,6 +251,7 @@ class Conversation:
         refused, except in an unfinished reply."""
         if not self.server_tools or not isinstance(block, ServerToolBlock) or block.model != self.model:
             return []
+        # `raw` is the call and its result; other vendors have one item for both.
         if self.profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
             return []
         return [cast("Json", thaw(item)) for item in block.raw]
@@ -278,6 +288,7 @@ class Conversation:
 
     def _calls(self, content: Sequence[ContentBlock]) -> list[Json]:
         calls: list[Json] = []
+        # The block before a call, in which the seal of Gemini's call is stored.
         before: ContentBlock | None = None
         for block in content:
             if isinstance(block, ToolUseBlock):
@@ -308,6 +319,7 @@ class Conversation:
             if outside:
                 later.append(text_part(f"[content of the result of {result.name}]"))
                 later.extend(part(block) for block in outside)
+                # The model should know that the user message after the results belongs to this result.
                 content = IMAGES_FOLLOW if content == NO_OUTPUT else f"{content}\n{IMAGES_FOLLOW}"
             if inside:
                 texts: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
@@ -350,8 +362,10 @@ def _thinks(message: WireMessage) -> bool:
 
 def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:
     """Join adjacent messages of one role; None if that is not possible."""
+    # Each result answers a call of its own; messages of different authors stay apart.
     if first["role"] == "tool" or first.get("name") != second.get("name"):
         return None
+    # In a joined message, later text would precede the calls, and later thoughts would replace the first ones.
     if "tool_calls" in first or "thinking_blocks" in first:
         return None
     return {**first, **second, "content": _joined(first["content"], second["content"])}

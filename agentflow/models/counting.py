@@ -28,7 +28,7 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
-_OF_A_MESSAGE: Final = 4
+_OF_A_MESSAGE: Final = 4  # tokens of a message's role and separators in OpenAI's format, about
 
 
 def limit_of(row: Mapping[str, object]) -> int | None:
@@ -49,6 +49,7 @@ async def count_here(request: ModelRequest, name: str, family: Family) -> TokenC
     if tools:
         texts.append(json.dumps(tools, default=dict))
     pictures = sum(map(data_blocks, request.messages))
+    # In a thread: loading LiteLLM takes seconds, and long texts take a while.
     tokens = await asyncio.to_thread(litellm_library.count_tokens, name, "\n".join(texts))
     whole = tokens + pictures * DATA_TOKENS + len(request.messages) * _OF_A_MESSAGE
     return TokenCount(whole, "tokenizer" if family == "openai" and not pictures else "estimate")

@@ -27,8 +27,8 @@ from agentflow.vocabulary.ports.embedder import Embeddings
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
-_BATCH: Final = 128
-_MAX_ANSWER_BYTES: Final = 1 << 26
+_BATCH: Final = 128  # texts in one request; OpenAI allows 2,048, other providers fewer
+_MAX_ANSWER_BYTES: Final = 1 << 26  # 128 vectors of 3,072 numbers as JSON are about 9 MB
 
 
 class _EmbeddingRow(msgspec.Struct):
@@ -69,6 +69,7 @@ class _Embedder(ABC):
             answer = await self._retried(batch)
             vectors += self._vectors(answer, len(batch))
             if (usage := usage_of(answer)) is not None:
+                # Not a model call: limits of calls should not count it.
                 usages.append(replace(usage, cost=await self._cost(answer, usage), model_calls=0))
         return Embeddings(vectors, Usage.total(usages) if usages else None)
 
@@ -88,6 +89,7 @@ class _Embedder(ABC):
             raise ModelError(f"The answer of {self._name!r} has no embeddings: {error}.", model=self._name) from None
         if len(rows) != count:
             raise ModelError(f"{self._name!r} answered {count} texts with {len(rows)} embeddings.", model=self._name)
+        # The API does not promise the order of the texts.
         return [row.embedding for row in sorted(rows, key=lambda row: row.index)]
 
     @abstractmethod

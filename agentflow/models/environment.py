@@ -39,6 +39,7 @@ def proxy_for(url: str) -> str | None:
         return None
     try:
         parts = urlsplit(url)
+        # The standard library compares the port only if the host has one.
         host = f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
     except ValueError:  # aiohttp reports this error too
         return None
@@ -48,6 +49,7 @@ def proxy_for(url: str) -> str | None:
     )
     if not proxy or proxy_bypass(host):
         return None
+    # Many programs accept "host:port" as a proxy without a scheme.
     scheme, named, _ = proxy.partition("://")
     if named and scheme.lower() not in ("http", "https"):
         raise WrongSettingError(

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from agentflow.errors import ModelError, ModelFault
 from agentflow.models.loose import field
 
+# Names of classes of LiteLLM, OpenAI's client and agentflow, used only if there is no status.
 _RETRYABLE = frozenset(
     {
         "Timeout",
@@ -48,8 +49,10 @@ _PERMANENT = frozenset(
 )
 # Exceptions of aiohttp, httpx and agentflow for invalid URLs: retrying does not help.
 _NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
+# 409: OpenAI's client retries it as a lock timeout; 5xx are always retryable.
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
+# The types of errors within a stream, which have no status.
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
 # Local servers answer 500 to requests that can never work: a failing chat template, or an image for a text-only model.
 _NEVER = (
@@ -79,11 +82,13 @@ _OVERFLOW = (
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # Exceptions that LiteLLM's catch-all class wraps if the fault is in a program rather than the connection.
 _BUGS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
+# Modules of clients: an exception of one of them in the chain shows that the connection failed.
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
 
 # Each of these patterns is applied to external text of any length, so it must take linear time: no repetition may begin
 # at a position where another attempt has just matched the same characters (tests/words/test_hostile_texts.py).
 _CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
+# The advice and details that LiteLLM appends to a provider's text.
 _TRAILER = re.compile(
     r"(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
     r"Received Model Group=|To drop these, set).*",
@@ -98,7 +103,7 @@ _NO_KEY = re.compile(
     re.IGNORECASE,
 )
 _MAX_LENGTH = 500
-_MAX_PREFIXES = 5
+_MAX_PREFIXES = 5  # LiteLLM adds one for each class that wraps the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ class Facts:
 def fault_of(facts: Facts) -> ModelFault | None:
     if facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names:
         return "authentication"
+    # Before the status: exhausted quotas come with 429, which otherwise is a rate limit.
     if facts.mentions(_QUOTA):
         return "quota"
     if "ContextWindowExceededError" in facts.names or facts.status == 413 or facts.mentions(_OVERFLOW):
@@ -152,8 +158,10 @@ def facts_of(error: BaseException) -> Facts:
     if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
         names = names | {"APIConnectionError"}
     no_address = any(cls.__name__ in _NO_ADDRESS for link in chain for cls in type(link).__mro__)
+    # The first three links have the provider's text; deeper ones are those of the transport.
     raw = "\n".join(dict.fromkeys(raw_text(link) for link in chain[:3]))
     headers = headers_in(chain)
+    # An answer has headers, so without any the client found no key itself.
     keyless = not headers and _NO_KEY.search(raw) is not None
     return Facts(
         names=names,
@@ -177,11 +185,13 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 def status_in(chain: list[BaseException]) -> int | None:
     """Return the original HTTP status: LiteLLM's outer classes replace it with their own (529 becomes 500)."""
+    # From the innermost: the answer itself has the provider's own status.
     for link in reversed(chain):
         if type(link).__name__.endswith("HTTPStatusError"):
             status = field(field(link, "response"), "status_code")
             if isinstance(status, int):
                 return status
+    # LiteLLM gives lost connections the status 500, although no answer arrived.
     if any(isinstance(link, OSError) or "Connect" in type(link).__name__ for link in chain[1:]):
         return None
     if any(cls.__name__ in ("APIConnectionError", "Timeout") for cls in type(chain[0]).__mro__):
@@ -223,11 +233,13 @@ def raw_text(link: BaseException) -> str:
 
 
 def is_retryable(facts: Facts) -> bool:
+    # Permanent whatever the header says: neither a quota nor a conversation changes within the waits.
     if facts.mentions((*_QUOTA, *_OVERFLOW)):
         return False
     should_retry = facts.headers.get("x-should-retry", "").lower()
     if should_retry in ("true", "false"):
         return should_retry == "true"
+    # Only 500: gateways mention templates in the pages of a 502 or 503 too.
     if facts.is_bug or (facts.status in (None, 500) and facts.mentions(_NEVER)):
         return False
     if facts.status is not None:
@@ -240,6 +252,7 @@ def is_retryable(facts: Facts) -> bool:
 def _clean(text: str) -> str:
     """Extract the provider's own text, on one line."""
     for _ in range(4):  # a proxy wraps the answer that it received
+        # The JSON first, because the trailer may be within it; then again without the trailer.
         inner = _message_in_json(text)
         text = _TRAILER.sub("", text)
         if inner is None and (inner := _message_in_json(text)) is None:

@@ -26,6 +26,7 @@ from agentflow.vocabulary.messages import DataBlock
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CHUNK_SIZE: Final = 1 << 16
+# servers send these types for files that they do not know
 _GENERIC_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
 
 
@@ -73,14 +74,17 @@ async def fetch(
         block = await _follow(parsed, read, headers or {}, redirects, timeout, private=private)
     except FetchError:
         raise
+    # The order matters: `TimeoutError` and `RefusedAddressError` are `OSError`s.
     except TimeoutError as error:
         raise FetchError(url, f"it took longer than {timeout:g} s", retryable=True) from error
     except RefusedAddressError as error:
         raise FetchError(url, f"{error}; allow such addresses with private=True") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
+        # aiohttp wraps the resolver's error in a ClientConnectorError.
         cause = error.__cause__ if isinstance(error.__cause__, RefusedAddressError) else error
         if isinstance(cause, RefusedAddressError):
             raise FetchError(url, f"{cause}; allow such addresses with private=True") from error
+        # aiohttp's errors of connections are `OSError`s; those of invalid URLs and answers are not.
         raise FetchError(url, str(error) or type(error).__name__, retryable=isinstance(error, OSError)) from error
     if block is None:
         raise FetchError(url, f"it redirects more than {redirects} times")
@@ -99,14 +103,16 @@ async def _follow(
     """Read the first answer that is not a redirect; return None if there are too many redirects."""
     resolver = None if private else CheckedResolver()
     async with aiohttp.ClientSession(
+        # Without a cache and kept connections, the address of each hop is resolved and checked again.
         connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=timeout),
         trust_env=False,
-        auto_decompress=False,
+        auto_decompress=False,  # `_unpack` does this within the limit of size
     ) as session:
         sent: Mapping[str, str] = {"accept-encoding": "identity", **headers}
         for _ in range(redirects + 1):
+            # aiohttp calls no resolver for a literal address.
             if not private:
                 check_literal(target.host or "")
             async with session.get(target, allow_redirects=False, headers=sent) as answer:
@@ -193,11 +199,14 @@ async def _unpack(answer: aiohttp.ClientResponse, url: str, limit: int) -> Async
         return
     if packed not in ("gzip", "deflate"):
         raise FetchError(url, f"it is packed with {packed[:20]}, which was not requested")
+    # 47: zlib detects a header of gzip or zlib by itself (32 + 15).
     unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
     try:
         async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
             rest = chunk
             while rest and not unpacking.eof:
+                # One byte above the limit shows that it was exceeded; 1 MB at a time, so that a small packet cannot
+                # fill the memory.
                 yield unpacking.decompress(rest, min(limit + 1, 1 << 20))
                 rest = unpacking.unconsumed_tail
         yield unpacking.flush(1 << 20)

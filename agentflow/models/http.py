@@ -39,8 +39,9 @@ NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 100 * 1024  # h11's limit for all headers together
+# aiohttp allows 128 by default; the vendors' clients (h11) limit only the total size.
 _MAX_HEADERS = 1_000
-_PATIENCE = 0.25
+_PATIENCE = 0.25  # seconds: about the time that another connection takes
 
 
 async def loaded() -> None:
@@ -90,8 +91,11 @@ async def send(
 
     session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
     patience, argument = min((connect_timeout, "connect_timeout="), (timeout, "timeout="))
+    # A reply may take any time; only its silence is limited.
     limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
+    # A server that compresses may hold back the chunks of a stream.
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
+    # Each turn uses up one kept connection, so the loop ends with a new one.
     while True:
         sending = _Sending()
         try:
@@ -118,6 +122,7 @@ async def send(
                 ) from None
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            # `close_clients` closes the session, and its running requests should fail.
             if sending.on_kept_connection and repeatable and not session.closed:
                 continue
             if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
@@ -146,6 +151,7 @@ def _session() -> aiohttp.ClientSession:
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
+        # aiohttp's limit of 100 connections would make the 101st run wait without a message.
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[tracing],
@@ -157,12 +163,14 @@ def _session() -> aiohttp.ClientSession:
 
 async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, params: object) -> None:
     del session, params
+    # aiohttp reports this only to a trace; the context is the argument of `session.request`.
     context.trace_request_ctx.on_kept_connection = True
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
     """Read the rest after the end mark, so that the connection can be reused; close it if the server does not end in time."""
     try:
+        # `readany` returns b"" at the end of the body; only then does aiohttp reuse the connection.
         async with asyncio.timeout(_PATIENCE):
             while await response.content.readany():
                 pass
@@ -187,6 +195,7 @@ async def refusal(response: aiohttp.ClientResponse, head: bytes = b"") -> Provid
         pass  # the received part is enough for the error
     text = data.decode(errors="replace").strip()
     fields = error_fields(data)
+    # A status of success with a page or another JSON: usually a wrong api_base.
     if response.status < 300 and not ("message" in fields or "error" in fields):
         text = f"it answered without a stream of events: {text[:200] or 'an empty body'}"
     if 300 <= response.status < 400:

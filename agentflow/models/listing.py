@@ -45,10 +45,12 @@ def listed(provider: str, model: str) -> Row:
     file = Path(litellm.origin).with_name(_FILE) if litellm is not None and litellm.origin else None
     if file is None or not file.is_file():
         return EMPTY
+    # `Raw` leaves the rows undecoded.
     rows = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
     for name in (model, f"{provider}/{model}"):
         if name in rows:
             row = msgspec.json.decode(rows[name], type=dict[str, object])
+            # Another provider may have a model of the same name, with other prices.
             if row.get("litellm_provider") == provider:
                 return row
     return EMPTY
@@ -73,6 +75,7 @@ def price(row: Row, usage: Usage, hour_cached: int = 0, searches: int = 0) -> fl
         return None
     read = _rate(row, "cache_read_input_token_cost", tier)
     written = _rate(row, "cache_creation_input_token_cost", tier)
+    # Input tokens include those of the cache, which have their own prices.
     fresh = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
     return (
         fresh * into

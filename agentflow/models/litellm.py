@@ -85,6 +85,7 @@ class LiteLLMModel(Adapter):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
+        # Ours already; `model_error` would describe them as a provider's failure.
         except (ModelError, UsageError):
             raise
         except (
@@ -104,6 +105,7 @@ class LiteLLMModel(Adapter):
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
         yield from reader.read(raw)
+        # Once, with the first chunk that has a reason: the usage may follow in further chunks.
         if reader.finish_reason is not None and finished is None:
             # LiteLLM adds "stop" to the end of an interrupted stream; its wrapper knows the provider's reason.
             if not received_finish_reason(stream):
@@ -155,9 +157,11 @@ class LiteLLMModel(Adapter):
             "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": self._timeout,
+            # LiteLLM has two timeouts: until the answer begins, and between its chunks.
             "stream_timeout": self._timeout,
             "max_retries": 0,
             "num_retries": 0,
+            # The nearer setting overrides: `extra` of the request, its options, `params` of the model.
             **self._params,
             **options_out(request.options, conversation.profile, prepared.thinking),
             **prepared.fields,

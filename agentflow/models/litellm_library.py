@@ -91,24 +91,29 @@ class _LoopsClient:
 
 @cache
 def _load() -> LiteLLM:
+    # Before the import, during which LiteLLM would download its list of prices. A user's own value is kept.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = cast("LiteLLM", import_module("litellm"))
     litellm.suppress_debug_info = True
+    # Otherwise LiteLLM changes requests, such as the tools or messages, without notice.
     litellm.modify_params = False
     litellm.drop_params = False
     litellm.telemetry = False
     # otherwise LiteLLM downloads a tokenizer on the event loop if a model's name contains "llama-3"
     litellm.disable_hf_tokenizer_download = True
     handlers = import_module("litellm.llms.custom_httpx.http_handler")
+    # This client would belong to the first loop that uses it, and fail in the next one (rule 3).
     litellm.module_level_aclient = _LoopsClient(handlers.get_async_httpx_client)
     if "LITELLM_LOG" not in os.environ:
         for name in _LOGGERS:
+            # LiteLLM logs to the console; `LITELLM_LOG` shows that the user wants this.
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return litellm
 
 
 async def library() -> LiteLLM:
     """Return the package, loaded in a thread the first time; its connections on this loop are closed with the loop."""
+    # `currsize` is 1 once it is loaded: a thread for each request would be a waste.
     litellm = _load() if _load.cache_info().currsize else await asyncio.to_thread(_load)
     return await client_of_loop("litellm", lambda: _with_nothing_open(litellm), _close)
 
@@ -171,6 +176,7 @@ def missing_keys(litellm: LiteLLM, model: str) -> tuple[str, ...]:
 
 def received_finish_reason(stream: WireStream) -> bool:
     """Return whether the provider itself sent the finish reason (true if the stream does not know)."""
+    # A finish reason in the middle of the stream is kept in the second attribute.
     known = [name for name in ("received_finish_reason", "intermittent_finish_reason") if hasattr(stream, name)]
     return not known or any(field(stream, name) for name in known)
 
@@ -179,6 +185,7 @@ def cost_of(litellm: LiteLLM, chunk: object, model: str) -> float | None:
     """Return the price of the reply in a usage chunk, in dollars; None if no price is known."""
     hidden = cast("object", getattr(chunk, "_hidden_params", None))
     known = field(hidden, "response_cost")
+    # 0 may mean that LiteLLM found no price: the list decides.
     if isinstance(known, (int, float)) and known > 0:
         return float(known)
     usage = field(chunk, "usage")

@@ -21,7 +21,7 @@ from agentflow._support.shown import one_line
 from agentflow.vocabulary.saving.plain import dumps
 
 _MAX_SHOWN = 120
-_MAX_INDEX = 1 << 31
+_MAX_INDEX = 1 << 31  # a float may be infinite
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,6 +70,7 @@ def as_text(value: object, where: str) -> str:
     """
     if isinstance(value, str):
         return value
+    # An empty list or object is no text; 0 is.
     if value is None or value is False or (not value and not isinstance(value, (int, float))):
         return ""
     if isinstance(value, (list, tuple)):
@@ -119,6 +120,7 @@ def place(value: object) -> int | None:
         (0, 1, None)
     """
     if isinstance(value, str):
+        # The length is limited before `int`, which raises for more than 4,300 digits.
         return int(value[:9]) if value.isascii() and value.isdecimal() else None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return int(min(value, _MAX_INDEX))

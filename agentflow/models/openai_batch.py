@@ -21,8 +21,8 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import encode
 
-_BOUNDARY = "agentflow-batch-5b1f7a"
-_FINAL = frozenset({"completed", "expired", "cancelled"})
+_BOUNDARY = "agentflow-batch-5b1f7a"  # a line of JSON never begins with the "--" before it
+_FINAL = frozenset({"completed", "expired", "cancelled"})  # not "failed", which has no files of results
 
 
 class OpenAIBatch(OpenAIWire, BatchWire):
@@ -51,6 +51,7 @@ class OpenAIBatch(OpenAIWire, BatchWire):
     _list = ("limit=100", "after")
 
     def _endpoint(self) -> str:
+        # The endpoint is a path at OpenAI, whatever the path of a gateway's base.
         return f"/v1{self._url().removeprefix(self._base())}"
 
     async def _create(self, requests: Requests) -> str:
@@ -60,7 +61,9 @@ class OpenAIBatch(OpenAIWire, BatchWire):
             for name, body in requests.items()
         ]
         url, form = f"{self._base()}/files", {"content-type": f"multipart/form-data; boundary={_BOUNDARY}"}
+        # A second upload costs nothing, so it may be repeated; a second batch would be billed.
         uploaded = await self._json_of(self._send("POST", url, _upload(lines), form), url)
+        # `custom_id` is "batch-index" (`BatchWire._submit`).
         batch = next(iter(requests)).rpartition("-")[0]
         body = {
             "input_file_id": self._id_of(uploaded),
@@ -102,6 +105,7 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         if answer is None:
             code = str(field(result.error, "code"))
             known = {"batch_expired": EXPIRED, "batch_cancelled": CANCELLED}
+            # Such a line has no response: the request was never run.
             return known.get(code) or ProviderError(f"{code}: {field(result.error, 'message')}")
         if not 200 <= answer.status_code < 300:
             error: Mapping[str, Any] = answer.body.get("error") or answer.body
@@ -124,8 +128,10 @@ def _replayed(body: Mapping[str, Any]) -> Iterable[bytes]:
     if "output" in body:
         for index, item in enumerate(body["output"]):
             yield encode({"type": "response.output_item.done", "output_index": index, "item": item})
+        # The output is empty, because the items are in the events above.
         yield encode({"type": f"response.{body.get('status', 'completed')}", "response": {**body, "output": []}})
         return
+    # The reader of a stream takes a complete message as one large delta.
     choices = [{**choice, "delta": choice.get("message")} for choice in body.get("choices") or ()]
     yield encode({**body, "choices": choices})
     yield b"[DONE]"

@@ -39,12 +39,15 @@ _ACCOUNT = {
     "openai-project": ("OPENAI_PROJECT_ID",),
 }
 _RESPONSES = "responses/"
+# "gpt-5.4-mini", but no date as in "gpt-4-0613".
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
 _NO_COMPUTER = re.compile("nano|instant|chat")
 """Variants without computer use (UKGovernmentBEIS/inspect_ai#3844)."""
+# For models that LiteLLM's list lacks; "gpt-5-chat" does not reason.
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
+# The fields that `ChunkReader` reads: a field that is missing here would be lost for it.
 class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
@@ -114,6 +117,7 @@ class OpenAIWire(DirectWire):
     @classmethod
     def _parts(cls, name: str) -> Named:
         if not name.startswith(("openai+http://", "openai+https://")):
+            # The full name keeps "responses/", by which `_fitted` recognises the endpoint.
             whole, model, _ = super()._parts(name)
             return Named(whole, model.removeprefix(_RESPONSES), None)
         base, _, model = name.removeprefix("openai+").partition("#")
@@ -127,6 +131,7 @@ class OpenAIWire(DirectWire):
 
     def _fitted(self, profile: WireProfile) -> WireProfile:
         named = self._name.endswith(_RESPONSES + self._model)
+        # The row is read before the converter is created (`_converter`), so it is known here.
         required = wants_responses(self._model, self._row, at_home=profile.family == "openai")
         return over_responses(profile) if named or required else profile
 
@@ -136,6 +141,7 @@ class OpenAIWire(DirectWire):
 
     def _signed(self) -> dict[str, str]:
         headers = {"authorization": f"Bearer {self._key() or 'none'}"}
+        # The account is not shown to other servers.
         if self._base() == self.vendor.base:
             for header, names in _ACCOUNT.items():
                 if account := next((value for name in names if (value := os.environ.get(name))), None):
@@ -146,6 +152,7 @@ class OpenAIWire(DirectWire):
         profile = conversation.profile
         prepared = self._prepare(request, conversation, _SUPPORTED)
         options = options_out(request.options, profile, prepared.thinking)
+        # LiteLLM's own argument (rule 3 of `options_out.py`).
         options.pop("allowed_openai_params", None)
         if profile.speaks == "items":
             params = self._extra_fields(self._params)
@@ -167,6 +174,7 @@ class OpenAIWire(DirectWire):
                 f"'openai/responses/{self._model}'."
             )
         if "max_tokens" in options and profile.family == "openai" and self._reasons():
+            # OpenAI refuses `max_tokens` for reasoning models; other servers may know only the old name.
             options["max_completion_tokens"] = options.pop("max_tokens")
         return {
             "model": self._model,
@@ -218,11 +226,14 @@ class _ChatReply:
         except msgspec.DecodeError:
             return self._all(anything(data))
         choices = chunk.choices
+        # An event without choices may be an error in another format, so all of its fields are needed.
         if not choices and chunk.usage is None:
             return self._all(anything(data))
+        # The fast path: an event with text and nothing else. Each condition is a field that `ChunkReader` would read.
         if choices and chunk.usage is None:
             choice = choices[0]
             delta = choice.delta
+            # The choice may have a `message` or a `text`, which `_Choice` does not have.
             if delta is None:
                 return self._all(anything(data))
             if (
@@ -247,6 +258,7 @@ class _ChatReply:
         if error := field(chunk, "error") or _error_in(chunk):
             raise _failure(error)
         found = list(self._reader.read(chunk))
+        # Before the usage, which may come in the same event: after the finish reason a failure loses only the usage.
         if self._reader.finish_reason is not None and self.finish_reason is None:
             self.finish_reason = self._reader.finish_reason
             found.append(ModelChunk(finish_reason=self.finish_reason))
@@ -271,6 +283,7 @@ def _error_in(chunk: object) -> object:
 def _failure(error: object) -> ProviderError:
     message = field(error, "message") or error
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
+    # Some servers put the HTTP status into the error's code.
     code = place(fields.get("code"))
     return ProviderError(str(message), code if code is not None and 400 <= code < 600 else None, {}, fields)
 
@@ -288,6 +301,7 @@ def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> 
         (True, False)
     """
     endpoints = row.get("supported_endpoints")
+    # LiteLLM's list shows which endpoints a model has.
     if row.get("mode") == "responses" or (isinstance(endpoints, list) and "/v1/chat/completions" not in endpoints):
         return True
     return at_home and _since_5_4(model)

@@ -25,6 +25,7 @@ from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 MIN_BUDGET = 1024
 """The smallest budget that Anthropic accepts, in tokens."""
+# LiteLLM's budgets for the first three efforts; each further one is twice the last.
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
 # Claude's efforts, mostly for models that choose the length of thinking: a budget need not be below `max_tokens`.
@@ -88,8 +89,10 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
         # The other families do not think by default, or cannot switch thinking off.
         return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else BARRED
     if profile.thinking_binds:
+        # Anthropic refuses thinking with a forced tool, and in a tool loop that began without a thought.
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
             return BARRED
+        # Anthropic refuses a budget that is not below `max_tokens`.
         limit = request.options.max_tokens
         if limit is not None and wanted not in _OWN_EFFORTS and limit <= budget_of(wanted):
             half = max(MIN_BUDGET, limit // 2)
@@ -205,6 +208,7 @@ class ToolMemory:
     def arguments(self, request: ModelRequest, profile: WireProfile) -> dict[str, Json]:
         """Return `tools` and `tool_choice` for the request; empty if there are none."""
         none = request.options.tool_choice == "none"
+        # Bedrock has no choice "none", so the calls in the history get definitions without the real tools.
         if not request.tools or (none and profile.family in _WITHOUT_NONE):
             return _stubs(request.messages, profile)
         if none and profile.family in _BLIND_TO_NONE:
@@ -217,6 +221,7 @@ class ToolMemory:
         entry = self._known.get(id(spec))
         # The id of a deleted object is reused, so the object is kept and compared.
         if entry is None or entry[0] is not spec:
+            # A bound for programs that build tools for each call.
             if len(self._known) >= 1024:
                 self._known.clear()
             entry = self._known[id(spec)] = (spec, _definition(spec))
@@ -225,6 +230,7 @@ class ToolMemory:
 
 def _definition(spec: ToolSpec) -> dict[str, Json]:
     schema = cast("dict[str, Json]", thaw(spec.parameters))
+    # OpenAI refuses an object without `properties`.
     parameters: Json = {"type": "object", "properties": {}, **schema}
     function: dict[str, Json] = {"name": wire_name(spec.name), "parameters": parameters}
     if spec.description.strip():

@@ -90,6 +90,7 @@ PROFILES: dict[Family, WireProfile] = {
 }
 """All profiles by family."""
 
+# LiteLLM's providers that host Claude and return its signed thoughts.
 _CLAUDE_HOSTS = frozenset({"bedrock", "bedrock_converse", "vertex_ai", "vertex_ai-anthropic_models", "azure_ai"})
 
 
@@ -118,6 +119,7 @@ def profile_for(provider: str, model: str, api_base: str | None = None) -> WireP
         return MISTRAL
     if provider == "deepseek":
         return DEEPSEEK
+    # By name, because these models are served by many hosts.
     if provider == "moonshot" or "deepseek" in name or "kimi" in name:
         return REASONING
     if provider == "azure" or (provider == "openai" and (api_base is None or "openai.com" in api_base)):
@@ -139,6 +141,7 @@ class Claude(NamedTuple):
     ceiling: int
 
 
+# "claude-opus-4-6" and "claude-3-7-sonnet", but no date ("claude-opus-4-20250514"), which has more than two digits.
 _GENERATION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2})(?!\d))?")
 
 
@@ -156,6 +159,7 @@ def claude(model: str, row: Mapping[str, object]) -> Claude:
     generation = _generation(model)
     ceiling = row.get("max_output_tokens")
     if not isinstance(ceiling, int):
+        # Low enough for each model of the generation: Anthropic refuses more than a model's own maximum.
         ceiling = 32_000 if generation >= (3, 7) else 4_096
     if row:
         adaptive = row.get("supports_adaptive_thinking") is True
@@ -175,4 +179,5 @@ def claude_generation(model: str) -> tuple[int, int]:
 
 def _generation(model: str) -> tuple[int, int]:
     found = _GENERATION.search(model.lower())
+    # Newer models have new abilities rather than fewer, so an unknown name counts as the newest.
     return (int(found[1]), int(found[2] or 0)) if found is not None else (99, 0)

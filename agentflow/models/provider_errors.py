@@ -107,6 +107,7 @@ def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
         if isinstance(value, str):
             if is_secret(name):
                 yield value
+                # The key after "Bearer": a server may show it alone.
                 yield from value.split()[1:]
         elif isinstance(value, Mapping):
             yield from secrets_in(cast("Mapping[str, object]", value))
@@ -120,6 +121,7 @@ def _safe(error: BaseException, secrets: Sequence[str]) -> BaseException:
     """Return the error, or a copy without secrets if its chain shows one."""
     if all(_shows_none(link, secrets) for link in chain_of(error)):
         return error
+    # The copy has no chain, because each link of it could show the secret.
     text = without_secrets(str(error), secrets)
     copy = ProviderError(
         text if isinstance(error, ProviderError) else f"{type(error).__name__}: {text}",
@@ -140,6 +142,7 @@ def _shows_none(link: BaseException, secrets: Sequence[str]) -> bool:
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
     """Yield the error, its causes and contexts, and the members of groups."""
+    # Chains can contain cycles.
     found, waiting = set[int](), [error]
     while waiting:
         link = waiting.pop()

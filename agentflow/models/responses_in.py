@@ -124,11 +124,15 @@ class ItemsReader:
     def __init__(self, model: str, priced: Callable[[Usage, int, int], ModelChunk]) -> None:
         self._model = model
         self._priced = priced
+        # Calls by the mark that their events share (`_index_of`), each with its index among the reply's calls.
         self._calls: dict[int | str, int] = {}
-        self._known: set[str] = set()
-        self._named: set[int] = set()
-        self._silent: dict[int, str] = {}
+        self._known: set[str] = set()  # ids of calls that were read, which the last event repeats
+        self._named: set[int] = set()  # indices of calls that have an id and a name
+        self._silent: dict[int, str] = {}  # calls without fragments until now, and the arguments in their start
+        # Fragments in the current part, and in the parts of the item before it: whether the texts of later events are
+        # repetitions.
         self._in_part = self._in_item = self._searches = 0
+        # Whether a message has ended, and whether the current reasoning item had fragments.
         self._spoken = self._thought = False
         self._refused = False
         self.finish_reason: str | None = None
@@ -152,6 +156,7 @@ class ItemsReader:
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if event.delta:
                 self._thought = True
                 return (ModelChunk(thinking=event.delta, model=self._model),)
+            # The first part has the index 0: nothing precedes it.
             case "response.reasoning_summary_part.added" if event.summary_index:
                 return (ModelChunk(thinking="\n\n", model=self._model),)
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if event.delta:
@@ -161,6 +166,7 @@ class ItemsReader:
             case "response.output_item.added" if event.item is not None and event.item.type in _CALLS:
                 return (self._begin(event, event.item),)
             case "response.output_item.done" if event.item is not None:
+                # These items are sent back unchanged, so all of their fields are read, not only those of `_Item`.
                 if event.item.type in _SERVER_TOOLS:
                     return self._server_work(field(anything(data), "item"))
                 if event.item.type == "computer_call":
@@ -173,6 +179,7 @@ class ItemsReader:
         if not text:
             return ()
         self._in_part += 1
+        # `text_chunk` is the fast path: most events are short texts.
         return (text_chunk(text),)
 
     def _repeated(self, event: _ResponsesEvent) -> Sequence[ModelChunk]:
@@ -185,6 +192,7 @@ class ItemsReader:
                 self._in_part = 0
                 return found
             case "response.function_call_arguments.done" if event.arguments:
+                # The call of this event may be unknown: some servers send no start.
                 new = len(self._calls)
                 index = self._index_of(event)
                 missing = index in self._silent or len(self._calls) > new
@@ -217,6 +225,7 @@ class ItemsReader:
         """Return the parts of a completed item that no earlier event contained."""
         match item.type:
             case "message":
+                # The next message of the reply counts its fragments from 0.
                 received, self._in_part, self._in_item = self._in_part + self._in_item, 0, 0
                 self._spoken = True
                 return () if received else self._content(item)
@@ -244,6 +253,7 @@ class ItemsReader:
         """Return the block with the call and result of a tool that the vendor ran."""
         item = cast("dict[str, Any]", raw)
         name = _SERVER_TOOLS[item["type"]]
+        # Opening a page is an item of this type too, but only searches are billed.
         if name == "web_search" and field(item.get("action"), "type") in (None, "search"):
             self._searches += 1
         if name == "mcp":
@@ -256,11 +266,13 @@ class ItemsReader:
         may be incomplete.
         """
         item = cast("dict[str, Any]", raw)
+        # The last event repeats the item.
         if item.get("status") == "incomplete" or (known := call_id(item)) in self._known:
             return ()
         self._known.add(known)
         found: list[ToolUseDelta] = []
         for ident, arguments in split(item):
+            # The tool calls of one item share its output index, so their ids are the marks.
             found.append(ToolUseDelta(self._calls.setdefault(ident, len(self._calls)), ident, COMPUTER, arguments))
         return (ModelChunk(tool_uses=tuple(found)),)
 
@@ -321,6 +333,7 @@ class ItemsReader:
             for index, arguments in self._silent.items()
             if arguments
         ]
+        # Texts are compared only as a whole: if any part of a message arrived, none is read again.
         spoken = self._spoken or self._in_part or self._in_item
         for index, part in enumerate((response.output if response is not None else None) or ()):
             item = _loose_item(part)
@@ -447,4 +460,5 @@ def _loose_response(value: object) -> _Response:
 def _failure(error: dict[str, Any]) -> ProviderError:
     code = str(error.get("code") or error.get("type") or "")
     text = str(error.get("message") or code or "it failed without a reason")
+    # A failure within a stream has no status; 400 marks it as permanent.
     return ProviderError(text, 400 if _LASTING.match(code) else None, {}, error)

@@ -92,6 +92,7 @@ def responses_body(
         body["instructions"] = instructions
     if includes := [_SEALED_THOUGHTS] * reasons + included(server_tools):
         body["include"] = includes
+    # The model's `params` may replace the fields above, but not those of this request below.
     body |= params
     for ours, theirs in (("max_tokens", "max_output_tokens"), ("temperature", "temperature"), ("top_p", "top_p")):
         if ours in options:
@@ -102,6 +103,7 @@ def responses_body(
         form: Any = prepared.form
         body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
     body |= _tool_fields(prepared.tools, typed)
+    # Always called: calls and searches in the history depend on it even if nothing is hidden now.
     _hide(body, hidden_names(server_tools) if searches else frozenset())
     if server_tools:
         body["tools"] = [*body.get("tools", ()), *responses_server_tools(server_tools, f"openai/{model}")]
@@ -116,6 +118,7 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
     for message in messages:
         role, content = message["role"], message["content"]
         match role:
+            # A system message within the conversation stays an item, at its place.
             case "system" if not items:
                 instructions.append(str(content))
             case "tool":
@@ -153,6 +156,7 @@ def _hide(body: Item, names: frozenset[str]) -> None:
                 loaded = {tool["name"] for tool in item["tools"]}
                 if not hidden or not hidden.issuperset(loaded):
                     if kept and kept[-1].get("type") == "tool_search_call":
+                        # The call of the search, which the vendor would refuse without its result.
                         kept.pop()
                     continue
                 found |= loaded
@@ -171,6 +175,7 @@ def _assistant_part(part: Item) -> Item:
             function = part["function"]
             return {"type": "function_call", "call_id": part["id"], **function}
         case "thinking":
+            # The reverse of `seal`.
             mark, _, encrypted = part["signature"].partition(":")
             summary = [{"type": "summary_text", "text": part["thinking"]}] if part["thinking"] else []
             return {"type": "reasoning", "id": mark, "summary": summary, "encrypted_content": encrypted}

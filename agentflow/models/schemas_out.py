@@ -155,12 +155,13 @@ class _Fitting:
         fitted: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in schema.items():
-            action = self._actions.get(key, "")
+            action = self._actions.get(key, "")  # a keyword without a row is sent unchanged
             self.strict = self.strict and action != "loose"
             if action == "refuse":
                 self.refused = True
             elif action == "note" or (action.startswith("only:") and value not in action[5:].split(",")):
                 notes.append(f"{key}: {json.dumps(_plain(value), ensure_ascii=False)}")
+            # Here the keys are names of fields, which could equal a keyword, so they are not looked up.
             elif key in ("properties", "$defs"):
                 fitted[key] = {name: self.node(inner) for name, inner in value.items()}
             elif key in ("items", "if", "then", "else") or (
@@ -169,9 +170,11 @@ class _Fitting:
                 fitted[key] = self.node(cast("Mapping[str, Any]", value))
             elif key in ("anyOf", "allOf", "oneOf"):
                 fitted[key] = [self.node(inner) for inner in value]
+            # Titles repeat the names of fields and cost tokens.
             elif key != "title":
                 fitted[key] = _plain(value)
         every = self._actions.get("required") == "all"
+        # After the loop, because closing depends on all keywords of the object.
         if schema.get("type") == "object":
             self._object(fitted)
         elif every and not fitted.keys() & {"type", "anyOf", "enum", "$ref"}:  # strict schemas have a type everywhere

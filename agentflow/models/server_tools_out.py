@@ -217,12 +217,14 @@ def _toolset(settings: Entry) -> Entry:
     entry: Entry = {"type": "mcp_toolset", "mcp_server_name": settings["label"]}
     if "tools" not in settings:
         return entry
+    # All tools are off by default, except the named ones.
     allowed = {name: {"enabled": True} for name in settings["tools"]}
     return {**entry, "default_config": {"enabled": False}, "configs": allowed}
 
 
 def _mcp(settings: Entry) -> Entry:
     entry: Entry = {"type": "mcp", "server_label": settings["label"], "server_url": settings["url"]}
+    # OpenAI would end the reply with a request for approval, an item that agents do not support.
     entry["require_approval"] = "never"
     return {**entry, "allowed_tools": settings["tools"]} if "tools" in settings else entry
 

@@ -35,7 +35,8 @@ class EventReader:
 
     def __init__(self, limit: int = 1 << 24) -> None:
         self._limit = limit
-        self._buffer = bytearray()
+        self._buffer = bytearray()  # the beginning of an event that is incomplete
+        # Whether the byte order mark can no longer come, and whether the next chunk may begin with the LF of a CR LF.
         self._begun = self._ends_in_cr = False
 
     def feed(self, part: bytes) -> Sequence[bytes]:
@@ -49,11 +50,13 @@ class EventReader:
         if self._ends_in_cr or b"\r" in part:
             part = self._with_line_feeds(part)
         buffer = self._buffer
+        # The fast path: most chunks are whole events, which are cut out without a copy through the buffer.
         if not buffer:
             whole, found, rest = part.rpartition(b"\n\n")
             if rest:
                 buffer += rest
         else:
+            # Only the new part is searched: searching the whole buffer for each chunk would take quadratic time.
             start = max(0, len(buffer) - 1)  # the first of the two line feeds may be in an earlier chunk
             buffer += part
             end = buffer.rfind(b"\n\n", start)
@@ -61,6 +64,7 @@ class EventReader:
             whole = bytes(buffer[:end]) if found else b""
             if found:
                 del buffer[: end + 2]
+        # Complete events of this chunk are removed already, so only the unfinished one counts.
         if len(buffer) > self._limit:
             raise EventTooLargeError(self._limit)
         return _data(whole) if found else ()
@@ -75,6 +79,7 @@ class EventReader:
         if self._buffer:
             part = bytes(self._buffer) + part
             self._buffer.clear()
+        # The mark itself may be split between chunks.
         if len(part) < len(_MARK) and _MARK.startswith(part):
             self._buffer += part
             return b""
@@ -96,6 +101,7 @@ def _data(whole: bytes) -> list[bytes]:
     found: list[bytes] = []
     if whole.startswith(b"data: "):  # OpenAI's wire: each event is one line
         found = whole[6:].split(b"\n\ndata: ")
+        # Each separator has two line feeds: if there are no others, no event has another line.
         if whole.count(b"\n") == 2 * len(found) - 2:
             return found
         found = []

@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import isfinite, nan
 
+# `(?!s)`: the "m" of "12ms" is not minutes.
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
+# OpenAI's and Azure's messages: "Please try again in 6m0s", "retry after 20 seconds".
 _IN_TEXT = re.compile(
     r"(?:try again|retry|wait)\w{0,8}(?:\s+(?:in|after|for))?\s+(?P<value>\d[\dhms.]*)"
     r"\s*(?P<unit>milliseconds?|seconds?|minutes?)?",
     re.IGNORECASE,
 )
+# Google's `RetryInfo`, in the JSON of the error.
 _RETRY_DELAY = re.compile(r"retryDelay\W+(\d+(?:\.\d+)?)s")
 _UNITS = {"milli": 0.001, "second": 1.0, "minute": 60.0}
+# The headers of OpenAI and Anthropic: the reset of a limit, and what remains of it.
 _RESETS = (
     ("x-ratelimit-reset-requests", "x-ratelimit-remaining-requests"),
     ("x-ratelimit-reset-tokens", "x-ratelimit-remaining-tokens"),
@@ -95,10 +99,12 @@ def _wait_in(message: str) -> float | None:
     found = _IN_TEXT.search(message)
     if found is None:
         return None
+    # The pattern may take the full stop of the sentence.
     value, unit = found["value"].rstrip("."), found["unit"]
     number = _number(value)
     if number is None:
         return _duration(value)
+    # A bare number may be a count, such as "retry 3 times".
     if unit is None:
         return None
     return number * next(factor for name, factor in _UNITS.items() if unit.lower().startswith(name))

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _MAX_ANSWER_BYTES = 1 << 20
+# Other wrong content types are common at servers that do stream.
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -224,20 +225,26 @@ class DirectWire(Adapter):
         failure: ModelError | None = None
         try:
             response = await self._post(self._url(), body, extra.get("extra_headers") or EMPTY)
+            # `readany` returns what has arrived, without waiting to fill a chunk.
             next_part = response.content.readany
             part = b""
             if not 200 <= response.status < 300 or response.status == 204:
                 raise await refusal(response)
+            # Read here if the head looks wrong; the loop below continues with this part.
             if response.content_type in _NO_STREAM and not _begins_a_stream(part := await next_part()):
                 raise await refusal(response, part)
             events = EventReader(self._max_event)
             while not reader.ended and (part := part or await next_part()):
                 for data in events.feed(part):
+                    # Yielded at once: a consumer that stops reading closes this generator here, and `finally` closes
+                    # the connection.
                     for chunk in reader.read(data):
                         yield chunk
+                    # Anything after the end mark is left to `finish`.
                     if reader.ended:
                         break
                 part = b""
+            # Some servers omit the blank line after the last event.
             for data in () if reader.ended else events.rest():
                 for chunk in reader.read(data):
                     yield chunk
@@ -249,6 +256,7 @@ class DirectWire(Adapter):
                 failure = self._failed(error, self._url(), extra)
         finally:
             if response is not None:
+                # No effect after `finish` released the connection.
                 response.close()
         if failure is not None:
             raise failure  # outside the `except` block, so that the original error does not become the context of this one
@@ -270,6 +278,7 @@ class DirectWire(Adapter):
         return send(
             url,
             body,
+            # The nearer setting overrides: the request's headers, the model's, the vendor's.
             {**self._signed(), **(self._headers or {}), **headers},
             timeout=self._timeout,
             connect_timeout=self._connect_timeout,
@@ -348,6 +357,7 @@ class DirectWire(Adapter):
     @property
     def key_variables(self) -> tuple[str, ...]:
         """The environment variables for the key, if `api_key` is not set."""
+        # A URL of the vendor's variable counts as the vendor's own (rule 2).
         foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
         return self.vendor.other_keys if foreign else self.vendor.keys
 

@@ -7,8 +7,10 @@ from agentflow.models.profiles import WireProfile
 SIGNATURE_MARK = "__thought__"
 """Begins a signature in LiteLLM's ids of Gemini's calls."""
 
+# 40 characters are OpenAI's limit for ids.
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}\Z")
+# the intersection of the providers' rules: Gemini requires a letter or "_" first
 _LEGAL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}\Z")
 _NAME_TRASH = re.compile(r"[^a-zA-Z0-9_-]+")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -28,6 +30,7 @@ def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's o
         return id
     import hashlib  # importing it takes 6 ms, and it is rarely needed
 
+    # A digest, so that different long ids stay different.
     return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 
 

@@ -38,6 +38,7 @@ from agentflow.vocabulary.specs import ToolSpec, Usage
 Content = dict[str, Any]
 
 
+# The protocol is protobuf's JSON: names are in camel case, and fields with default values are left out.
 class _LiveBlob(msgspec.Struct):
     data: str = ""
 
@@ -126,9 +127,11 @@ class _GeminiConnection(LiveConnection):
         self._continued: LiveReply | None = None  # the last reply to results of tools
         self._unheard: LiveReply | None = None  # the reply to a spoken turn that has no transcript yet
         self._transcript = ""
+        # `_interrupted`: the server has stopped the current reply. `_active`: a turn without detection has begun.
         self._interrupted = self._active = False
+        # Calls without results; the server generates nothing until all are answered.
         self._calls: list[_LiveCall] = []
-        self._tokens = _LiveTokens()
+        self._tokens = _LiveTokens()  # the newest counts of the current reply replace earlier ones
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect, configure the session, and send the history."""
@@ -144,6 +147,7 @@ class _GeminiConnection(LiveConnection):
         await self.socket.send({"setup": self._setup(tools)})
         await self.first("setupComplete")
         if turns := _contents(history, model.name):
+            # `turnComplete` is false, so that the server does not answer the history.
             await self.socket.send({"clientContent": {"turns": turns, "turnComplete": False}})
 
     def _setup(self, tools: Sequence[ToolSpec]) -> Content:
@@ -159,6 +163,7 @@ class _GeminiConnection(LiveConnection):
             "inputAudioTranscription": {},
         }
         if self.player is not None:
+            # Without transcripts the history would have no text of a spoken reply.
             setup["outputAudioTranscription"] = {}
         if self._system:
             setup["systemInstruction"] = {"parts": [{"text": self._system}]}
@@ -190,8 +195,10 @@ class _GeminiConnection(LiveConnection):
             reply = self._expect()
             await self._respond({result.tool_use_id: result for result in last.tool_results})
             return reply
+        # Replies before that of this turn belong to turns that were denied or failed; they are not played.
         while self._spoken and any(turn is self.turn for turn, _ in self._spoken):
             turn, reply = self._spoken.popleft()
+            # If a hook has edited the transcript, the server's answer is to another text (rule 1).
             if turn is self.turn and last.text == getattr(turn, "text", ""):
                 return reply
         reply = self._expect()
@@ -204,6 +211,7 @@ class _GeminiConnection(LiveConnection):
         options, first = request.options, request.messages[0]
         system = first.text if first.role == "system" else ""
         changed = [name for name in ("max_tokens", "extra") if getattr(options, name)]
+        # "none" is what agentflow asks at the iteration limit; the protocol cannot express it.
         changed += ["tool_choice"] * (options.tool_choice not in (None, "auto", "none"))
         if changed or system != self._system or tuple([spec.name for spec in request.tools]) != self._tools:
             what = f"options.{changed[0]}" if changed else "another system prompt, or other tools"
@@ -222,6 +230,7 @@ class _GeminiConnection(LiveConnection):
         return reply
 
     async def _respond(self, results: Mapping[str, ToolResultBlock]) -> None:
+        # `_continued` is the newest reply requested: the one that `_expect` has just created.
         calls, self._calls, self._continued = self._calls, [], self._expected[-1] if self._expected else self._incoming
         answers = [_response(call, results.get(call.id)) for call in calls]
         await self.socket.send({"toolResponse": {"functionResponses": answers}})
@@ -239,6 +248,7 @@ class _GeminiConnection(LiveConnection):
 
     async def handle(self, event: Mapping[str, Any]) -> None:
         """Handle a message; unknown fields are ignored."""
+        # One message may have several of these fields; usage first, because `_finish` takes it.
         message = msgspec.convert(event, _LiveMessage)
         if message.usage_metadata is not None:
             self._tokens = message.usage_metadata
@@ -260,6 +270,7 @@ class _GeminiConnection(LiveConnection):
         for part in content.model_turn.parts if content.model_turn is not None else ():
             if part.inline_data is not None and audible:
                 self._put(ReplyPart("", audio=b64decode(part.inline_data.data, validate=True)))
+            # If audio is played, its transcript is the text; parts with text would repeat it.
             elif part.text and not part.thought and not audible:
                 self._put(ReplyPart("", chunk=text_chunk(part.text)))
         if content.output_transcription is not None and content.output_transcription.text and audible:
@@ -271,12 +282,14 @@ class _GeminiConnection(LiveConnection):
         """Record the user's words, which may arrive late, early, or while the agent still speaks."""
         if self._unheard is not None and text.strip():
             self._turn(text)
+        # While a reply is generated, this is the turn that it answers, which was passed on already.
         elif self._incoming is None or self._interrupted:
             self._transcript += text
             if self.speaking and self.reply is not None and self.reply.ended:
                 self.on_speech()  # the server assumes that all was played
 
     def _put(self, part: ReplyPart) -> None:
+        # Output that no request expects; while calls wait for results, it belongs to none.
         if self._incoming is None and not self._calls:  # the answer to a spoken turn
             self._incoming = self._unheard = self.new_reply()
             if self._transcript.strip():
@@ -293,6 +306,7 @@ class _GeminiConnection(LiveConnection):
         self.on_turn(turn)
 
     def _called(self, calls: list[_LiveCall]) -> None:
+        # Calls may arrive in several messages, and each needs an index of its own in the reply.
         start = len(self._calls)
         for index, call in enumerate(calls, start):
             delta = ToolUseDelta(index, call.id, call.name, dumps(call.args))
@@ -307,6 +321,7 @@ class _GeminiConnection(LiveConnection):
         self._interrupted = False
         if reply is None or (repeated and not reply.begun):
             return
+        # No transcript will come: the turn is passed on without one.
         if self._unheard is reply:
             self._turn(self._transcript.strip() or NO_TRANSCRIPT)
         used, self._tokens = self._tokens, _LiveTokens()
@@ -314,6 +329,7 @@ class _GeminiConnection(LiveConnection):
         usage = Usage(used.prompt_token_count, output, used.cached_content_token_count, 0, used.thoughts_token_count)
         reply.ended = True
         reply.put(ReplyPart("", chunk=ModelChunk(usage=usage, finish_reason=reason)))
+        # The protocol has no ids: replies arrive in the order of the requests.
         self._incoming = self._expected.popleft() if self._expected else None
 
 

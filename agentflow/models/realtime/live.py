@@ -41,7 +41,7 @@ NO_TRANSCRIPT = "(speech without a transcript)"
 live_connection: ContextVar[LiveConnection | None] = ContextVar("agentflow_live_connection", default=None)
 """The connection of the voice session that runs the current call."""
 
-_CHUNK_SECONDS = 0.1
+_CHUNK_SECONDS = 0.1  # a finer step would make more calls of the player, a coarser one a less exact position
 _UNSUPPORTED = ("temperature", "top_p", "stop", "seed", "thinking", "answer_schema", "cache", "server_tools")
 
 
@@ -214,6 +214,7 @@ class LiveReply:
             self.audio[part.item] += len(part.audio)
         elif part.chunk is not None:
             text = part.chunk.text
+            # `is_due` compares the position of a text with that of the audio.
             part = part._replace(start=self.length[part.item])
             self.length[part.item] += len(text)
         self._parts.append(part)
@@ -228,6 +229,7 @@ class LiveReply:
 
     def fail(self, error: Exception) -> None:
         """Fail the reply at once, and discard its queued parts."""
+        # The first failure is the cause; later ones may be its consequences.
         self._failure = self._failure or error
         self._parts.clear()
         self._arrived.set()
@@ -254,6 +256,7 @@ class _Speech:
     def __init__(self, player: PlayAudio) -> None:
         self._player = player
         self._task: asyncio.Future[None] | None = None
+        # b"" means that no chunk waits, None that the reply is complete.
         self._next: bytes | None = b""
         self._current = b""
         self._ready = asyncio.Event()
@@ -282,6 +285,7 @@ class _Speech:
         self._next = chunk
         self._played.clear()
         self._ready.set()
+        # The loop ends when the player requests the next chunk, or has ended.
         while not self._task.done() and (self._next or self._current):
             self._played.clear()
             await self._played.wait()
@@ -431,12 +435,14 @@ class LiveConnection(ABC):
                     assert chunk is not None
                     if chunk.finish_reason is not None:
                         complete, self.expected = True, False
+                    # Before the yield: a consumer that is interrupted there has received the chunk.
                     reply.said[item] = reply.said.get(item, "") + chunk.text
                     yield chunk
         finally:
             self.speaking, self.reply = False, None
             if speech is not None:
                 await speech.stop()
+            # Nothing can be sent over a broken connection.
             if reply is not None and self.failure is None:
                 try:
                     await self.settle(reply, complete)
@@ -445,6 +451,7 @@ class LiveConnection(ABC):
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
         """Play the audio of a reply, and yield its chunks as they are played."""
+        # Bytes, of two for each sample.
         size = int(_CHUNK_SECONDS * self.model.output_rate) * 2
         waiting: deque[ReplyPart] = deque()
         last = False
@@ -456,12 +463,14 @@ class LiveConnection(ABC):
             elif speech is not None:
                 for start in range(0, len(part.audio), size):
                     audio = part.audio[start : start + size]
+                    # Returns when the player has played the chunk, which sets the pace of the whole call (rule 2).
                     await speech.say(audio)
                     reply.played[part.item] += len(audio)
                     while waiting and reply.is_due(waiting[0]):
                         yield waiting.popleft()
             if last and speech is not None:
                 await speech.finish()
+            # The rest of the text at the end; all of it at once if nothing is played.
             while waiting and (last or speech is None):
                 yield waiting.popleft()
 

@@ -87,6 +87,7 @@ class _RealtimeEvent(msgspec.Struct):
     error: dict[str, Any] = {}
 
 
+# Only these events are converted: another type may use the same field names for other types of values.
 _KNOWN: Final = frozenset(
     {
         "conversation.item.added",
@@ -158,18 +159,21 @@ class _OpenAILive(LiveConnection):
         self._items: dict[str, Item | None] = {}  # the server's conversation; None if it is not known yet
         self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are passed on
         self._transcripts: dict[str, str] = {}
+        # `_number` counts replies, for `metadata` and the ids of events; `_counter` makes ids unique.
         self._number = self._counter = 0
         self._response = ""
+        # `_idle`: no response is in progress at the server. `_quiet`: the user is not speaking.
         self._idle, self._quiet = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._quiet.set()
-        self._unbilled = Usage()
+        self._unbilled = Usage()  # of interrupted replies, for the next one
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect and configure the session; instructions, tools and history are sent with each reply."""
         model = self.model
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         await self.socket.open(model.address, headers, timeout=model.timeout, max_frame=model.max_frame)
+        # The server confirms the configuration, or refuses it with an error.
         await self._send(self._configuration(), "setup")
         event = await self.first("session.updated")
         if event["type"] == "error":
@@ -179,9 +183,11 @@ class _OpenAILive(LiveConnection):
         model, pcm = self.model, {"type": "audio/pcm", "rate": 24_000}
         detection = model.turn_detection
         if detection is not None:
+            # Rule 1: the session requests each reply, after its hooks.
             detection = {**detection, "create_response": False, "interrupt_response": False}
         output = {"format": pcm} | ({"voice": model.voice} if model.voice else {})
         hearing = {"format": pcm, "transcription": dict(self._transcription), "turn_detection": detection}
+        # `params` come last, so that a user can set every field.
         session = {
             "type": "realtime",
             "output_modalities": ["text" if self.player is None else "audio"],
@@ -192,6 +198,7 @@ class _OpenAILive(LiveConnection):
 
     async def _send(self, event: Item, group: str = "other") -> None:
         self._counter += 1
+        # A later error names this id, so its group shows whether it concerns the reply (`_refused`).
         await self.socket.send({**event, "event_id": f"{group}.{self._counter}"})
 
     async def send_audio(self, audio: bytes) -> None:
@@ -222,11 +229,13 @@ class _OpenAILive(LiveConnection):
         self._number += 1
         reply = self.new_reply()
         group = f"r{self._number}"
+        # Events of the last response no longer match, so its late ones are ignored.
         self._response = ""
         self._idle.clear()
         self.reply = reply  # errors may arrive while the next events are sent
         for event in self._changes(_wanted(request.messages, self.model.name)):
             await self._send(event, group)
+        # The server returns the metadata in `response.created`, which is how the response is recognised.
         body["metadata"] = {"request": str(self._number)}
         await self._send({"type": "response.create", "response": body}, f"{group}.create")
         return reply
@@ -251,17 +260,20 @@ class _OpenAILive(LiveConnection):
         """Return the events that make the server's conversation equal to the request."""
         events: list[Item] = []
         same, differs = 0, False
+        # A copy: items are deleted in the loop.
         for id_, item in [*self._items.items()]:
             if item is None:  # the user's last utterance: the next turn
                 continue
             if not differs and same < len(wanted) and item == wanted[same]:
                 same += 1
                 continue
+            # A lost item is deleted wherever it is, and does not make those after it differ.
             differs = differs or item is not _LOST
             del self._items[id_]
             events.append({"type": "conversation.item.delete", "item_id": id_})
         for item in wanted[same:]:
             self._counter += 1
+            # With an id of our own, the item is known before the server confirms it.
             id_ = f"item_af_{self._counter}"
             self._items[id_] = item
             events.append({"type": "conversation.item.create", "item": {"id": id_, **item}})
@@ -270,13 +282,16 @@ class _OpenAILive(LiveConnection):
     async def settle(self, reply: LiveReply, complete: bool) -> None:
         """Record the form of the reply's items; cancel and truncate an interrupted reply."""
         if not complete and not reply.ended:
+            # Before its id has arrived: without one, the server cancels the response in progress.
             named = {"response_id": self._response} if self._response else {}
             await self._send({"type": "response.cancel", **named})
         for id_ in self._items.keys() & {*reply.length, *reply.audio}:
+            # How much the server keeps of an interrupted text is unknown, so the item is deleted.
             known = complete or id_ in reply.audio
             self._items[id_] = _text("assistant", reply.said.get(id_, "")) if known else _LOST
         for id_, length in reply.audio.items() if not complete else ():
             if (played := reply.played[id_]) < length:
+                # Two bytes are one sample.
                 at = {"content_index": 0, "audio_end_ms": played * 1000 // (self.model.output_rate * 2)}
                 await self._send({"type": "conversation.item.truncate", "item_id": id_, **at})
 
@@ -300,6 +315,7 @@ class _OpenAILive(LiveConnection):
                 self._quiet.set()
             case "input_audio_buffer.committed":
                 self._quiet.set()
+                # Transcripts may arrive in another order than the turns were spoken.
                 self._uttered.append(event.item_id)
             case "conversation.item.input_audio_transcription.completed":
                 self._transcribed(event.item_id, event.transcript.strip())
@@ -321,6 +337,7 @@ class _OpenAILive(LiveConnection):
         if id_ in self._items:
             return
         ids = [*self._items]
+        # The server inserts the user's speech at its place in time, which need not be the end.
         index = ids.index(previous) + 1 if previous in self._items else len(ids)
         ids.insert(index, id_)
         self._items = {item_id: self._items.get(item_id) for item_id in ids}
@@ -345,6 +362,7 @@ class _OpenAILive(LiveConnection):
             reply.put(ReplyPart(event.item_id, chunk=text_chunk(event.delta)))
         elif event.item.type == "function_call":
             call = event.item
+            # In the form of `_wanted`, so that an unedited call counts as equal.
             self._items[call.id] = _call(call.call_id, call.name, call.arguments)
             delta = ToolUseDelta(event.output_index, call.call_id, call.name, call.arguments)
             reply.put(ReplyPart(call.id, chunk=ModelChunk(tool_uses=(delta,))))
@@ -353,6 +371,7 @@ class _OpenAILive(LiveConnection):
         """End the reply; the usage of an interrupted reply is added to that of the next reply."""
         used, reply = self._unbilled + _usage(response.usage), self.reply
         self._idle.set()
+        # The call was interrupted: its response ends without a reader.
         if reply is None:
             self._unbilled = used
             return
@@ -375,6 +394,7 @@ class _OpenAILive(LiveConnection):
         if reply is None or not cause.startswith(f"r{self._number}."):
             logger.warning("A voice session was refused an event ({}): {}", cause, error.get("message"))
             return
+        # Then no response begins, so no `response.done` will follow.
         if ".create." in cause:
             reply.ended = True
             self._idle.set()

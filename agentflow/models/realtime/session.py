@@ -27,7 +27,7 @@ from agentflow.models.realtime.live import LiveConnection, PlayAudio, RealtimeMo
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.messages import Msg, Reply
 
-_MAX_TURNS: Final = 100
+_MAX_TURNS: Final = 100  # turns that wait, and replies that are kept
 
 
 class RealtimeSession:
@@ -72,11 +72,14 @@ class RealtimeSession:
         live.on_turn, live.on_speech = self._turn, self._speech
         self._options["hooks"] = [*hooks_of(self._options.get("hooks", ())), _Expecting(live)]
         async with AsyncExitStack() as stack:
+            # Before `open`, so that a failed setup closes the socket too.
             stack.push_async_callback(live.socket.close)
             config = full_agent(self._agent).config
             await live.open(config.system, config.specs, await self._agent.history(self._session))
+            # The stack is left in reverse: the calls end first, then the reader, then the connection.
             stack.push_async_callback(_ended, asyncio.create_task(self._listen(live)))
             stack.push_async_callback(_ended, asyncio.create_task(self._answer(live)))
+            # Only now is the session open; a failure above closes everything.
             self._live, self._closing = live, stack.pop_all()
         return self
 
@@ -138,6 +141,7 @@ class RealtimeSession:
         """
         live = self._open()
         while not self._ended:
+            # Turns that wait still have a reply: each of their calls fails with the broken connection.
             if self._work.empty() and not self._busy:
                 live.check()
             self._changed.clear()
@@ -158,11 +162,13 @@ class RealtimeSession:
             self._changed.set()
 
     async def _answer(self, live: LiveConnection) -> None:
+        # In the context of this task only, which its calls inherit.
         live_connection.set(live)
         options, session = self._options, self._session
         rest: Any = {name: value for name, value in options.items() if name != "session"}
         while True:
             turn = await self._work.get()
+            # The connection compares it with the turn of `on_turn` (Gemini: which reply belongs to this call).
             self._busy, live.turn = True, turn
             reply: Reply[Any] | None = None
             try:
@@ -218,10 +224,12 @@ class _Expecting(Hook):
 
     def on_event(self, event: HookEvent) -> None:
         """Expect a request from this call, unless it is a sub-agent's call."""
+        # A call that another hook answers or denies makes no request.
         if isinstance(event, PreReasoning) and not event.source and event.decision is None:
             self._live.expected = True
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
+    # `wait`, so that the task's exception is not raised while the block is left.
     await asyncio.wait([task])

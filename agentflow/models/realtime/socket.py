@@ -22,7 +22,7 @@ from agentflow.vocabulary.saving.plain import dumps
 if TYPE_CHECKING:
     import aiohttp
 
-_HEARTBEAT = 20.0
+_HEARTBEAT = 20.0  # seconds; a connection without a pong is lost
 
 
 class JsonSocket:
@@ -54,7 +54,9 @@ class JsonSocket:
         await loaded()
         import aiohttp
 
+        # The proxy variables know only the schemes http and https.
         over_http = f"http{url.removeprefix('ws')}"
+        # Not the client of `http.py`: the session ends with its websocket (rule 1).
         self._client = aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout)
         )
@@ -73,6 +75,7 @@ class JsonSocket:
             failure = ProviderError(error.message, error.status, dict(error.headers or {}))
         except failures() as error:
             failure = error
+        # Outside the `except` block, so that the client's error, which may show the key, is not the context.
         await self.close()
         raise model_error(failure, self._model, secrets=self._secrets, address=over_http)
 
@@ -112,6 +115,7 @@ class JsonSocket:
             return cast("dict[str, Any]", value)
         if frame.type is WSMsgType.ERROR:
             raise self._lost_error(frame.data)  # the message contains an error, such as a frame that is too large
+        # All other frames mean that the connection is closed; aiohttp answers pings itself.
         code = self._socket.close_code
         reason = frame.extra if frame.type is WSMsgType.CLOSE else ""
         raise self._lost_error(
@@ -120,6 +124,7 @@ class JsonSocket:
 
     async def close(self) -> None:
         """Close the websocket. Closing it twice is allowed."""
+        # Cleared before the first await, so that a second `close` in the meantime does nothing.
         socket, client, self._socket, self._client = self._socket, self._client, None, None
         try:
             if socket is not None:
