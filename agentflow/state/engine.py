@@ -50,6 +50,7 @@ class Prepared:
         Returns:
             The driver's cursor.
         """
+        # Compiled once: SQLAlchemy would look up its cache and convert the values each time.
         built = self._built.get(connection.dialect.name)
         if built is None:
             compiled: Any = self._statement.compile(dialect=connection.dialect)
@@ -75,6 +76,7 @@ def _execute(connection: Connection, text: str, values: Any = ()) -> Any:
             cursor.execute(text, values)
     except connection.dialect.loaded_dbapi.Error as error:
         dialect = connection.dialect
+        # As SQLAlchemy does: the pool drops the connection, and `connection_invalidated` makes the error retryable.
         if lost := dialect.is_disconnect(error, driver, cursor):
             connection.invalidate(error)
         kind = dialect.loaded_dbapi.Error
@@ -126,9 +128,9 @@ class Database:
         self._is_current = is_current
         self._migrate = migrate
         self._text = text
-        self._unchanging = False
+        self._unchanging = False  # whether the file is opened as immutable
         self._engine = self._make()
-        self._ready = False
+        self._ready = False  # whether the tables are up to date; checked before the first transaction
 
     def _make(self) -> Engine:
         try:
@@ -155,12 +157,15 @@ class Database:
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # the driver begins no transactions; `_begin` does
         connection.text_factory = self._text
+        # Before the other pragmas: switching to WAL needs a lock, too.
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
+        # Off by default in SQLite; deleting or renaming a session relies on the cascades of its facts.
         connection.execute("PRAGMA foreign_keys = ON")
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error:  # read-only, or not a database: the first query reports it
             return
+        # In WAL mode, NORMAL survives a crash of the process, FULL also a power failure.
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
 
     def begin(self, write: bool) -> AbstractContextManager[Connection]:
@@ -180,6 +185,8 @@ class Database:
         """Migrate the tables if they are out of date; otherwise write nothing, since the database may be read-only."""
         try:
             with self._begin(write=False) as connection:
+                # Two transactions: a reading one must not become a writing one in SQLite, which could fail at once.
+                # `_migrate` looks again under the lock.
                 current = self._is_current(connection)
             if not current:
                 with self._begin(write=True) as connection:
@@ -205,16 +212,19 @@ class Database:
             or not os.path.isfile(path)
         ):
             return False
+        # With write access the failure has another cause.
         if os.access(path, os.W_OK) or os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
             return False
         name = f"file:{quote(os.path.abspath(path))}?mode=ro"
 
         def connect() -> sqlite3.Connection:
+            # An immutable database ignores its WAL file, and with it the newest transactions.
             unshared = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
             return sqlite3.connect(f"{name}&immutable=1" if unshared else name, uri=True)
 
         self._engine.dispose()
         self._unchanging = True
+        # No pool: a connection that stays open would not notice that the file has changed.
         self._engine = self._listening(create_engine(self.url, creator=connect, poolclass=NullPool))
         return True
 
@@ -225,6 +235,7 @@ class Database:
 
     def forget(self) -> None:
         """Abandon the connections of the parent process after a fork."""
+        # Closing them would end the parent's sessions at the server.
         self._engine.dispose(close=False)
 
 
@@ -241,6 +252,7 @@ def _checked(url: str) -> URL:
 def now_in(connection: Connection) -> ColumnElement[float]:
     """Return the database's time, in seconds since the epoch."""
     clocks = {
+        # 2440587.5 is the Julian day of 1970-01-01.
         "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
         "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
     }
@@ -257,6 +269,7 @@ def postgres_options(url: URL, timeout: float, more: str = "") -> dict[str, Any]
     """
     options: dict[str, Any] = {} if "application_name" in url.query else {"application_name": "agentflow"}
     if "connect_timeout" not in url.query:
+        # libpq advises against less than two seconds.
         options["connect_timeout"] = max(2, round(timeout))
     if "options" not in url.query:
         options["options"] = f"-c idle_in_transaction_session_timeout={int(timeout * 1000)}{more}"

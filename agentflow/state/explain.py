@@ -18,6 +18,7 @@ class _Advice(NamedTuple):
     retryable: bool = False
 
 
+# The first row with a sign in the error applies, so specific signs precede general ones such as "connection".
 _ADVICE = (
     _Advice(
         ("readonly database", "read-only transaction", "read only"),

@@ -15,6 +15,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agentflow.state.engine import Prepared, now_in
 from agentflow.state.session_tables import LEASES
 
+# Shared (`FOR SHARE`): appends of one owner do not block each other, but `take_lease` waits for them. SQLite ignores
+# it, because a writing transaction holds the lock of the whole database.
 _FIND_LEASE = Prepared(
     select(LEASES.c.epoch)
     .where(*[LEASES.c[name] == bindparam(name) for name in ("session_id", "owner", "epoch")])
@@ -27,7 +29,9 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
     now = now_in(connection)
     statement: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LEASES)
     until = now + seconds
+    # A renewal keeps the epoch, so that the owner's earlier claims stay valid.
     epoch = case((LEASES.c.owner == owner, LEASES.c.epoch), else_=LEASES.c.epoch + 1)
+    # One statement, so two owners cannot both find the lease free. If `where` is false, nothing is returned.
     statement = statement.values(session_id=session_id, owner=owner, expires=until, epoch=1).on_conflict_do_update(
         index_elements=["session_id"],
         set_={"owner": owner, "expires": until, "epoch": epoch},
@@ -56,12 +60,14 @@ def held_leases(connection: Connection) -> frozenset[str]:
 
 def forget_leases(connection: Connection, session_ids: Sequence[str]) -> None:
     """Delete the lease rows of deleted sessions, except leases that are held."""
+    # A held lease keeps its row, because a new one would begin with epoch 1 again.
     free = LEASES.c.session_id.in_(session_ids) & (LEASES.c.expires <= now_in(connection))
     connection.execute(delete(LEASES).where(free))
 
 
 def renew_lease(connection: Connection, session_id: str, owner: str, seconds: float) -> bool:
     """Renew a lease; return False if another owner has taken it."""
+    # Expired or not: a process that was frozen continues if no other owner has taken the lease.
     own_row = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner)
     until = now_in(connection) + seconds
     return connection.execute(update(LEASES).where(own_row).values(expires=until)).rowcount > 0

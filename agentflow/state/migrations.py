@@ -16,7 +16,7 @@ from sqlalchemy import Connection, inspect, text
 
 from agentflow.errors import StoreError
 
-_LOCK = 0x61666C6F77  # "aflow"
+_LOCK = 0x61666C6F77  # "aflow": the key of PostgreSQL's advisory lock
 
 
 def _journal(connection: Connection) -> None:
@@ -114,8 +114,10 @@ def migrate(connection: Connection, upto: int = SCHEMA_VERSION) -> None:
     Raises:
         StoreError: The schema is newer than this code.
     """
+    # On SQLite, BEGIN IMMEDIATE is the lock.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    # Under the lock: another process may have migrated the database in the meantime.
     version = schema_version(connection)
     if version >= upto:
         return

@@ -88,14 +88,17 @@ class KeepsLogs(ABC):
 
 
 def _add_part(connection: Connection, run_id: str, writer: str, number: int, lines: str) -> None:
+    # One more for the line feed after the lines.
     now, size = time.time(), len(lines.encode()) + 1
     grown: dict[str, Any] = {"updated": now, "size": LOGS.c.size + size, "parts": LOGS.c.parts + 1}
+    # Several writers may begin the same log, each with its own number 1.
     if number == 1:
         statement: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
         statement = statement.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
         statement = statement.on_conflict_do_update(index_elements=["run_id"], set_=grown)
     else:  # a log that was deleted meanwhile stays deleted: it would not be readable without its first part
         statement = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
+    # The update holds the lock on the log's row until the commit, so the number is unique (rule 1).
     part_number = connection.execute(statement.returning(LOGS.c.parts)).scalar()
     if part_number is not None:
         part = {"run_id": run_id, "place": part_number, "writer": writer, "number": number, "lines": lines}

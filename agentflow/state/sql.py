@@ -80,6 +80,7 @@ def _connection_lost(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
+# After a lost connection it is unknown whether a transaction was committed.
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
 """Retry idempotent work once, without waiting, over another connection."""
@@ -95,7 +96,7 @@ class _Lease(Claim):
         self.owner = new_id("lease_")
         self.seconds = seconds
         self.give_back = give_back
-        self.epoch = self.version = 0
+        self.epoch = self.version = 0  # set when the lease is taken
         self.lost = False
 
     def release(self) -> None:
@@ -168,6 +169,8 @@ class SqlStore(KeepsLogs, SessionStore):
     ) -> Awaitable[None]:
         """Add facts, all or none; see `SessionStore.append`."""
         check_id(session_id)
+        # In the caller's thread: a fact that JSON cannot represent raises where it is appended, and later changes have
+        # no effect.
         records = [record_of(fact) for fact in facts]
         status = status_after(facts)
 
@@ -182,7 +185,9 @@ class SqlStore(KeepsLogs, SessionStore):
 
         def work() -> None:
             try:
+                # May be retried: facts that are stored already are recognised by `check_delivered`.
                 self._transact(write, f"Writing to session {session_id!r}", retry=True)
+            # In a transaction of its own, because PostgreSQL refuses further statements in one that failed.
             except (Stale, IntegrityError):
                 self._transact(
                     lambda connection: check_delivered(connection, session_id, records, expected or 0),
@@ -250,6 +255,7 @@ class SqlStore(KeepsLogs, SessionStore):
             f"Forking session {session_id!r}",
             takes=new_id,
         )
+        # The sessions of sub-agents are forked at the point that the copied facts have reached.
         facts = await self.load(new_id)
         for use_id in kept_inside(facts):
             if until := inner_point(facts, await self.load(inner_session_id(session_id, use_id))):
@@ -325,6 +331,7 @@ class SqlStore(KeepsLogs, SessionStore):
             except Stale:
                 raise id_taken(name) from None
 
+        # Validated before anything is stored.
         inner = inner_sessions(data)
         await self._do(write, f"Importing session {name!r}", takes=name)
         for use_id, session in inner.items():
@@ -358,7 +365,8 @@ class SqlStore(KeepsLogs, SessionStore):
             return taken
 
         check_id(lease.session_id)
-        pause = 0.01
+        pause = 0.01  # seconds; polling, because a lease may expire without a notification
+        # A cancelled wait leaves its last attempt in the queue; the release follows it there.
         with UndoOnFailure(lease.release):
             while not await self._ask(work):
                 await asyncio.sleep(pause)
@@ -393,6 +401,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
     def _release(self, session_id: str, owner: str) -> Queued[bool]:
         def work() -> bool:
+            # First, so that it is not renewed even if the release fails; it then expires.
             self._leases.pop(owner, None)
             return self._transact(
                 lambda connection: drop_lease(connection, session_id, owner),
@@ -406,6 +415,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
     def _until_renewal(self) -> float | None:
         """Return the seconds between renewals, or None if no lease is held."""
+        # A third: one renewal may fail or be late without the loss of the lease.
         return min([lease.seconds for lease in self._leases.values()]) / 3 if self._leases else None
 
     def _renew(self) -> None:
@@ -420,6 +430,7 @@ class SqlStore(KeepsLogs, SessionStore):
         try:
             lost = self._transact(renew, "Renewing leases")
         except (StoreError, SQLAlchemyError) as error:
+            # The leases may still be held: the next renewal decides.
             self._outage.failed(error)
             return
         self._outage.answered()
@@ -433,11 +444,13 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- how work is done
 
     def _ask(self, work: Callable[[], T]) -> Queued[T]:
+        # A lock, because loops of several threads may use one store.
         with self._starting:
             if self._closed:
                 raise StoreError(f"The store {self.url} is closed. Create another SqlStore.")
             if self._worker is None or self._pid != os.getpid():  # a forked child has no thread and no connection
                 if self._worker is not None:
+                    # The parent's leases are renewed by the parent.
                     self._database.forget()
                     self._leases = {}
                 name, leave = f"agentflow store {self.url}", self._database.dispose
@@ -463,6 +476,7 @@ class SqlStore(KeepsLogs, SessionStore):
             try:
                 with self._database.begin(write) as connection:
                     return work(connection)
+            # A violated constraint is an answer to the caller, such as a taken id, not a failure of the database.
             except IntegrityError:
                 raise
             except SQLAlchemyError as error:
@@ -485,6 +499,7 @@ class SqlStore(KeepsLogs, SessionStore):
         try:
             if self._leases:
                 release = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
+                # All at once; leases of other processes have other owners.
                 self._transact(lambda connection: connection.execute(release), "Releasing leases")
         finally:
             self._leases = {}  # a renewal that is due now would take the leases again

@@ -47,6 +47,7 @@ class Stale(Exception):  # noqa: N818 - a signal within one transaction
 
 def check_id(session_id: str) -> None:
     """Check that a session id is a valid key in every database."""
+    # PostgreSQL stores no NUL characters, and limits the length of an index entry.
     if not session_id or len(session_id) > MAX_ID_LENGTH or not session_id.isprintable():
         raise UsageError(
             f"{session_id!r:.80} cannot be a session id in a database: use 1 to {MAX_ID_LENGTH} printable characters."
@@ -70,9 +71,11 @@ def column_text(text: str | None) -> str | None:
     """Return text that fits into an index of any database: its hash if it is long or contains control characters."""
     if text is None or (len(text) <= 200 and text.isprintable()):
         return text
+    # A text of a user may contain half of a surrogate pair, which UTF-8 does not have.
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
+# The session's row is updated before facts are added: its lock lets one writer at a time choose the next version.
 _AT_VERSION = (SESSIONS.c.id == bindparam("session_id")) & (SESSIONS.c.version == bindparam("expected"))
 _ADVANCED: dict[str, Any] = {"version": bindparam("version"), "updated": bindparam("updated")}
 _ADVANCE = Prepared(update(SESSIONS).where(_AT_VERSION).values(_ADVANCED))
@@ -88,6 +91,8 @@ def append_at(
     """Append facts to a session; raise `Stale` if it does not have the expected version."""
     version, now = expected + len(records), time.time()
     if expected == 0:
+        # If another process inserts the row at this moment, the insert fails with an IntegrityError
+        # (`check_delivered`).
         if _FIND_VERSION.execute(connection, {"session_id": session_id}).fetchone() is not None:
             raise Stale
         session = {"id": session_id, "version": version, "status": status or "idle", "updated": now}
@@ -108,6 +113,7 @@ def append_news(
 ) -> None:
     """Append the facts that the session does not contain yet."""
     of_session = SESSIONS.c.id == session_id
+    # Locked before the keys are read, so that no other writer adds one of them in between.
     found = connection.execute(select(SESSIONS.c.version).where(of_session).with_for_update()).scalar()
     if found is None:
         append_at(connection, session_id, records, status, 0)
@@ -118,6 +124,7 @@ def append_news(
     )
     existing = {row.natural_key: row.body for row in connection.execute(query)}
     for record in records:
+        # A fact without a key is not in `existing`, so it is always new.
         if existing.get(record.natural_key, record.body) != record.body:
             raise fact_conflict(session_id, record.natural_key or "")
     news = [record for record in records if record.natural_key not in existing]
@@ -129,6 +136,7 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
     """After an append that found another version, check that its facts are already stored at their positions."""
     delivered = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
     bodies = connection.execute(select(FACTS.c.body).where(delivered).order_by(FACTS.c.version)).scalars().all()
+    # A connection may break after a commit, before its answer; the repeated append then finds its own facts.
     if list(bodies) == [record.body for record in records]:
         return
     found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
@@ -166,6 +174,7 @@ def prune_sessions(
 
 def fork_session(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:
     """Copy a session up to a point."""
+    # The three parts below: the position `stop`, the status there, and the copies.
     version = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
     if version is None:
         raise no_session(session_id)
@@ -203,6 +212,7 @@ def _status_of(kind: str, body: str) -> SessionStatus:
         return "suspended" if kind == "round_suspended" else "unfinished"
     try:
         fact = fact_from_json(body)
+    # A damaged fact must not prevent the fork that `repair_advice` recommends.
     except StoreError:
         return "unfinished"
     return "suspended" if isinstance(fact, CallClosed) and fact.outcome == "suspended" else "idle"

@@ -62,7 +62,8 @@ class JobThread:
         self._idle = idle
         self._every = every
         self._leave = leave
-        self._over = False
+        self._over = False  # whether the process is exiting
+        # A daemon: an unreachable database must not keep the process alive. `_finish_work` waits, within a limit.
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
         _working.add(self)
@@ -79,6 +80,8 @@ class JobThread:
         return queued
 
     def _loop(self) -> None:
+        # `last` is the time of the last idle call, or of the last moment when none was needed; `due` that of the next
+        # one.
         last = 0.0
         due: float | None = None
         while True:
@@ -88,6 +91,7 @@ class JobThread:
             elif time.monotonic() >= due:
                 self._idle()
                 last = time.monotonic()
+            # Computed again after each job, which may have taken a shorter lease.
             due = None if every is None else last + every
             try:
                 job = self._queue.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
@@ -102,6 +106,7 @@ class JobThread:
                 queued.future.set_exception(error)
             else:
                 queued.future.set_result(result)
+            # Otherwise the thread would hold the last job, with its session, while it waits.
             del job, work, queued
 
     async def close(self) -> None:
@@ -113,6 +118,7 @@ class JobThread:
     def end(self, until: float) -> None:
         """Finish the queued work within the time limit, and stop; called at the end of the process."""
         self.ask(self._leave)
+        # After `ask`, which from now on refuses the work that other exit handlers may request.
         self._over = True
         self._queue.put(None)
         self._thread.join(max(0.0, until - time.monotonic()))
