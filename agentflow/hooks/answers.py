@@ -32,6 +32,7 @@ from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Verdict
 
 def is_later(answer: object) -> bool:
     """Whether an answer has to be awaited. An immediate answer of a synchronous hook needs no coroutine."""
+    # The frequent answers come first: `isinstance` with an abstract class is slow.
     if answer is None or isinstance(answer, Event):
         return False
     return type(answer) is CoroutineType or isinstance(answer, Awaitable | Observable)
@@ -45,6 +46,7 @@ async def settle(answer: Any) -> Any:
         elif isinstance(answer, Mono):
             answer = await cast("Mono[Any]", answer).resolve()
         elif isinstance(answer, Observable):
+            # The first value decides. Waiting for the last one could wait for a stream that never ends.
             answer = await Flux[Any].wrap(cast("Observable[Any]", answer)).first().resolve()
         elif is_later(answer):
             answer = await cast("Awaitable[Any]", answer)
@@ -79,10 +81,12 @@ def evaluate(hook: Hook, kind: type[Event], event: Event, answer: object) -> Ver
     if isinstance(answer, kind.verdicts):
         if not isinstance(answer, verdicts_of(hook, kind)):
             raise _contract(hook, kind, event, f"{type(answer).__name__} although it is {_role(hook)}")
+        # A verdict that does not fit this particular event is refused below, like any other invalid answer.
         if _fits(answer, event):
             if isinstance(answer, Answer | Recover):
                 _check_reply(hook, event, answer.value)
             return answer
+    # `return Deny` for `return Deny(...)` is a common mistake, so it gets its own message.
     if isinstance(answer, type) and answer in kind.verdicts:
         raise _contract(
             hook, kind, event, f"the class {answer.__name__} instead of a verdict object: {answer.__name__}(...)"
@@ -99,6 +103,7 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
             return Deny(error.reason)
         role = f" although it is {_role(hook)}" if Deny in kind.verdicts else ""
         contract = _contract(hook, kind, event, f"Veto({error.reason!r}){role}")
+        # Set by hand, because the error is returned here and raised elsewhere.
         contract.__cause__ = error
         error = contract
     if denies and hook.on_failure == "deny":
@@ -137,6 +142,7 @@ def outcome_of(
         return event, None, error
     found = failure_of(hook, kind, event, error)
     if not isinstance(found, Exception):
+        # A Veto is recorded as a verdict; a denial by `on_failure` as verdict and error.
         return event, found, None if isinstance(error, Veto) else error
     if hook.on_failure == "deny" and isinstance(event, PostActing):
         event = event.replace(tool_result=withheld_result(hook, event, found))
@@ -166,6 +172,7 @@ def check_final(msg: Msg, hook: str, event: str) -> None:
 def _check_reply(hook: Hook, event: Event, value: object) -> None:
     """Refuse a verdict that replaces a reply if its value is not a valid reply."""
     phase = event.phase if isinstance(event, Error) else None
+    # A value for the whole call becomes its last message; one for a model call may still call tools.
     ends = isinstance(event, PreCall) or phase is ErrorPhase.CALL
     if not ends and not isinstance(event, PreReasoning) and phase is not ErrorPhase.REASONING:
         return
@@ -181,7 +188,9 @@ def _check_reply(hook: Hook, event: Event, value: object) -> None:
 def _fits(verdict: Verdict, event: Event) -> bool:
     """Whether a verdict that is allowed for the event's class is also allowed for this particular event."""
     if isinstance(event, Error):
+        # An error that is not fatal has lost nothing that a verdict could replace.
         return event.fatal
+    # The summary is the last model call that the iteration limit allows.
     return not (isinstance(verdict, Again) and _is_summary(event))
 
 

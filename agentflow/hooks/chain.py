@@ -47,6 +47,7 @@ from agentflow.vocabulary.verdicts import Decided, Suspend, Verdict
 
 __all__ = ["Chain", "ChainEntry", "Faults", "NoRun", "run_chain"]
 
+# Writes past the events' own `__setattr__`, which refuses everything after sealing.
 _put = object.__setattr__
 
 
@@ -169,15 +170,17 @@ class Chain:
         self.calls = tuple(entry.call for entry in editors)
         self.sealed_calls = tuple(entry.call for entry in (*guards, *observers))
         self.make = builder(kind, bool(editors))
+        # Rule 3: only on a Pre event does the first verdict end the chain.
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
+        # A reply's event is skipped only if every hook overrides `concerns`: the inherited one is always True.
         self.choosy: tuple[Callable[[Msg], bool], ...] = (_always,)
         if kind is PostReasoning and all(type(hook).concerns is not Hook.concerns for hook in hooks):
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
         """Whether this reply's event can be skipped, because no hook needs it."""
-        for concerns in self.choosy:  # noqa: SIM110 - see `is_blank`
+        for concerns in self.choosy:  # noqa: SIM110 - `any` with a generator is slower
             if concerns(reply):
                 return False
         return True
@@ -207,6 +210,8 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         fails, the coroutine raises its exception. The event has then been sealed with the exception as
         `event.decision.error`, and the observers have seen it.
     """
+    # While every hook answers at once, no coroutine is created. The first other answer or failure hands the same
+    # iterator to a coroutine, which continues at the next hook.
     if chain.calls:
         editing = iter(chain.calls)
         for call in editing:
@@ -216,6 +221,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
                 return _continue_editing(chain, event, faults, editing, None, error)
             if result is not event and result is not None:
                 return _continue_editing(chain, event, faults, editing, result, None)
+        # Open and sealed form have the same layout, so sealing only changes the class.
         _put(event, "__class__", chain.kind)
     reading = iter(chain.sealed_calls)
     for call in reading:
@@ -245,9 +251,10 @@ async def _continue_editing(
                         if answer is event:
                             continue
                         kind = answer.__class__
+                        # The two common answers, without a call of `settle`; `_verdict` handles all others.
                         if kind is CoroutineType:
                             answer = await answer
-                            if faults.scope.stopped:
+                            if faults.scope.stopped:  # the hook may have swallowed the cancellation (rule 5)
                                 faults.check()
                         elif kind is Just:
                             answer = answer.value
@@ -255,6 +262,7 @@ async def _continue_editing(
                             break
                     else:
                         break
+                # An answer other than the event ended the loop over the calls, or arrived from `run_chain`.
                 verdict = await _verdict(chain, _current(chain, editing), event, answer, faults)
                 if faults.scope.stopped:
                     faults.check()
@@ -262,11 +270,13 @@ async def _continue_editing(
                 verdict = await _stray(chain, _current(chain, editing), event, error, faults)
             except Exception as error:
                 verdict = await _failed(chain, _current(chain, editing), event, error, faults)
+            # Both are evaluated, so the next iteration calls the next hook.
             failure = answer = None
             if verdict is not None:
                 decided = _stronger(decided, verdict, _current(chain, editing))
                 if chain.pre:
                     break
+        # Rule 4: guards see the sealed event, and on a Pre event only if no editing hook has decided.
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
             decided = await _run_guards(chain, event, faults, decided, chain.guards, None, None)
@@ -280,12 +290,14 @@ async def _continue_editing(
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
+        # In `finally`, because observers also see events whose chain failed or was cancelled.
         if chain.observers:
             await _observe(chain, event, faults, chain.observers, None, None)
 
 
 def _current(chain: Chain, editing: Iterator[Call]) -> ChainEntry:
     """Return the entry of the call that the iterator yielded last."""
+    # An iterator over a tuple knows how many items are left, so the loops need not count.
     left = operator.length_hint(editing)
     return chain.editors[len(chain.editors) - left - 1]
 
@@ -295,6 +307,7 @@ def _continue(
 ) -> Coroutine[Any, Any, None]:
     """Continue after a guard or an observer that failed or did not answer with the event itself."""
     guards, observers = chain.guards, chain.observers
+    # `sealed_calls` lists guards, then observers. The call that answered last is counted too.
     left = operator.length_hint(reading) + 1
     if left > len(observers):
         return _guarded(chain, event, faults, guards[len(guards) + len(observers) - left :], answer, failure)
@@ -351,6 +364,8 @@ async def _observe(
     try:
         for entry in left:
             if faults.abandoned:
+                # Ends this chain as closing its coroutine would: the run has an end already, and reports no more
+                # failures.
                 raise GeneratorExit("the run was abandoned")
             try:
                 await _answer(chain, entry, event, faults, answer, failure)
@@ -381,10 +396,12 @@ async def _answer(
     try:
         if failure is not None:
             raise failure
+        # None cannot be an answer that is still to be evaluated: the loops pass over it.
         result: Any = entry.call(event) if answer is None else answer
         if result is event or result is None:
             return None
         verdict = await _verdict(chain, entry, event, result, faults)
+        # See rule 5 for observers.
         if faults.scope.stopped and not entry.hook.observer:
             faults.check()
         return verdict
@@ -403,6 +420,7 @@ async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, f
     if isinstance(evaluated, Event):
         for name in chain.kind.writable:
             value = getattr(evaluated, name)
+            # The other values have passed the event's checks already.
             if value is not getattr(event, name):
                 setattr(event, name, value)
         return None
@@ -412,6 +430,7 @@ async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, f
 
 
 def _stronger(before: Decided | None, verdict: Verdict, entry: ChainEntry) -> Decided:
+    # Between equally strong verdicts, the earlier hook's counts.
     if before is not None and before.verdict is not None and before.verdict.strength >= verdict.strength:
         return before
     return Decided(verdict, entry.hook.name)
@@ -420,17 +439,20 @@ def _stronger(before: Decided | None, verdict: Verdict, entry: ChainEntry) -> De
 async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
     """Apply a hook's failure policy: return a verdict, return None to continue without the hook, or raise."""
     hook, kind = entry.hook, chain.kind
+    # A shadow hook's failure must not change the run either.
     policy = "skip" if hook.shadow else hook.on_failure
     found = failure_of(hook, kind, event, error) if not hook.shadow else error
     if not isinstance(found, Exception):
-        if not isinstance(error, Veto):
+        if not isinstance(error, Veto):  # a Veto is a decision, not a failure
             warn_denied(hook, kind.__name__, error, event)
         return found
+    # A tool that has run cannot be denied, so its unchecked result is withheld instead.
     if policy == "deny" and isinstance(event, PostActing):
         warn_denied(hook, kind.__name__, found, event)
         _put(event, "tool_result", withheld_result(hook, event, found))
         return None
     found.add_note(FailureNote(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
+    # Design rule 3: after a failure on a decision the call must not continue; a notification only reports.
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
     if policy is None:
         policy = "skip" if hook.observer or not decision else "abort"
@@ -446,6 +468,7 @@ async def _stray(
     the hook.
     """
     if reason := faults.why_cancelled():
+        # The run is cleaning up, and continues; a request that stays counted would look like a new cancellation.
         forget_cancellations()
     elif faults.is_cancelled():
         raise error

@@ -42,6 +42,7 @@ class RetryEmptyAnswers(NarrowHook):
         """Whether a reply has neither text nor tool calls. A reply that was truncated before its first word does not
         count: `RetryTruncatedAnswers` handles it."""
         for block in reply.content:
+            # White space and thoughts alone are no answer.
             if block.text.strip() if type(block) is TextBlock else block.type != "thinking":
                 return False
         return reply.finish_reason != "length"
@@ -50,6 +51,7 @@ class RetryEmptyAnswers(NarrowHook):
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
+        # The same messages would be blocked again.
         if event.reasoning_result.finish_reason == "content_filter":
             raise ModelError(
                 "The model refused to answer, or the provider's content filter blocked its answer (finish_reason "

@@ -108,9 +108,9 @@ def _load(name: str, entry: EntryPoint) -> tuple[Hook, ...]:
     where = f"Hook {name!r} of package {_package(entry)} ({entry.value})"
     try:
         target: Any = entry.load()
-    except Exception as error:
+    except Exception as error:  # code of another package may raise anything
         raise UsageError(f"{where} cannot be loaded: {type(error).__name__}: {error}.") from error
-    if callable(target) and not isinstance(target, Hook):
+    if callable(target) and not isinstance(target, Hook):  # a `FunctionHook` is callable, but is a hook already
         try:
             target = cast("Callable[[], Any]", target)()
         except Exception as error:

@@ -65,6 +65,7 @@ def event_named(name: str) -> type[Event]:
 
 def _meant(name: str) -> list[str]:
     """Return the known names that are similar to this one, the best match first."""
+    # In this order: the class's name; a misspelt name; names that share two words; any similar name.
     by_class = [known for known, kind in EVENT_NAMES.items() if name.removesuffix("Event") == kind.__name__]
     if by_class:
         return by_class
@@ -72,6 +73,7 @@ def _meant(name: str) -> list[str]:
     typo = close_to(typed, EVENT_NAMES, 1, 0.85)
     if typo:
         return list(typo)
+    # `after_tool` shares two words with more than one name, so all of them are shown.
     words = set(typed.replace("tools", "tool").split("_"))
     shared = {known: len(words & set(known.split("_"))) for known in EVENT_NAMES}
     most = max(shared.values())

@@ -82,7 +82,7 @@ class FunctionHook(Hook, Generic[F]):
         self.also: tuple[FunctionHook[Any], ...] = ()
         self.events = events
         self.__doc__ = function.__doc__
-        self.__wrapped__ = function
+        self.__wrapped__ = function  # for `inspect.signature`
         for option, value in attributes.items():
             if value is not None:
                 setattr(self, option, value)
@@ -143,6 +143,7 @@ def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
         ...     print(event)
     """
     attributes = _attributes(options)
+    # `@on` without parentheses.
     if len(targets) == 1 and not options and not isinstance(targets[0], type | str) and callable(targets[0]):
         check_handler(targets[0])
         return FunctionHook(targets[0], annotated(targets[0]))
@@ -184,6 +185,8 @@ def _attributes(options: HookOptions) -> HookAttributes:
     for option, attribute, kind in (("tags", "tags", frozenset), ("tools", "only_tools", tuple)):
         if option in attributes:
             value = attributes.pop(option)
+            # A str is iterable, but one tag or pattern is meant, not its characters. A value that is not iterable is
+            # passed on: `check` refuses it with a better message.
             values = (value,) if isinstance(value, str) else value
             attributes[attribute] = kind(cast("Iterable[Any]", values)) if isinstance(values, Iterable) else value
     return cast("HookAttributes", attributes)

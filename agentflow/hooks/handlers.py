@@ -47,6 +47,7 @@ def check_handler(function: object) -> None:
     """
     if inspect.iscoroutine(function):
         name = function.__name__
+        # Otherwise Python would also warn that it was never awaited.
         function.close()
         raise UsageError(
             f"{name}(...) is a coroutine object, which would run at most once instead of for each event. Pass "
@@ -69,6 +70,7 @@ def check_handler(function: object) -> None:
             f"{function!r:.80} is not a function but a {kind.__name__}. Pass a function that takes one event; several "
             "functions are separate arguments: after_llm(f, g)."
         )
+    # `inspect` does not look inside partials and objects with `__call__`.
     inner = plain(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise UsageError(
@@ -105,11 +107,12 @@ def _hint(function: Callable[..., Any]) -> Any:
     """
     try:
         parameter = next(iter(signature_of(function).parameters.values()), None)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # a built-in function without a signature
         return None
     if parameter is None or parameter.annotation is parameter.empty:
         return None
     inner = plain(function)
+    # Annotations may be texts that refer to names of the function's module; a bound method keeps it in `__func__`.
     scope = getattr(getattr(inner, "__func__", inner), "__globals__", {})
     holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # others might not resolve
     return typing.get_type_hints(holder, scope)["event"]
@@ -123,7 +126,7 @@ def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ..
     """Refuse a function if the annotation of its argument excludes events that the function would receive."""
     try:
         members = _members(_hint(function))
-    except NameError:
+    except NameError:  # imported for type checkers only, so it cannot be checked
         return
     if not all(isinstance(member, type) and issubclass(member, Event) for member in members):
         return
@@ -142,6 +145,7 @@ def is_annotated(function: Callable[..., Any]) -> bool:
     try:
         return _hint(function) is not None
     except NameError:
+        # `annotated` then raises an error that shows the unresolved name.
         return True
 
 
@@ -168,4 +172,4 @@ def annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
         if not (isinstance(member, type) and issubclass(member, Event)):
             raise UsageError(f"{name}'s argument is annotated with {member!r}, which is not an event class.")
         kinds.extend(kinds_of(cast("Any", member)))
-    return tuple(dict.fromkeys(kinds))
+    return tuple(dict.fromkeys(kinds))  # a union may name a base class and its subclass

@@ -68,7 +68,7 @@ def check(hook: Hook) -> None:
     """
     kind, own = type(hook), vars(hook)
     if kind in _checked:
-        if own.keys() <= _harmless:
+        if own.keys() <= _harmless:  # the frequent case: a known class, and no new attributes
             return
         options = own.keys() & _CHECKS.keys()
     else:
@@ -82,7 +82,9 @@ def check(hook: Hook) -> None:
             raise _wrong(hook, option)
     _check_roles(hook)
     _check_time(hook)
+    # Methods are left out: for a class with its own `on_event`, an assigned one is legal, for another it is not.
     _harmless.update(others - _METHODS.keys())
+    # An option that is a property may have another value for each instance, so its class is checked each time.
     if kind not in _checked and not any(isinstance(getattr(kind, name), property) for name in Hook.__annotations__):
         _checked.add(kind)
 
@@ -119,6 +121,7 @@ def _owners(kind: type[Hook]) -> list[type]:
 
 
 def _methods_of(kind: type[Hook]) -> Mapping[str, _Method]:
+    # Other hooks may use names such as `on_call` for methods of their own.
     return _METHODS if issubclass(kind, ChangeListener | SideWrapper | WorkListener) else _OF_HOOK
 
 
@@ -133,7 +136,7 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
             f"{written}." + (" Read anything else from event.agent and event.context." if name == "on_event" else "")
         )
     if inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found):
-        if name == "tools":
+        if name == "tools":  # its result is only iterated, so a generator works
             return
         fix = {
             "on_event": "Return the event or a verdict; to wrap a stream, use `around`",
@@ -146,7 +149,7 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
         raise UsageError(
             f"Hook {_name(hook)!r}: {name} is a generator, so a call would not run its body. {fix.get(name, 'Return a value')}."
         )
-    if name != "on_event" and inspect.iscoroutinefunction(found):
+    if name != "on_event" and inspect.iscoroutinefunction(found):  # the chain awaits `on_event` only
         fix = ", and return a Mono or Flux that does the asynchronous work" if name.startswith("around") else ""
         raise UsageError(f"Hook {_name(hook)!r}: {name} is `async def`, but it is never awaited. Write {written}{fix}.")
 
@@ -172,6 +175,7 @@ def _check_spelling(hook: Hook, names: Iterable[str]) -> None:
 
 def _misspelt(hook: Hook, name: str) -> str | None:
     """Return the option that a name is similar to, if its value has the type of that option."""
+    # Short names are similar to too many others: `tag` or `score` are likely to be a user's own attributes.
     close = close_to(name, _OPTIONS, 1, 0.85) if len(name) > 5 and name not in _OPTIONS else ()
     return close[0] if close and type(getattr(hook, name, None)) is type(getattr(Hook, close[0])) else None
 
@@ -221,9 +225,11 @@ def _is_event_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Event)
 
 
+# By identity: a method or an object with this name would be true as well (rule 1).
 _FLAG: _Option = (lambda flag: flag is True or flag is False, "True or False", "")
 _CHECKS: dict[str, _Option] = {
     "name": (_is_str, "a str", ""),
+    # `n == n` excludes NaN, which cannot be sorted.
     "priority": (lambda n: _is_number(n) and n == n, "a number, lower runs earlier", "priority = 10"),
     "on_failure": (lambda policy: policy in (None, "abort", "skip", "deny"), "'abort', 'skip', 'deny' or None", ""),
     "timeout": (lambda limit: limit is None or _is_number(limit), "seconds, or None", "timeout = 2.5"),
@@ -284,12 +290,13 @@ def _check_time(hook: Hook) -> None:
 def _may_suspend(function: Callable[..., Any]) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
+    # As text, since an annotation need not be resolvable.
     annotation = str(annotations_of(function).get("return", ""))
     return any(word in annotation for word in ("Mono", "Flux", "Observable", "Awaitable", "HookResult"))
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int or type(value) is float
+    return type(value) is int or type(value) is float  # and not bool, a subclass of int
 
 
 def _wrong(hook: Hook, option: str) -> UsageError:

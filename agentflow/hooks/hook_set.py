@@ -106,6 +106,7 @@ class FullHookSet(HookSet):
             if len(conditions) == len(wrapping[kind]):
                 self.conditions[kind] = conditions
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
+        # Keyed by identity: a hook that was registered in two scopes is notified once.
         working = {id(hook): hook for hook in reversed(self.hooks) if isinstance(hook, WorkListener)}.values()
         self.model_listeners = tuple([hook.on_model_work for hook in working if not around_of(hook, PreReasoning)])
         self.tool_listeners = tuple(
@@ -115,6 +116,7 @@ class FullHookSet(HookSet):
                 if not around_of(hook, PreActing)
             ]
         )
+        # Chains are compiled on first use: most agents' hooks handle few events.
         self.compiled: dict[type[Event], Chain | None] | None = None
         self.handled: frozenset[type[Event]] = frozenset()
         self._chains: dict[type[Event], Chain | None] = {}
@@ -167,13 +169,17 @@ class FullHookSet(HookSet):
 
     def _compile(self, kind: type[Event]) -> Chain | None:
         parts: tuple[list[ChainEntry], list[ChainEntry], list[ChainEntry]] = ([], [], [])
+        # A hook that was registered in two scopes runs once, at its first place.
         known: set[int] = set()
         for hook in self.hooks:
             if id(hook) not in known and listens_to(hook, kind):
                 known.add(id(hook))
                 call = call_of(hook, kind)
+                # Listeners are not reported to each other.
                 if self.listeners and not (hook.observer and isinstance(hook, ChangeListener)):
                     call = recorded_calls.recorded(call, hook, kind, self.listeners)
+                    # The chain may call hooks that a reply does not concern; recording such a call would cost more than
+                    # the check.
                     if kind is PostReasoning and type(hook).concerns is not Hook.concerns:
                         call = of_its_replies(call, hook)
                 parts[_class_of(hook)].append(ChainEntry(call, hook))
@@ -197,6 +203,7 @@ class FullHookSet(HookSet):
     def observed_model(self, event: PreReasoning, request: ModelRequest, work: ModelWork) -> ModelWork:
         """Return the work of a model, observed by all listeners."""
         for listen in self.model_listeners:
+            # None means that the listener does not observe this work.
             work = listen(event, request, work) or work
         return work
 
@@ -224,6 +231,7 @@ class FullHookSet(HookSet):
                     else (recorded_layers.recorded_around(*pair, self.listeners), pair[1])
                     for pair in wrapping
                 ]
+            # Outside the recording, so that calls of other tools are not recorded.
             if kind is PreActing:
                 wrapping = [
                     (for_its_tools(around, hook) if hook.only_tools else around, hook) for around, hook in wrapping

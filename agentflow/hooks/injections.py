@@ -44,6 +44,7 @@ class Injections:
             self.marked("injected")
 
 
+# A context variable, because hooks of parallel tool calls inject at the same time.
 injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", default=None)
 """The record for the running code: it belongs to the innermost hook or tool that has a listener."""
 

@@ -176,11 +176,13 @@ def hooks_of(source: HookSource) -> tuple[Hook, ...]:
 def _flat(source: Any) -> Iterator[Hook]:
     if isinstance(source, FunctionHook):
         function = cast("FunctionHook[Any]", source)
+        # The hooks of the decorators below it come first, since they were applied first.
         yield from function.also
         yield function  # checked by its constructor
     elif isinstance(source, Hook):
         check(source)
         yield source
+    # Before the test for functions: a `Registered` is callable, but its hooks are meant.
     elif isinstance(source, Registered):
         yield from source.hooks
     elif isinstance(source, Mapping):
@@ -189,6 +191,7 @@ def _flat(source: Any) -> Iterator[Hook]:
     elif _says_its_events(source):
         yield FunctionHook(source, annotated(source))
     elif (
+        # Texts are iterable, and a coroutine may be a call that should have been a function.
         isinstance(source, str | bytes | Awaitable)
         or callable(source)
         or not (source is None or isinstance(source, Iterable))
@@ -209,6 +212,7 @@ def _says_its_events(source: Any) -> bool:
 def _by_event(event: Any, functions: Any) -> Iterator[Hook]:
     kinds_of(event)  # check the event even if the list is empty
     for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
+        # Its own events would contradict the key.
         if isinstance(function, Hook):
             key = event if isinstance(event, type) else repr(event)
             raise UsageError(

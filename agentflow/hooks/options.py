@@ -57,6 +57,8 @@ def handler_of(hook: Hook) -> Call:
 def call_of(hook: Hook, kind: type[Event]) -> Call:
     """Return the hook's call for one event class, wrapped by its options."""
     call = handler_of(hook)
+    # The order matters. The time limit includes the thread, but not the wait for the `serial` lock; undoing and the
+    # shadow see the failures of all options inside them.
     if hook.only_tools and about_a_tool(kind):
         call = _filtered(call, hook, kind)
     if hook.in_thread:
@@ -78,7 +80,7 @@ def about_a_tool(kind: type[Event]) -> bool:
 
 def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
     """Whether a hook's `only_tools` matches the tool of a call."""
-    return use is not None and fits(hook.only_tools, use.name)
+    return use is not None and fits(hook.only_tools, use.name)  # an `Error` outside a tool call has no tool
 
 
 def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
@@ -111,7 +113,9 @@ def of_its_replies(call: Call, hook: Hook) -> Call:
 def _threaded(call: Call) -> Call:
     async def threaded(event: Any) -> Any:
         loop = asyncio.get_running_loop()
+        # The executor does not pass on context variables.
         context = copy_context()
+        # Set only in the copy, so that code in the thread can find its call.
         context.run(note_caller, event.context)
         return await loop.run_in_executor(None, lambda: context.run(call, event))
 
@@ -127,6 +131,7 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
             async with strict(deadline):
                 return await settle(result)
         except TimeoutError as error:
+            # Otherwise the hook itself raised the TimeoutError, which is an ordinary failure.
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
             raise
@@ -143,6 +148,7 @@ _locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, Fai
 
 
 def _serial(call: Call, hook: Hook) -> Call:
+    # Looked up by hook, so that all chains of all agents share the lock.
     locks = _locks.setdefault(hook, WeakKeyDictionary())
 
     async def serial(event: Any) -> Any:
@@ -172,15 +178,19 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     values_of = attrgetter(*names)
 
     def failed(error: BaseException, event: Event, before: Any) -> None:
+        # A Veto is an intended answer, so edits made before it stay. A sealed event has no edits to undo.
         denies = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
         if not denies and not event.sealed:
+            # `attrgetter` with one name returns the value itself.
             for name, value in zip(names, before if len(names) > 1 else (before,), strict=True):
                 object.__setattr__(event, name, value)
 
     async def later(answer: Any, event: Any, before: Any) -> Any:
         try:
             answer = await settle(answer)
+            # An invalid answer is a failure too. The chain raises the same error, but could not undo the edits.
             evaluate(hook, kind, event, answer)
+        # A CancelledError may be the hook's own, which counts as a failure (see `_stray` in the chain).
         except (Exception, asyncio.CancelledError) as error:
             failed(error, event, before)
             raise
@@ -207,6 +217,7 @@ def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     """Wrap a call so that it runs on a copy, and record its effects."""
 
     async def shadowed(event: Any) -> None:
+        # `replace` returns the open form, in which a guard or an observer could write.
         copy = event.replace()
         if event.sealed:
             object.__setattr__(copy, "__class__", kind)

@@ -24,7 +24,7 @@ from agentflow.vocabulary.events.base import frame_of
 def clock_of(event: Event) -> Callable[[], float]:
     """Return the clock for durations."""
     frame = frame_of(event)
-    return perf_counter if frame is None else frame.context.clock.monotonic
+    return perf_counter if frame is None else frame.context.clock.monotonic  # an event built by hand has no run
 
 
 def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) -> Call:
@@ -43,6 +43,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     marking = _Marking(hook, listeners)
 
     def watching(event: Any) -> Any:
+        # Values are frozen, so keeping the objects is enough to see a change.
         before = () if observes else values_of(event)
         began = 0.0 if observes else clock_of(event)()
         shadows = len(event.context.shadows) if hook.shadow else 0
@@ -57,6 +58,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
             watch.report(result, error, began, shadows)
 
+        # For most calls: decides that there is nothing to report, without building a `HookCall`.
         def unchanged() -> bool:
             return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
@@ -106,6 +108,7 @@ async def _settled(
 def in_awaited_hook() -> bool:
     """Whether the running code belongs to a hook that had to be awaited."""
     frame = frame_at(0)
+    # While an awaited hook runs, the coroutine that awaits it is on the stack.
     while frame is not None and frame.f_code is not _settled.__code__:
         frame = frame.f_back
     return frame is not None
@@ -209,6 +212,7 @@ class _Watch:
         verdict: Any = None
         error: BaseException | None = None
         for shadow in self.event.context.shadows[shadows:]:
+            # Parallel tool calls append their own records to the same list.
             if shadow.seq != self.event.seq or shadow.hook != self.hook.name:
                 continue
             changes = tuple(FieldChange(name, self.before[name], value) for name, value in shadow.changes.items())
@@ -226,6 +230,7 @@ def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> N
         try:
             say(listener)
         except Exception as error:
+            # The first failure at a place is logged with its traceback, the later ones without.
             if not warn_skipped_listener(listener.name, error):
                 log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 

@@ -30,6 +30,7 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
             wrapped = around(event, inner)
         finally:
             injecting.set(outer)
+        # The hook changed nothing, so the next hook gets the source without the observer.
         if wrapped is inner:
             layer.report_injections()
             return source
@@ -94,7 +95,8 @@ class _WatchedModel(Flux[ModelChunk]):
         finally:
             await close(chunks)
             if layer is not None:
-                layer.report_injections()
+                layer.report_injections()  # also if the stream failed or was closed early
+        # Not in `finally`: only a completed run has a result to compare.
         self.side.ended = True
         if layer is not None:
             layer.report()
@@ -151,6 +153,7 @@ class _Layer:
         The output of one wrapper is the input of the next one, and is observed only once.
         """
         inner = getattr(source, "inner", source)
+        # Observed already, as the output of the next inner wrapper.
         if isinstance(inner, _Watched):
             self.before = inner.side
             return source
@@ -176,6 +179,8 @@ class _Layer:
         outer = injecting.get()
         try:
             while True:
+                # Set for each step only: between the steps, the reader's own injections must not count as the
+                # wrapper's.
                 injecting.set(self.injections)
                 try:
                     chunk = await anext(chunks)
@@ -189,6 +194,7 @@ class _Layer:
 
     def report_injections(self) -> None:
         """Report the messages that the wrapper has injected so far. This is called however the wrapper's work ends."""
+        # Emptied, because the wrapper may be run several times.
         added, self.injections.added = tuple(self.injections.added), []
         if added:
             call = HookCall(self.hook, self.event, injected=added, via="around")

@@ -191,6 +191,7 @@ class TakesHooks:
         for hook in self._registered():
             if isinstance(hook, FunctionHook):
                 candidate = cast("FunctionHook[Any]", hook)
+                # By equality: each access to a bound method creates another object.
                 if candidate.handler == function and (kinds is None or candidate.events == kinds):
                     yield candidate
 

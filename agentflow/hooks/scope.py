@@ -66,16 +66,18 @@ class HookScope(TakesHooks):
         return self.hooks
 
     def _add(self, hooks: tuple[Hook, ...]) -> None:
+        # All checks come before the first change, so that a refused list adds none of its hooks.
         refuse_tools(hooks, self._owner)
         for hook in hooks:
             self._check(hook)
-        with self._mutex:
+        with self._mutex:  # readers need no lock, since the tuple is replaced
             for hook in hooks:
-                if not any(hook is known for known in self.hooks):
+                if not any(hook is known for known in self.hooks):  # not `in`: a hook may define `__eq__`
                     self.hooks = (*self.hooks, hook)
 
     def _check(self, hook: Hook) -> None:
         received, wanted = self._events, hook.events
+        # A hook with `events = ()` serves by other methods, such as those of a listener.
         if received is None or not wanted or any(issubclass(kind, wanted) for kind in received):
             return
         if around_of(hook, PreActing) is not None:

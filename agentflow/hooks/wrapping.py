@@ -258,8 +258,10 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
             raise
         if wrapped is source:
             continue
+        # A source of its own, for example from `using`: the wrappers inside this one are applied already.
         if wrapped.__class__ in _SOURCES:
             source = wrapped
+        # No hook needs its `using` or `chunks`.
         elif layer is outermost:
             return _checked(wrapped, hook, event)
         elif source.__class__ is ModelSource:
@@ -267,6 +269,7 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
             if not isinstance(wrapped, Flux):
                 stream = Flux[Any].from_observable(_checked(wrapped, hook, event))
             private = source.private or isinstance(wrapped, PrivateFlux)
+            # Rule 2: its `using` asks the source inside, and applies this layer to the new source.
             source = ModelSource(stream, source.request, source.using, ((layer,), event), private, opens=source.opens)
         elif source.__class__ is ToolSource:
             work: Any = wrapped
@@ -310,4 +313,5 @@ def _mono_of(work: Any) -> Mono[ToolResultBlock]:
     return cast("Mono[ToolResultBlock]", work if isinstance(work, Mono) else Mono.from_observable(work))
 
 
+# Compared by exact class, which is faster than `isinstance` with an abstract class.
 _SOURCES: Final = (ModelSource, ToolSource)
