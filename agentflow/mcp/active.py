@@ -36,7 +36,7 @@ from agentflow.vocabulary.messages import Msg, Pending
 from agentflow.vocabulary.specs import ModelOptions
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
-_MAX_REPORTS = 64
+_MAX_REPORTS = 64  # if the reader is slower, only the newest are kept
 _MAX_SAMPLED_TOKENS = 4096
 
 
@@ -67,6 +67,7 @@ class ElicitationAnswers:
         answers: Action and content, by tool use and question.
     """
 
+    # The former name of the class, by which stored sessions refer to it.
     __saved_as__ = "agentflow.mcp.active:Answered"
     answers: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict[str, dict[str, dict[str, Any]]])
 
@@ -93,8 +94,10 @@ class ActiveCall:
         self._settings = settings
         self._link = link
         self._sampled = 0
-        self._side: set[asyncio.Task[Any]] = set()
+        self._side: set[asyncio.Task[Any]] = set()  # model calls for the server, cancelled when the call ends
         self._ended = asyncio.Event()
+        # Both context variables are read here: questions arrive in a task of the connection, which has an empty
+        # context.
         self._user = client_user.get()
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
@@ -119,6 +122,7 @@ class ActiveCall:
         """Add new answers to the earlier ones."""
         stored = self.context.run.session_state[ElicitationAnswers].answers
         own = stored.get(self.context.tool_use.id, {})
+        # Stored only if there are answers: sessions without questions keep nothing.
         for key, decision in decisions.items():
             own[key] = _answer(decision)
         if decisions:
@@ -141,6 +145,7 @@ class ActiveCall:
                 self.wakeup.set()
                 await self._ended.wait()  # the call is cancelled at the server before it gets this answer
                 return types.ElicitResult(action="cancel")
+            # A person's time does not count as time of the tool.
             with nullcontext() if self._turn is None else self._turn.waits:
                 found = _answer(await ask(pending))
         return types.ElicitResult.model_validate(_completed(found, params))
@@ -155,10 +160,12 @@ class ActiveCall:
         task = asyncio.ensure_future(self._complete(params))
         self._side.add(task)
         task.add_done_callback(self._side.discard)
+        # `wait`, because the task is cancelled when the call ends, which is an answer here and no cancellation.
         await asyncio.wait([task])
         if task.cancelled():
             return _refused("the call has ended")
         error = task.exception()
+        # Only the type: the message may contain something that the server must not see.
         return _refused(f"the model failed: {type(error).__name__}") if error is not None else task.result()
 
     def _complete(self, params: types.CreateMessageRequestParams) -> Coroutine[Any, Any, types.CreateMessageResult]:
@@ -191,6 +198,7 @@ class ActiveCall:
         Args:
             finished: Whether the call has its result; if False, it will be repeated.
         """
+        # A call that is repeated needs the answers again.
         if finished and self._answers:
             self.context.run.session_state[ElicitationAnswers].answers.pop(self.context.tool_use.id, None)
         self._ended.set()
@@ -218,6 +226,7 @@ def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
     if found is not None:
         return found
     calls = list(active)
+    # The run gets the question in any case, so the newest of its calls is taken.
     return calls[-1] if len({call.run_id for call in calls}) == 1 else None
 
 
@@ -228,6 +237,7 @@ def _question(params: types.ElicitRequestParams, server: str, link: Link) -> tup
         request["url"] = one_line(params.url)[:4000]
     else:
         request["schema"] = params.requested_schema
+    # A digest of the question: a server gives a repeated question another id.
     digest = hashlib.sha256(to_json([params.message, request.get("url"), request.get("schema")])).hexdigest()
     return f"ask-{digest[:12]}", request
 

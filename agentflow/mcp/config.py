@@ -15,7 +15,9 @@ from agentflow._support.shown import one_line
 from agentflow._support.values import frozen
 from agentflow.errors import UsageError
 
+# `${env:NAME}` is VS Code's form, `${NAME:-default}` that of shells.
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+# The names of transports in the files of different clients.
 _KINDS = {
     "stdio": "command",
     "http": "url",
@@ -49,6 +51,7 @@ def read_config(path: str | PathLike[str]) -> list[ServerEntry]:
     except (OSError, ValueError) as error:
         raise UsageError(f"The MCP servers of {os.fspath(path)!r} cannot be read: {one_line(str(error))}.") from error
     top = cast("Mapping[str, object]", data if isinstance(data, Mapping) else {})
+    # VS Code calls the field "servers".
     servers = top["mcpServers"] if "mcpServers" in top else top.get("servers")
     if not isinstance(servers, Mapping):
         raise UsageError(f'{os.fspath(path)!r} has no "mcpServers": {{"name": {{"command": "...", "args": []}}}}.')

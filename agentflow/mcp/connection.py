@@ -39,13 +39,15 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 T = TypeVar("T")
 
 _LEVELS = {"debug": "DEBUG", "info": "INFO", "notice": "INFO", "warning": "WARNING"}
+# RFC 5424's order, which MCP uses.
 _SEVERITY = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_LINES_PER_SECOND = 20
+_LINES_PER_SECOND = 20  # of the server's log, per connection
+# Limits for servers that list without an end.
 _MAX_PAGES = 100
 _MAX_TOOLS = 1000
 _SETTLE_SECONDS = 5.0
 """Seconds to wait for an announced list of tools before returning a tool's result, or for the ping after a cancellation."""
-_LIST_INTERVAL = 0.05
+_LIST_INTERVAL = 0.05  # seconds; doubled up to the maximum while a server announces changes
 _MAX_LIST_INTERVAL = 10.0
 _CLOSE_SECONDS = 10.0
 
@@ -77,18 +79,21 @@ class Connection:
     """
 
     def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool], str | None], None]) -> None:
+        # Weak: an agent that is discarded without `close` is no user.
         self.users: WeakSet[Any] = WeakSet()
         self.active: dict[int, ActiveCall] = {}
         self._settings = settings
         self._link = link
         self._take = take
+        # The task that opens, holds and closes the connection, and the client once it is open; `_closing` ends the
+        # holding.
         self._holder: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
         self._listing: asyncio.Task[None] | None = None
-        self._stale = False
+        self._stale = False  # whether a change was announced since the last listing began
         self._last_stderr = ""
-        self._lines: list[float] = []
+        self._lines: list[float] = []  # the times of the lines that were logged in the last second
         self._policy = RetryPolicy(
             who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, should_retry=_is_temporary
         )
@@ -118,6 +123,7 @@ class Connection:
     async def _client(self) -> Client:
         while (holder := self._holder) is not None and (self._closing.is_set() or holder.done()):
             await asyncio.wait([holder])  # the connection is closing; a new one is opened afterwards
+            # Another waiter may have opened a new connection already.
             if self._holder is holder:
                 self._holder = self._opened = None
         if self._holder is None or self._opened is None:
@@ -126,6 +132,7 @@ class Connection:
             self._holder = asyncio.get_running_loop().create_task(
                 self._hold(self._opened, self._closing), name=f"mcp: {self._settings.name}", context=Context()
             )
+        # A caller that is cancelled must not end the opening for the others.
         return await asyncio.shield(self._opened)
 
     async def close(self) -> None:
@@ -136,6 +143,7 @@ class Connection:
         self._closing.set()
         _, running = await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
         if running:
+            # A server that does not answer may delay the orderly end indefinitely.
             holder.cancel()
             await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
         if self._holder is holder:
@@ -144,6 +152,7 @@ class Connection:
 
     def lose(self, client: Client) -> None:
         """Mark the connection as lost; the next user reconnects."""
+        # A late failure of an earlier client does not concern the present connection.
         if self._opened is not None and self.is_open and self._opened.result() is client:
             self._closing.set()
 
@@ -167,19 +176,24 @@ class Connection:
             entered = False
             try:
                 async with asyncio.timeout(settings.connect_timeout):
+                    # Entered and exited in this task: anyio's cancel scopes belong to the task that entered them.
                     await client.__aenter__()
                     entered = True
                     client.session.validate_tool_result = _unchecked
                     self._take(await self._listed(client), client.instructions)
                     if settings.follow:
+                        # A change between the listing and the subscription would be missed, so callers wait for the
+                        # subscription.
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
+                        # Also if the server has nothing to subscribe to.
                         listener.add_done_callback(lambda _: listening.set())
                         await listening.wait()
                 if not opened.done():
                     opened.set_result(client)
                 await closing.wait()
             finally:
+                # Both tasks use the client, so they end before it.
                 if listener is not None:
                     listener.cancel()
                     await asyncio.wait([listener])
@@ -207,6 +221,7 @@ class Connection:
         if isinstance(error, ConnectionLost):
             return error
         server = f"MCP server {self._settings.name!r} ({self._link.shown})"
+        # Not retried: the time that the user allows for connecting has passed.
         if isinstance(error, TimeoutError):
             return ConnectionLost(
                 f"{server} was not connected within {self._settings.connect_timeout:g} s.", temporary=False
@@ -285,6 +300,7 @@ class Connection:
         of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
+        # `cancelling`: the event loop is ending, and the connection answers no ping any longer.
         if not self._link.in_process or holder is None or opened is None or holder.cancelling() or not self.is_open:
             return
         client = opened.result()
@@ -297,6 +313,7 @@ class Connection:
     def _announced(self) -> None:
         """Handle the server's announcement that its tools have changed."""
         self._stale = True
+        # One listing at a time; a running one lists again if `_stale` was set meanwhile.
         if self._settings.follow and (self._listing is None or self._listing.done()) and self.is_open:
             self._listing = asyncio.ensure_future(self._list_again())
 
@@ -320,6 +337,7 @@ class Connection:
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed or client.session.discover_result is None:
             return
+        # Seconds; doubled after each failed attempt.
         wait = 0.5
         while True:
             try:
@@ -342,6 +360,7 @@ class Connection:
 
     # ---- the server's messages
     async def _on_message(self, message: types.ServerNotification | Exception) -> None:
+        # For protocols before 2026; later ones have the stream of `_follow`.
         if isinstance(message, types.ToolListChangedNotification):
             self._announced()
 
@@ -365,6 +384,7 @@ class Connection:
         if len(self._lines) <= _LINES_PER_SECOND:
             logger.log(level, "MCP server {}: {}", self._settings.name, self._link.clean(text[:8000])[:2000])
         else:
+            # Lines that are not logged do not count, so a chatty server is never silenced entirely.
             del self._lines[-1]
 
     async def _sample(
@@ -431,5 +451,6 @@ def _is_lost(error: BaseException) -> bool:
     """Return whether an error means that the connection is lost."""
     if isinstance(error, MCPError):
         return error.code == types.CONNECTION_CLOSED
+    # anyio's errors of closed streams.
     name = type(error).__name__
     return isinstance(error, OSError | httpx2.TransportError) or name in ("ClosedResourceError", "BrokenResourceError")

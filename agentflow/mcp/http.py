@@ -28,6 +28,7 @@ async def http_transport(
     timeout = httpx2.Timeout(connect_timeout, read=None)
 
     async def bound(response: httpx2.Response) -> None:
+        # The SDK limits the events of a stream (`max_sse_event_size`), but no other answer.
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _BoundedStream(response.stream, limit)
 

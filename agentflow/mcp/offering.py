@@ -151,6 +151,7 @@ class _AgentOffers:
             instructions=agent.description or None,
             on_list_tools=self._list,
             on_call_tool=self._call,
+            # Without a handler, the SDK does not announce the capability.
             on_list_prompts=prompts.list if prompts.functions else None,
             on_get_prompt=prompts.get if prompts.functions else None,
             on_list_resources=resources.list if resources.fixed or resources.templates else None,
@@ -197,6 +198,7 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
         reporter = _Reporter(context, self._agent.name, self._log)
+        # In the context of this request only: `in_own_task` copies it for the call.
         client_user.set(reporter.ask if reporter.can_ask() and reporter.session.can_send_request else None)
         if params.name == self._agent.name:
             return await in_own_task(self._call_agent(params, arguments, reporter))
@@ -265,6 +267,7 @@ class _AgentOffers:
     async def _resume(
         self, key: str, answers: Mapping[str, Any], reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
+        # Removed: an answer can be used once.
         session = self._waiting.pop(key, None)
         if session is None:
             return _failed("The conversation of this answer no longer exists. Call the tool again.")
@@ -286,6 +289,7 @@ class _AgentOffers:
 
         @on(ActingChunk)
         async def report(event: ActingChunk) -> None:
+            # The value of a streaming tool is not its result: the chunks are.
             if tool.streaming:
                 chunks.append(event.chunk)
             await reporter.progress(str(event.chunk))
@@ -318,6 +322,7 @@ class LogLevels:
     """The minimum level of log messages for each client."""
 
     def __init__(self) -> None:
+        # Weak: an entry disappears with its connection.
         self._least: WeakKeyDictionary[ServerConnection, types.LoggingLevel] = WeakKeyDictionary()
 
     async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
@@ -377,6 +382,7 @@ class _Reporter:
 
     async def progress(self, text: str) -> None:
         """Report one step of progress."""
+        # MCP requires progress to increase; the number of steps is not known, so there is no total.
         self._count += 1
         await self.session.report_progress(self._count, message=one_line(text)[:500])
 

@@ -111,6 +111,7 @@ class _OfferedFunction:
                 raise _invalid(f"{self.name}: {name} must be one of {list(choices)}")
         try:
             return await in_own_task(_result(self.function, **values))
+        # The function chose this answer itself.
         except MCPError:
             raise
         except Exception as error:
@@ -282,10 +283,12 @@ async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
     context.run(current_turn.set, None)  # if the server runs inside an agent's tool, the call is independent of it
     task = asyncio.get_running_loop().create_task(work, context=context)
     try:
+        # `wait` does not pass a cancellation on to the task; `finally` does, once.
         await asyncio.wait([task])
     finally:
         if not task.done():
             task.cancel()
+            # anyio cancels a scope's tasks again at each await, which would interrupt this one.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
     return task.result()
@@ -391,6 +394,7 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
         if not path.is_file():  # reading a pipe or a device might never end
             raise OSError("it is not a file")
         with path.open("rb") as file:
+            # one byte more shows that the file is too large
             return file.read(_MAX_BYTES + 1)
 
     try:
@@ -401,6 +405,7 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
     if len(data) > _MAX_BYTES:
         raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MAX_BYTES} bytes.")
     kind = type_of_name(path.name)
+    # A file of an unknown type is text if it can be decoded.
     if kind is None or kind.startswith("text/") or kind in ("application/json", "application/xml", "image/svg+xml"):
         try:
             return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())

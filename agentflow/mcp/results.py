@@ -39,6 +39,7 @@ def blocks_of(content: Iterable[types.ContentBlock], limit: int) -> list[Block]:
         else:
             blocks.append(TextBlock(f"({block.media_type} of {size} characters in base64 was left out: too large)"))
         remaining = max(0, remaining - size)
+        # Each further item would add a note, so their number is limited too.
         if remaining == 0 and len(blocks) > 1000:
             blocks.append(TextBlock("(more was left out)"))
             break
@@ -71,6 +72,7 @@ def resource_block(resource: types.TextResourceContents | types.BlobResourceCont
 def value_of(result: types.CallToolResult, limit: int) -> str | list[Block]:
     """Return the content of a tool's result, or its structured content if it has no other."""
     blocks = blocks_of(result.content, limit)
+    # MCP recommends that servers repeat structured content as text, but not all do.
     if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
         if result.structured_content is None:
             return ""

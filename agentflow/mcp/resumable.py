@@ -66,6 +66,7 @@ class ResumableStreams(EventStore):
         if type(events) is not int or events < 1:
             raise UsageError(f"ResumableStreams(events={events!r}): events must be an integer of at least 1.")
         self._limit = events
+        # Weak: the events live as long as the tasks of their session, which hold them in their context (`_served`).
         self._sessions: WeakValueDictionary[bytes, _Events] = WeakValueDictionary()
 
     def around(self, app: Application) -> Application:
@@ -80,10 +81,12 @@ class ResumableStreams(EventStore):
                 await app(scope, receive, send)
                 return
             named = dict(scope["headers"]).get(_SESSION)
+            # A name that is unknown gets empty events, and so none of another session.
             events = (None if named is None else self._sessions.get(named)) or _Events(self._limit)
 
             async def sending(message: Message) -> None:
                 if message["type"] == "http.response.start":
+                    # A request without a session opens one; its name is in the answer.
                     if named is None:
                         opened = dict(message.get("headers", ())).get(_SESSION)
                         if opened is not None:
@@ -115,6 +118,7 @@ class ResumableStreams(EventStore):
             return None
         stream = sent[at][1]
         for number, of, message in sent[at + 1 :]:
+            # A session has a stream for each request; a client continues one of them.
             if of == stream and message is not None:
                 await send_callback(EventMessage(message, number))
         return stream

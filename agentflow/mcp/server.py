@@ -70,6 +70,7 @@ class MCPServer(LiveToolset):
         self.settings = settings
         self.instructions: str | None = None
         self._link = link
+        # Agents in loops of several threads may share the server.
         self._guard = threading.Lock()
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._tools: tuple[Tool[..., Any], ...] = ()
@@ -137,6 +138,7 @@ class MCPServer(LiveToolset):
         sent = dict(headers or {})
         host = url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition("?")[0]
         settings = checked(host, options)
+        # Each word too: a server may show the token without "Bearer".
         secrets = [*sent.values(), *[word for value in sent.values() for word in value.split()], *_secrets_in(url)]
 
         def connect(_: Callable[[str], None]) -> Any:
@@ -235,9 +237,11 @@ class MCPServer(LiveToolset):
 
     def _take(self, listed: list[types.Tool], instructions: str | None) -> None:
         """Accept a new list of the server's tools."""
+        # A later connection, or one in another loop, does not change a fixed list either.
         if self._listed is not None and not self.settings.follow:
             return
         self.instructions = readable(instructions or "") or None
+        # Unchanged: agents keep their prepared tools.
         if listed == self._listed:
             return
         self._listed = listed
@@ -349,8 +353,10 @@ class MCPServer(LiveToolset):
         call = ActiveCall(context, self.settings, self._link)
         finished = False
         connection.active[id(call)] = call
+        # For the SDK of 2026, which answers the server's questions in the context of the request (rule 4).
         task_context = copy_context()
         task_context.run(current_call.set, call)
+        # In a task of its own, so that this one can pass on progress and questions meanwhile.
         request = asyncio.get_running_loop().create_task(
             connection.ask(
                 tool.name, lambda client: client.call_tool(tool.name, arguments, progress_callback=call.progress)
@@ -361,28 +367,35 @@ class MCPServer(LiveToolset):
         try:
             while not request.done() and not call.waits:
                 await call.wakeup.wait()
+                # Before the reports are read: one that arrives during `emit` sets it again.
                 call.wakeup.clear()
                 while call.reports:
                     await context.emitter.emit(call.reports.popleft())
             if call.waits:
                 raise ToolSuspended(self.name, tuple(call.waits.values()))
             result = await request
+            # A tool may change the server's tools; the next request to the model should have the new ones.
             await connection.settle()
             finished = True
         finally:
+            # First: later questions of the server do not belong to this call.
             connection.active.pop(id(call), None)
             abandoned = not request.done()
             if abandoned:
                 request.cancel()  # the SDK notifies the server of the cancellation
                 await asyncio.wait([request], timeout=_ABANDONED)
             if request.done() and not request.cancelled():
+                # Marked as retrieved: the error is raised above, or concerns a call that was abandoned.
                 request.exception()
+            # After the cancellation, so that questions are not answered while the server still waits for them
+            # (`elicit`).
             await call.end(finished)
             if abandoned:
                 await connection.flush_cancellation()
         value = value_of(result, self.settings.max_size)
         if result.is_error:
             raise ToolError(self._link.clean(text_of(value)) if not isinstance(value, str) else value or "no message")
+        # Only for results: the content of errors has no schema.
         if tool.output is not None:
             self._check(tool.name, tool.output, result)
         return value

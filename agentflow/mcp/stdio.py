@@ -63,8 +63,11 @@ async def _posix(
         env=get_default_environment() | (parameters.env or {}),
         cwd=parameters.cwd,
         limit=limit,
+        # A process group of its own: signals reach the server's children, and Ctrl-C in the terminal does not reach the
+        # server.
         start_new_session=True,
     )
+    # Size 0: a server that writes faster than its messages are handled has to wait.
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
@@ -75,6 +78,7 @@ async def _posix(
     try:
         yield read_stream, write_stream
     finally:
+        # Ends `_write` after the last message.
         write_stream.close()
         ending = asyncio.ensure_future(_end(process, tasks))
         try:
@@ -123,6 +127,7 @@ async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: A
     try:
         async with outgoing:
             async for sent in outgoing:
+                # As in the SDK: a field that was not set is left out instead of sent as null.
                 text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(f"{text}\n".encode())
                 await process.stdin.drain()
@@ -138,6 +143,7 @@ async def _log_stderr(process: asyncio.subprocess.Process, on_stderr: Callable[[
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             on_stderr(_shown(line))
+        # A line without an end is reported in parts, so that it does not fill the memory.
         if len(rest) > _MAX_LOG_LINE:
             on_stderr(_shown(rest))
             rest = b""
@@ -153,12 +159,14 @@ async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[Non
     """Close the process's input, and kill the process and its children if they do not end."""
     reading, writing, _ = tasks
     await asyncio.wait([writing], timeout=_FLUSH)
+    # `_drain` reads from here on; asyncio allows one reader of a stream at a time.
     reading.cancel()
     if process.stdin is not None:
         with suppress(OSError):
             process.stdin.close()
     draining = asyncio.ensure_future(_drain(process))
     try:
+        # None: first, the process may end by itself because its input is closed.
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 _signal(process, number)
@@ -179,6 +187,7 @@ async def _ended(process: asyncio.subprocess.Process) -> bool:
     done, _ = await asyncio.wait([waiting], timeout=_GRACE)
     if not done:
         waiting.cancel()
+    # Not whether `wait` returned: in CPython 3.11 it waits for the pipes too, which children of the process may hold.
     return process.returncode is not None
 
 
@@ -190,5 +199,6 @@ async def _drain(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    # macOS reports a group of ended processes as PermissionError.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -23,10 +23,11 @@ from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+# Control, invisible and bidirectional characters and tags, which can hide instructions from people who read the text.
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
-_MAX_NAME = 64
+_MAX_NAME = 64  # the shortest limit of the providers
 _MAX_TEXT = 8_000
 _MAX_COST = 60_000
 """The maximum cost of all schemas of one server: some tenths of a second, during which the event loop is blocked."""
@@ -94,6 +95,7 @@ class ToolMaker:
             if name in converted_tools:
                 _left_out(settings, listed_tool.name, f"another tool is named {name} too")
                 continue
+            # Not even skipped one by one: reading the rest would take time, too.
             if cost > _MAX_COST:
                 _left_out(
                     settings,
@@ -103,12 +105,14 @@ class ToolMaker:
                 break
             known = self._made.get(name)
             converted_tools[name] = (
+                # Unchanged tools stay the same objects, and adapters cache their definitions.
                 known if known is not None and known.listed == listed_tool else self._tool(listed_tool, name)
             )
             cost += converted_tools[name].cost
         self._made = converted_tools
         tools = {name: converted.tool for name, converted in converted_tools.items() if converted.tool is not None}
         for tool in self._for_resources:
+            # The server's own tool of this name takes precedence.
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
@@ -118,6 +122,7 @@ class ToolMaker:
             tool = _tool(listed_tool, name, output, self._settings, self._runs)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
+            # Refusing it has taken time too, so it counts.
             return _Converted(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
         return _Converted(listed_tool, tool, cost + (0 if output is None else output.cost))
