@@ -53,6 +53,7 @@ class LoopScheduler(PeriodicScheduler):
         self._runs: set[Subscription] = set()
         self.on_signal: Callable[[BaseException], object] | None = None
         """Called when an adopted run ends by a signal that reactivex's operators cannot pass on."""
+        # reactivex schedules by datetimes; a loop's clock starts anywhere.
         self._epoch = datetime.now(UTC) - timedelta(seconds=loop.time())
 
     @property
@@ -65,7 +66,7 @@ class LoopScheduler(PeriodicScheduler):
         held = SingleAssignmentDisposable()
 
         def invoke() -> None:
-            if not held.is_disposed:
+            if not held.is_disposed:  # it may have been disposed while it was queued
                 held.disposable = self.invoke_action(action, state)
 
         if threading.get_ident() == self._thread:
@@ -87,6 +88,7 @@ class LoopScheduler(PeriodicScheduler):
             if not held.is_disposed:
                 held.disposable = self.invoke_action(action, state)
 
+        # `call_later` may only be called in the loop's thread.
         def arm() -> None:
             if not held.is_disposed:
                 handle = self._loop.call_later(seconds, self._trampoline, invoke)
@@ -117,6 +119,7 @@ class LoopScheduler(PeriodicScheduler):
         A cancellation during the wait is passed on to the runs, and raised after they are closed.
         """
         cancellation: asyncio.CancelledError | None = None
+        # Listed again after each wait, because the cleanup of one run may dispose others.
         while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
             try:
                 await left[0].closed()
@@ -128,6 +131,8 @@ class LoopScheduler(PeriodicScheduler):
             raise cancellation
 
     def _trampoline(self, invoke: Callable[[], None]) -> None:
+        # As in reactivex's trampoline, an action that a running one schedules waits until that one has returned, so
+        # recursive scheduling does not use the stack.
         self._queue.append(invoke)
         if self._running:
             return
@@ -137,6 +142,7 @@ class LoopScheduler(PeriodicScheduler):
                 self._queue.popleft()()
         finally:
             self._running = False
+            # After a failed action, the actions that it scheduled must not run with the next, unrelated one.
             self._queue.clear()
 
 
@@ -151,7 +157,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
         self._scheduler = LoopScheduler(self._loop)
         self._scheduler.on_signal = self._end
         self._waiter: asyncio.Future[None] | None = None
-        self.items: deque[T] = deque(maxlen=keep)
+        self.items: deque[T] = deque(maxlen=keep)  # `last_value` keeps only one
         self.done = False
         self.error: BaseException | None = None
         self.disposable: DisposableBase | None = None
@@ -160,6 +166,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
         if threading.get_ident() == self._thread:
             self._next(value)
         else:
+            # The loop keeps the order of these calls, and `items` is only changed in its thread, so no lock is needed.
             self._loop.call_soon_threadsafe(self._next, value)
 
     def on_error(self, error: Exception) -> None:
@@ -181,13 +188,14 @@ class _Inbox(ObserverBase[T], Generic[T]):
         # to reactivex, so an observable that lacks it is subscribed with the public method.
         try:
             disposable = source.subscribe(self, scheduler=scheduler) if core is None else core(self, scheduler)
-        except Exception as error:
+        except Exception as error:  # reactivex may raise from `subscribe` instead of signalling the error
             self.on_error(error)
             return
         self.disposable = disposable
 
     async def wait(self) -> None:
         """Wait until a value can be read."""
+        # No value can arrive between the reader's check and this line, since other threads push through the loop.
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -209,6 +217,7 @@ class _Inbox(ObserverBase[T], Generic[T]):
 
     def _end(self, error: BaseException | None) -> None:
         if not self.done:
+            # First, so that values emitted during the disposal are ignored.
             self.done = True
             self.error = error
             self._wake()

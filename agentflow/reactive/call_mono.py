@@ -81,7 +81,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
         super().close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_used", True):
+        if not getattr(self, "_used", True):  # `__init__` may have failed before it set the attribute
             warnings.warn(
                 f"{self._label} was never awaited, so it did nothing; await it, or .subscribe() or .block()",
                 RuntimeWarning,
@@ -90,5 +90,6 @@ class CallMono(Mono[T_co], Generic[T_co]):
             )
 
 
+# Calling `source` acquires the session, so an awaitable that is never awaited must not call it.
 async def _begun_later(source: Callable[[], Awaitable[T_co]]) -> T_co:
     return await source()

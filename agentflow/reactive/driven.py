@@ -61,6 +61,7 @@ class DrivenMono(Piping[T_co], Coroutine[Any, Any, T_co]):
         /,
     ) -> Any:
         """Raise inside this task's run."""
+        # Like a coroutine, accepts an instance, or a class with or without one.
         error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
         runs, driver = self._runs(), running_task()
         run = runs.get(driver)
@@ -76,7 +77,7 @@ class DrivenMono(Piping[T_co], Coroutine[Any, Any, T_co]):
 
     def close(self) -> None:
         """End this task's run, if there is one."""
-        run = self._runs().pop(running_task(), None)
+        run = self._runs().pop(running_task(), None)  # removed first, as closing it may raise
         if run is not None:
             run.close()
 

@@ -117,6 +117,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     async def __aenter__(self) -> AsyncIterator[T_co]:
         source = self.open()
         stream = source if isinstance(source, StreamIterator) else ManagedStream(source)
+        # One flux may be entered by several tasks, and several times by one; each block closes its own stream.
         entered = self._entered
         if entered is None:
             entered = self._entered = []
@@ -160,7 +161,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     @staticmethod
     def from_async_iterable(source: AsyncIterable[A]) -> Flux[A]:
         """The items of an async iterable. An async generator object can be read once: a second run is refused."""
-        if not isinstance(source, AsyncIterator):
+        if not isinstance(source, AsyncIterator):  # can be iterated again for each run
             return Flux(lambda: aiter(source))
         used = False
 
@@ -436,6 +437,8 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
 
     def open(self) -> AsyncIterator[T_co]:
         """Start a run of the whole row of steps."""
+        # A subclass with `inner` passes all items on, so the steps on both sides of it become one loop. Its `opens`
+        # must still open the stream, to own it.
         row: list[items.Step | items.End] = []
         node: Flux[Any] = self
         opens = self.opens
@@ -447,7 +450,7 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
                 opens, node = node.opens, node.inner
             else:
                 break
-        row.reverse()
+        row.reverse()  # it was collected from the last step to the first
         return cast("AsyncIterator[T_co]", items.fused(node.open() if opens is None else opens(node.open), row))
 
 

@@ -28,6 +28,7 @@ T_co = TypeVar("T_co", covariant=True)
 def close(iterator: AsyncIterator[object]) -> Awaitable[None]:
     """Return an awaitable that closes an iterator, if it can be closed."""
     aclose: Callable[[], Awaitable[None]] | None = getattr(iterator, "aclose", None)
+    # A shared object instead of a coroutine for each run: a mono's iterator has nothing to close.
     return _NOTHING if aclose is None else aclose()
 
 
@@ -74,7 +75,7 @@ class SingleIterator(AsyncIterator[T_co]):
         self._resolve: Callable[[], Awaitable[T_co | Empty]] | None = resolve
 
     async def __anext__(self) -> T_co:
-        resolve, self._resolve = self._resolve, None
+        resolve, self._resolve = self._resolve, None  # before the await, so that a second read does not run it again
         if resolve is None:
             raise StopAsyncIteration
         try:
@@ -105,6 +106,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     __slots__ = ("__weakref__", "_next", "_reader", "_source")
 
     def __init__(self, source: AsyncIterator[T]) -> None:
+        # asyncio closes abandoned async generators (`sys.set_asyncgen_hooks`), but no other iterators.
         if not isinstance(source, AsyncGeneratorType) and hasattr(source, "aclose"):
             source = closing(source)
         self._source: AsyncIterator[T] = source
@@ -117,6 +119,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     async def __anext__(self) -> T:
         if self._reader is not None:
             raise _second_reader(self._reader)
+        # A flag instead of the task: `current_task` for each item would cost 0.2 µs, and only `ManagedStream` needs it.
         self._reader = True
         try:
             return await self._next()
@@ -130,7 +133,7 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
                 "aclose() on a stream while a task is waiting for its next item; cancel and await that task first, or "
                 "use `async with flux as stream`, which does both"
             )
-        self._next = _exhausted
+        self._next = _exhausted  # a read after `aclose` ends, instead of raising from a closed source
         await close(self._source)
 
     async def __aenter__(self) -> Self:
@@ -162,7 +165,7 @@ class ManagedStream(StreamIterator[T]):
         reader = self._reader
         if isinstance(reader, asyncio.Task):
             reader.cancel()
-            await asyncio.wait([reader])
+            await asyncio.wait([reader])  # unlike `await reader`, does not raise its error here
         await close(self._source)
 
 

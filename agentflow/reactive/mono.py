@@ -398,7 +398,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
                 "only a plain blocking function can move to a thread; asynchronous work already leaves the loop free"
             )
         function: Callable[[], Any] = head.function
-        chain: Mono[Any] = Mono(lambda: scheduler.call(function))
+        chain: Mono[Any] = Mono(lambda: scheduler.call(function))  # monos are immutable, so the links are built again
         for link in reversed(links):
             chain = StepMono(chain, link.kind, link.function, link.operator)
         return chain
@@ -519,8 +519,8 @@ async def _run_links(chain: Mono[Any]) -> Any:
     links: list[StepMono[Any]] = []
     failure: Exception | None = None
     value: Any = EMPTY
-    following: Any = chain
-    operator = ""
+    following: Any = chain  # the source to run next; None while links are applied to `value`
+    operator = ""  # the link that returned `following`, for its error
     try:
         while True:
             if following is not None:

@@ -81,6 +81,7 @@ class Piping(Publisher[T_co]):
         result: Any = self
         for operator in operators:
             result = operator(result)
+        # A connectable observable needs its own `connect`, which a Flux does not have.
         if isinstance(result, Publisher | ConnectableObservable) or not isinstance(result, Observable):
             return cast("Any", result)
         source = cast("Observable[Any]", result)

@@ -94,6 +94,7 @@ class Publisher(Observable[T_co]):
         Example:
             >>> Flux.of(1, 2).subscribe(print, on_error=print)
         """
+        # Like reactivex, accepts any object with this method.
         if isinstance(on_next, abc.ObserverBase) or hasattr(on_next, "on_next"):
             observer = cast("abc.ObserverBase[T_co]", on_next)
             on_next, on_error, on_completed = observer.on_next, observer.on_error, observer.on_completed
@@ -101,6 +102,7 @@ class Publisher(Observable[T_co]):
         subscription = Subscription()
         if isinstance(scheduler, LoopScheduler):
             scheduler.adopt(subscription)
+        # reactivex's scheduler has no public attribute for its loop.
         loop = cast("asyncio.AbstractEventLoop | None", getattr(scheduler, "_loop", None))
         subscription.start(
             self._pump(callback, on_error, on_completed), loop if isinstance(scheduler, AsyncIOScheduler) else None
@@ -127,9 +129,11 @@ class Publisher(Observable[T_co]):
                     except StopAsyncIteration:
                         await _call(on_completed)
                         return
+                    # Only the source's failures; an error of `on_next` ends the task, and the subscription reports it.
                     except Exception as error:
                         _report(error, self) if on_error is None else await _call(on_error, error)
                         return
+                    # Checked again: it may have been disposed during the read, and nothing may be delivered after that.
                     if on_next is not None and not subscription.is_disposed:
                         await _call(on_next, value)
             finally:
@@ -141,7 +145,7 @@ class Publisher(Observable[T_co]):
 async def _call(callback: Callable[..., object] | None, *arguments: object) -> None:
     if callback is not None:
         result = callback(*arguments)
-        if result is not None and inspect.isawaitable(result):
+        if result is not None and inspect.isawaitable(result):  # None first: `isawaitable` is slow
             await result
 
 

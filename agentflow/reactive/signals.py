@@ -56,7 +56,7 @@ class SourceTimeoutError(AgentFlowError, TimeoutError):
 def seconds_of(operator: str, duration: float | timedelta) -> float:
     """Convert a duration to seconds. A negative duration raises a `UsageError` that names the operator."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-    if not seconds >= 0:
+    if not seconds >= 0:  # also refuses NaN
         raise UsageError(f"{operator}: a duration of {seconds} s is not possible; give seconds >= 0 or a timedelta")
     return seconds
 

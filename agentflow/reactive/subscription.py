@@ -49,6 +49,7 @@ class Subscription(DisposableBase):
 
     def __init__(self) -> None:
         self._disposed = False
+        # Not a future of asyncio, because threads without a loop wait for it too.
         self._done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -88,6 +89,7 @@ class Subscription(DisposableBase):
 
     async def closed(self) -> None:
         """Wait until the run has ended, for any reason, and its cleanup is done. Never raises the run's error."""
+        # Without the shield, a cancelled waiter would cancel `_done` for all others.
         await asyncio.shield(asyncio.wrap_future(self._done))
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -112,9 +114,9 @@ class Subscription(DisposableBase):
         """Start the run on `loop`, on the running one, or on the background loop, with the caller's context."""
         current = running_loop()
         target = loop or current or background_loop()
-        self._loop = target
+        self._loop = target  # before the start, so that `dispose` in another thread can reach the run
         _live.add(self)
-        context = contextvars.copy_context()
+        context = contextvars.copy_context()  # of the caller: `_begin` may run in another thread
         if target is current:
             self._begin(pump, context)
         else:
@@ -182,6 +184,7 @@ class _Background:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
+            # A forked child inherits these attributes, but not the thread.
             if self._loop is None or self._pid != os.getpid() or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()
                 self._pid = os.getpid()
@@ -196,6 +199,7 @@ class _Background:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or self._pid != os.getpid() or not thread.is_alive():
             return
+        # At exit: a task that does not end within a second must not keep the process alive.
         with contextlib.suppress(Exception):
             asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(timeout=1)
         loop.call_soon_threadsafe(loop.stop)

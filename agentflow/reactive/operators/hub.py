@@ -45,9 +45,10 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in left:
             task.cancel()
         try:
-            await asyncio.wait(left)
+            await asyncio.wait(left)  # does not raise the tasks' errors
         except asyncio.CancelledError as error:
             cancellation = error
+        # Repeated, because a task may have swallowed the cancellation.
         left = [task for task in left if not task.done()]
     if cancellation is not None:
         raise cancellation
@@ -93,7 +94,7 @@ class TaskHub(Generic[T]):
             CancelledError: The hub is being closed, and a source has swallowed the cancellation.
         """
         if self._closing:
-            work.close()
+            work.close()  # otherwise Python would warn that it was never awaited
             raise asyncio.CancelledError("the reader is gone")
         task = create_task(self._loop, work)
         self._tasks.add(task)
@@ -107,7 +108,7 @@ class TaskHub(Generic[T]):
                 try:
                     await self.put(value)
                 except asyncio.CancelledError as error:
-                    if self._closing or asyncio.current_task() in self._dropped:
+                    if self._closing or asyncio.current_task() in self._dropped:  # cancelled by the hub itself
                         raise
                     await raise_in(iterator, error)  # raises the error of a time limit that the source holds open
                     # As a CancelledError, it would look like a cancellation of the reader, whose code may swallow that.
@@ -123,6 +124,7 @@ class TaskHub(Generic[T]):
             self._queue.append((value, None))
             self._wake()
             return
+        # Rule 1: the source waits here until the reader requests the item after this one.
         delivered: asyncio.Future[None] = self._loop.create_future()
         self._queue.append((value, delivered))
         self._wake()
@@ -151,9 +153,10 @@ class TaskHub(Generic[T]):
         """Return the next item; `EMPTY` when all tasks have ended."""
         self.release()
         while True:
+            # Before the error: items that arrived before the failure are delivered.
             if self._queue:
                 value, self._held = self._queue.popleft()
-                if self._capacity:
+                if self._capacity:  # the queue limits the source, not the reader's next request
                     self.release()
                 return value
             if self._error is not None:
@@ -169,6 +172,7 @@ class TaskHub(Generic[T]):
     async def drop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Cancel some of the hub's tasks, which are no longer needed, and wait for their cleanup."""
         dropped = list(tasks)
+        # Only running tasks: `_ended`, which removes them again, is not called a second time.
         self._dropped.update(task for task in dropped if not task.done())
         await cancel_all(dropped)
 
@@ -187,7 +191,7 @@ class TaskHub(Generic[T]):
         if task.cancelled():
             error = None if task in self._dropped else asyncio.CancelledError("a merged source was cancelled")
         else:
-            error = task.exception()
+            error = task.exception()  # reading it also prevents asyncio's warning about an unread exception
         if error is not None and self._error is None and not self._closing:
             self._error = error
         self._dropped.discard(task)

@@ -52,6 +52,7 @@ def fused(source: AsyncIterator[object], row: Sequence[Step | End]) -> AsyncIter
 
 async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:
     try:
+        # The most frequent case, without an inner loop.
         if len(steps) == 1:
             step = steps[0]
             async for value in source:

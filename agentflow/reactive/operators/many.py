@@ -61,6 +61,7 @@ async def flat_map(
     async def spread() -> None:
         try:
             async for value in outer:
+                # Taken before the source is opened, and released when its task has ended, however it ends.
                 await slots.acquire()
                 hub.spawn(inner(open_source(operator, mapper(value))))
         finally:
@@ -141,6 +142,7 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
                 hub.release()
             row: dict[int, object] = {}
             while len(row) < len(hubs):
+                # Cleared before the hubs are checked, so that no item that arrives during the check is missed.
                 changed.clear()
                 for index, hub in enumerate(hubs):
                     if index not in row and hub.ready:
@@ -204,6 +206,7 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
             if winner is None:
                 winner = index
                 await hub.drop([task for number, task in enumerate(tasks) if number != index])
+            # A loser may have put an item before it was dropped.
             if index == winner:
                 if value is EMPTY:
                     return

@@ -26,6 +26,8 @@ async def catch(source: P, handler: Callable[[Exception, P], object]) -> AsyncIt
         async for value in iterator:
             yield value
     except Exception as error:
+        # The handler is called below, after the failed source has been closed, and outside this `except`, so that its
+        # own error does not get the failure as its context.
         failure = error
     else:
         return

@@ -93,6 +93,7 @@ async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] 
     limit = _Limited(label("timeout", due), "no item came")
     try:
         while True:
+            # A point in time limits all items together, a duration each item.
             seconds = seconds_until(due) if isinstance(due, datetime) else due
             try:
                 value = await limit.run(iterator.__anext__, seconds)
@@ -101,7 +102,7 @@ async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] 
             except SourceTimeoutError as error:
                 if other is None or error is not limit.error:
                     raise
-                break
+                break  # the other source is opened after this one has been closed
             yield value
     finally:
         limit.stop()
@@ -154,6 +155,7 @@ async def delay(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
         iterator = source.open()
         try:
             async for value in iterator:
+                # Stamped in the hub's task, so the time that an item waits for the reader counts as delay.
                 yield clock() + seconds, value
         finally:
             await close(iterator)
@@ -213,6 +215,7 @@ async def _before(limit: _Limited, hub: TaskHub[T], seconds: float) -> tuple[T |
     if seconds <= 0:
         return None
     try:
+        # A cancelled `take` loses no item: it removes one from the queue only after its last await.
         return (await limit.run(hub.take, seconds),)
     except SourceTimeoutError as error:
         if error is not limit.error:
