@@ -57,9 +57,8 @@ else:
     graph = later("agentflow.agent.graph")
     typed_call = later("agentflow.agent.typed_call")
     outputs = later("agentflow.loop.output.output")
-    NO_OUTPUT = (
-        None  # the same for `output_of`; for a type checker it is an `Output[None]`, so that an agent has a type
-    )
+    # The same for `output_of`; for a type checker it is an `Output[None]`, so that an agent has a type.
+    NO_OUTPUT = None
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -144,10 +143,12 @@ class Agent(PeerAgent[T_co]):
         _check_kinds(name, system, schedule)
         own_hooks = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
+        # Compared first, because most hooks have no tools, and building an agent should be cheap.
         from_hooks = [tool for hook in own_hooks if type(hook).tools is not Hook.tools for tool in hook.tools()]
         # If `tools` is a single tool or None, `tools_of` raises the right error.
         live: list[LiveToolset] = []
         resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
+        # Models never see the step tool of a workflow.
         specs = tuple([t.spec for t in resolved.values() if t.name != WORKFLOW_STEP])
         config = LoopConfig(
             FrozenAgentView(name, description, specs, model if isinstance(model, str) else model.name),
@@ -285,6 +286,7 @@ class Agent(PeerAgent[T_co]):
         arguments.update(changes)
         make: Callable[..., Agent[Any]] = Agent
         copy = make(**arguments, hooks=())
+        # Not as an argument: the constructor would add the tools of these hooks, which the copy has already.
         vars(copy)["_initial_hooks"] = tuple(hooks)
         return copy
 
@@ -302,6 +304,7 @@ class Agent(PeerAgent[T_co]):
         """
         copy = self._copy(self._hook_set().own, name=name)
         own = self._sessions.implicit
+        # With a store, the conversation is copied there, by its id.
         if own is not None and self._store is None:
             copy._sessions.implicit = full_session(own.copy(name))
         if self._queue is not None:

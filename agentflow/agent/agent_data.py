@@ -97,6 +97,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
             "built without them, and add them after loading."
         )
     hooks = hook_names(full_hooks(agent.hooks).own, label)
+    # Only to refuse tools that could not be found by name.
     for name, tool in config.tools.items():
         named_function(f"Tool {name!r} of {label}", tool.function)
     system = config.system
@@ -163,8 +164,10 @@ def agent_from_dict(
         )
     kept = saved["system"]
     own_hooks = tuple(hooks)
+    # The data names the default hooks too, so none are added below.
     find = Finder(tools, (*own_hooks, *default_hooks()))
     options = dict(saved["options"])
+    # JSON has no tuples.
     if "stop" in options:
         options["stop"] = tuple(options["stop"])
     agent = make(

@@ -87,6 +87,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         return Flux(self._texts)
 
     async def _texts(self) -> AsyncGenerator[str]:
+        # Closed in reverse: the chunks read the events.
         async with aclosing(self.open()) as events, aclosing(text_chunks(events)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -121,6 +122,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
         assert self.typed_output is not None
+        # The empty mapping is for an output without a partial one, such as a hook's answer.
         output, last = self.typed_output, partials.Partial[T_co]({})
         async with aclosing(self.open()) as events:
             async for last in partials.growing(events, output):

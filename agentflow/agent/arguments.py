@@ -231,6 +231,7 @@ class CallArguments:
         input, self.decisions, self.output, self.options = request  # noqa: A001 - public name
         if self.decisions is not None:
             self.messages: tuple[Msg, ...] = ()
+        # The fast path: most inputs are a text, and need no further checks.
         elif isinstance(input, str) and input.strip():
             self.messages = (message("user", (text_block(input),), new_id("msg_")),)
         else:
@@ -333,6 +334,7 @@ def last_reply(session: FullSession) -> Reply[Any]:
     machine = session.machine
     ended = machine.ended
     if machine.state is State.SUSPENDED or ended is None:
+        # The same id each time, within OpenAI's limit of 40 characters.
         msg = Msg.assistant("", id=f"{machine.run_id}-wait"[-40:]) if machine.final is None else machine.final
         return Reply.of(msg, "suspended", machine.run_id, Usage(), session.pending, session.id)
     last = Msg.assistant("", id=f"{ended.run_id}-last"[-40:]) if ended.final is None else ended.final
@@ -391,6 +393,7 @@ def check_decisions(
 def _tool_of(session: FullSession, wait: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
     """Return the tool of a pending call, including calls of sub-agents; None if the tool is not known here."""
     key = wait.id
+    # One level down for each sub-agent; each has its own session and tools.
     while wait.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == wait.within), None)
         agent = None if outer is None else tools.get(outer.name)
@@ -434,4 +437,5 @@ def resolve_store(store: Store | str) -> Store:
             f'store={store!r:.60} is not a store. Write store="sqlite:///agentflow.db" (a file), '
             'store="postgresql+psycopg://user:password@host/database", MemoryStore(), or your own store.'
         )
+    # Imported by name, because `state` is a higher layer (`tests/test_layers.py`).
     return cast("Store", import_module("agentflow.state.sql").SqlStore(store))

@@ -67,12 +67,12 @@ class ToolAgent(CallingAgent[T_co]):
 
         output_form = None if output is None else outputs.output_of(output)
 
-        async def ask(
-            message: str, context: RunContext
-        ) -> str | Msg:  # with a `context` parameter, its events may come from another task
+        # With a `context` parameter, its events may come from another task.
+        async def ask(message: str, context: RunContext) -> str | Msg:
             return await full_agent(self).answer(message, output_form)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
+        # For the graph, and to check the arguments that a person has edited.
         set_wrapped_agent(ask, full_agent(self))
         # Idempotent, since the agent continues its own session after a crash.
         return tool(
@@ -150,6 +150,7 @@ class FullToolAgent(ToolAgent[T_co]):
             on_session: Called with the session before the call begins.
             options: As in `call`.
         """
+        # None outside of a tool call: then nothing can be suspended with this call.
         place = current_turn.get()
         if place is None:
             return await self.call(message, session=Session.fresh(), output=output, **options)
@@ -188,6 +189,7 @@ class FullToolAgent(ToolAgent[T_co]):
         caller = place.run
         caller.session.keep_inner(place.use.id, session)
         owner = caller.config.running.owner
+        # Weak, because the caller's session holds this one.
         session.outer = None if owner is None else OuterCall(owner, ref(caller.session), place.use.id)
         self._sessions.keep_within(session)
         return ToolSuspended(self.name, session.machine.pending)
@@ -200,11 +202,13 @@ class FullToolAgent(ToolAgent[T_co]):
 
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
         """Return the session for a call within a tool call: the session that was suspended there, or a new one."""
+        # A tool may ask this agent several times; the first session has the id of the tool call alone.
         number = place.next_subagent()
         kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
         session_id = inner_session_id(caller.id, key)
         if number > 1 and not conversation:
             session_id = inner_session_id(session_id, str(number))
+        # The object that was suspended has state that the store does not have.
         for session in (kept.get(place.use.id), kept.get(key)):
             if session is not None and session.id == session_id:
                 break
@@ -239,10 +243,12 @@ class FullToolAgent(ToolAgent[T_co]):
                 if decided is None or any(key not in decided for key in ids):  # no decision has been made yet
                     return last_reply(session)
                 decisions = {key: decided[key] for key in ids}
+            # An earlier question is answered first, in its own form; then this one is asked below.
             reply = await self.resume(session, decisions, output=output if mine else None, **options)
             if mine or reply.outcome == "suspended":
                 return reply
         ended = session.machine.ended
+        # This question was answered before the crash, but its tool call has no result yet.
         if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
             reply = last_reply(session)
             wanted = self.output if output is None else output

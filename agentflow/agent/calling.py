@@ -91,6 +91,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
     ) -> None:
         super().__init__(config, hooks, live)
+        # Weak: a call refers to its configuration, and should not keep the agent alive.
         config.running.owner = ref(self)
         own = vars(self)
         own["_store"], own["_sessions"] = (
@@ -152,6 +153,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         Returns:
             Whether a call was running.
         """
+        # `find`, because a session that is not in memory runs no call here.
         found = self._sessions.find(session) if isinstance(session, str) else self._sessions.of(session)
         return found is not None and found.interrupt(reason)
 
@@ -203,6 +205,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             OutputError: The model gave no answer of the form that `output` asks for.
             CallTimeoutError: `timeout` passed.
         """
+        # The fast path: most calls have no keyword arguments.
         if options:
             refuse_keywords("call", options)
         request = CallRequest(input, None, output, options)  # pyright: ignore[reportArgumentType] - `cast` is a call
@@ -333,6 +336,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             return self._open_later(arguments, session)
         run = self._run(arguments, session, None)
         run.start()
+        # The fast path: without a coroutine of ours around that of the run.
         return run.scope.result()
 
     async def _resume_outer(self, arguments: CallArguments, session: FullSession) -> Reply[Any]:
@@ -368,6 +372,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         if self._toolsets is not None or not session.try_acquire():
             if self._toolsets is not None and not self._config.running.closed:
                 await self._toolsets.open()
+            # Only now: a call that got the session at once does not wait.
             refuse_waiting_for_itself(session, self.name)
             await session.acquire(self.name)
         run = self._run(arguments, session, buffer)
@@ -395,6 +400,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         kept = self._others
         if kept is None or len(kept) > _MAX_CACHED_OUTPUTS:
             kept = self._others = {}
+        # By id, because types and functions need not be hashable; the id of a deleted object is reused, so the source
+        # is compared.
         found = kept.get(id(form))
         if found is None or found.source is not form:
             output = outputs.output_of(form)
@@ -408,6 +415,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         try:
             typed = None if self._output is None and arguments.output is None else self._typed_output(arguments.output)
             place = current_turn.get()
+            # A task that has outlived the call in which it was started makes independent calls.
             caller = None if place is None or place.run.finished else place
             if config.running.closed and caller is None:  # a nested call is stopped together with its caller
                 raise ShutdownError(self.name, session.id, stopped=False)
@@ -424,6 +432,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 raise open_call_error(session)
             hooks, source, deps, above = self._hooks, "", options.get("deps"), None
             children = options.get("children", False)
+            # By identity: the process-wide registry replaces its tuple at each change.
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
             if typed is not None:
@@ -437,6 +446,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                     buffer, children = above.events.buffer, True
             changed = options.get("options")
             for parameter, kind in config.dep_types:
+                # Raises if a dependency is missing, before the first event.
                 find_dep(deps, kind, parameter)
             merged = config.options if changed is None else config.options.merge(changed)
             # Positional arguments, since keyword arguments of a class build a dict, which costs 0.6 µs.

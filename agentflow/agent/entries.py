@@ -35,6 +35,8 @@ class Entries:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
+        # Reentrant, because `_Workers` calls `orphan` while it holds the lock. Notifications are sent after its
+        # release.
         self.guard = threading.RLock()
         self.changed = Condition()
         self._waiting: deque[QueueEntry] = deque()
@@ -46,6 +48,7 @@ class Entries:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[QueueEntry]:
+        # A copy, because other threads change the deque.
         return iter(tuple(self._waiting))
 
     def find(self, turn: Turn[Any]) -> QueueEntry | None:
@@ -56,6 +59,7 @@ class Entries:
 
     def reserve(self) -> bool:
         """Reserve a slot if one is free and no other caller waits for a slot. Return whether it was reserved."""
+        # A caller that waits comes first (rule 2).
         return not self._asking.locked and self._take_place()
 
     def _take_place(self) -> bool:
@@ -69,6 +73,7 @@ class Entries:
         """Wait for a slot, and reserve it."""
         await self._asking.acquire()
         try:
+            # Only the first caller in line waits here; the others wait for its lock, in order.
             await self.changed.wait_for(self._take_place)
         finally:
             self._asking.release()
@@ -118,6 +123,7 @@ class Entries:
                 self._waiting.remove(entry)
             except ValueError:
                 return False
+            # Under the guard: from now on the turn may be put into another queue.
             entry.turn.leave()
         self.changed.notify_all()
         return True

@@ -78,6 +78,7 @@ class _Stopping:
 
     def __init__(self, agents: ToolsetAgent | Iterable[ToolsetAgent]) -> None:
         members: Iterable[ToolsetAgent] = agents if isinstance(agents, Iterable) else (agents,)
+        # By identity, so that an agent passed twice is closed and reported once.
         self._agents = tuple({id(agent): agent for agent in members}.values())
         self._running: tuple[Running, ...] = tuple([full_agent(agent).config.running for agent in self._agents])
         if not self._running:
@@ -96,11 +97,13 @@ class _Stopping:
             running.close()
 
     def _running_calls(self) -> tuple[Stoppable, ...]:
+        # A copy in one step, because calls in other threads end meanwhile.
         return tuple([run for running in self._running for run in tuple(running.runs)])
 
     async def run(self, limit: float) -> ShutdownReport:
         """Wait until all calls have stopped; after the limit, cancel those that still run."""
         idle = asyncio.ensure_future(self._idle())
+        # Ends the wait at the second signal (rule 3).
         hurry = asyncio.ensure_future(self._now.wait())
         try:
             await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -127,6 +130,7 @@ class _Stopping:
         left = self._running_calls()
         for running in self._running:
             for run in running.halted:
+                # A sub-agent's call continues with that of its caller.
                 if not run.inner:
                     open_end = "cancelled" if run in cancelled else "stopped"
                     end = "running" if run in left else open_end if run.left_open else "finished"
@@ -138,6 +142,7 @@ class _Stopping:
         for running in self._running:
             done = asyncio.Event()
 
+            # As a default argument: the loop assigns `done` again. Calls of other event loops end in their threads.
             def notify(done: asyncio.Event = done) -> None:
                 loop.call_soon_threadsafe(done.set)
 
@@ -215,6 +220,7 @@ class GracefulShutdown:
 
     async def _stop(self) -> None:
         self.report = await self._stopping.run(self._limit)
+        # A block that has ended, or that a server ends, is not cancelled.
         if not self._over and not self._in_server and self._body is not None:
             self._cancelled = True
             self._body.cancel()
@@ -245,6 +251,7 @@ class GracefulShutdown:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_if_open)
         handler = self._before.get(signal.Signals(number))
+        # Python's default handler would raise KeyboardInterrupt here, at an arbitrary position of the main thread.
         if callable(handler) and handler is not signal.default_int_handler:
             handler(number, frame)
 
@@ -264,6 +271,7 @@ class GracefulShutdown:
                     self._loop.remove_signal_handler(sig)
                 except NotImplementedError:
                     continue
+            # None: a handler that was not installed from Python, and cannot be set again.
             if handler is not None:
                 signal.signal(sig, handler)
 
@@ -281,5 +289,6 @@ class GracefulShutdown:
             self._loop = None
         if not self._cancelled or self._body is None:
             return
+        # Above 0, the block was cancelled for another reason as well, and that cancellation continues.
         if self._body.uncancel() == 0 and isinstance(error, asyncio.CancelledError):
             raise ShutdownError(self._names, None, stopped=True) from None

@@ -122,10 +122,12 @@ class _Drawing:
     def add(self, agent: ToolableAgent) -> str:
         """Add an agent and all nodes below it."""
         own, new = self.key(agent, agent.name, "agent")
+        # Agents may call each other in a circle.
         if not new:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
+            # It runs the steps of functions, and is no participant.
             if tool.name == WORKFLOW_STEP:
                 continue
             wrapped = wrapped_agent(tool.function)

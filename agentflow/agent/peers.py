@@ -173,6 +173,7 @@ class PeerAgent(ToolAgent[T_co]):
             question: Turn[Any] = turns.Turn(
                 full_agent(peer).asking,
                 {"message": content, "session": session},
+                # The other agent's call has limits of its own; the wait in its queue should not count.
                 timeout=None,
                 process_hooks=self._config.process,
             )
@@ -181,6 +182,7 @@ class PeerAgent(ToolAgent[T_co]):
             try:
                 return cast("Reply", await receipt)
             except asyncio.CancelledError:
+                # The asker was cancelled, so the other agent need not answer.
                 receipt.cancel()
                 raise
 

@@ -149,6 +149,7 @@ class TurnQueue:
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was passed")
             await self._wait_for_place(sent)
+        # The slot is reserved while hooks evaluate the turn (rule 1 of `entries.py`).
         with UndoOnFailure(self._entries.release):
             run = await self._evaluate(own)
         return await self._enter(own, run, sent, reserved=True)
@@ -160,6 +161,7 @@ class TurnQueue:
                 if not sent:
                     await self._entries.reserved()
                     return
+                # A waiting sender keeps the worker of its loop alive, which frees the slot.
                 with self._entries.sending_from(asyncio.get_running_loop()):
                     self._runner.wake()  # for turns of closed event loops at the front
                     await self._entries.reserved()
@@ -231,6 +233,7 @@ class TurnQueue:
         try:
             await run.events.emit(PostPut, (turn.view,))
         finally:
+            # Even if a hook of `PostPut` has failed: the turn is in the queue.
             run.end()
             if sent:
                 self._runner.wake()
@@ -284,6 +287,7 @@ class TurnQueue:
         """
 
         def start() -> EventStream:
+            # A buffer of 0: the next turn begins after the body of the reader's loop.
             return EventStream(lambda values: self._runner.start(values, deps, wait), 0)
 
         return Flux[HookEvent](start).map(self._runner.shown)
@@ -324,6 +328,7 @@ class TurnQueue:
             (turn_from_dict(item["turn"], question_finder if item["question"] else find), item["sent"])
             for item in saved["turns"]
         ]
+        # All turns are built and checked before the first one is added, so nothing is half restored.
         self._check_new([turn.id for turn, _ in turns])
         for turn, sent in turns:
             self._add(turn, sent, placed=False)

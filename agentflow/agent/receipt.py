@@ -70,7 +70,7 @@ class QueueEntry:
         self._receipt: FullReceipt[Any] | None = receipt
         self.sent = sent
         self.home: asyncio.AbstractEventLoop | None = None
-        self.place = current_turn.get()
+        self.place = current_turn.get()  # for the bill of the sender's run
         self.run: TurnRun | None = None
         self.cancelled = False
         self.finished = False
@@ -78,6 +78,7 @@ class QueueEntry:
 
     def settle(self, value: object, error: BaseException | None, was_read: bool = False) -> None:
         """Settle the receipt, and release the turn."""
+        # The receipt refers to the entry as long as the turn is open: without both references no cycle is left.
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
             receipt.seen = receipt.seen or was_read
@@ -104,6 +105,7 @@ def _enclosing_lines() -> tuple[Line, ...]:
 
 def _path_back(target: Line, enclosing: tuple[Line, ...]) -> tuple[str, ...]:
     """Return the chain of queues by which a queue waits for the current code; empty if the queue does not wait for it."""
+    # A search from `target` along the waits, with the path for the error.
     paths: list[tuple[Line, ...]] = [(target,)]
     visited = {target}
     while paths:
@@ -141,9 +143,12 @@ def waits_for(target: Line) -> Generator[None]:
         yield
         return
     with _graph:
+        # Checked and registered under one lock: of two waits that close a circle at the same time, the second is
+        # refused.
         path = _path_back(target, enclosing)
         if not path:
             for queue in enclosing:
+                # A list, since several tasks of one queue may wait for the same target.
                 _waiting.setdefault(queue, []).append(target)
     if path:
         raise NeverEndsError(path)
@@ -190,6 +195,7 @@ class Receipt(Awaitable[T], Generic[T]):
             entry.cancel()
 
     async def _wait(self) -> T:
+        # Before the wait: the error is raised by it, so it is not logged as well.
         self.seen = True
         entry = self._entry
         if entry is not None:
@@ -204,6 +210,7 @@ class Receipt(Awaitable[T], Generic[T]):
         return self._wait().__await__()
 
     def __del__(self) -> None:
+        # `getattr`, because `__init__` may have failed.
         error = getattr(self, "_error", None)
         if error is not None and not self.seen:
             log_failure("ERROR", error, "a turn that was sent to {} failed, and its receipt was not awaited", self.to)

@@ -72,10 +72,11 @@ class Runner:
         self._entries = entries
         self._follow = follow
         self._workers = _Workers(self, entries)
+        # Held while the queue is run: by the reader for its whole loop, by a worker until no turn is left for it (rule
+        # 1).
         self._running = FairLock()
-        self._driver: asyncio.Task[Any] | None = (
-            None  # the task that runs the queue: while it waits, the queue is blocked
-        )
+        # The task that runs the queue: while it waits, the queue is blocked.
+        self._driver: asyncio.Task[Any] | None = None
         self._scope: RunScope | None = None  # the task of the reader's run
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the reader's loop over `run()`
@@ -110,13 +111,14 @@ class Runner:
                     "End the other loop first."
                 )
             self.reading = True
-            self._loop = object()
+            self._loop = object()  # a mark that no other loop has
         run = _QueueRun(self._owner.config.cleanup_timeout)
 
         def abandon() -> None:
             run.scope.finish(None, None)
             values.wake()
 
+        # In a task of its own, as calls are: the reader never executes the code of a turn.
         run.scope.start(self._read(run.scope, values, deps, wait), abandon)
         return run
 
@@ -138,12 +140,14 @@ class Runner:
         values.wake()
 
     async def _run_for(self, values: EventBuffer, deps: object, wait: bool) -> None:
+        # A worker of a closed loop would hold `_running` indefinitely.
         self._workers.discard_closed()
         self._entries.changed.notify_all()
         try:
             await self._running.acquire()  # a worker stops after its current turn
             self._driver = asyncio.current_task()
             try:
+                # `_drain` returns True if a turn has ended the run (rule 2 of `queue.py`).
                 while not await self._drain(values, deps, None) and wait and not values.closed:
                     await self._entries.changed.wait_for(lambda: len(self._entries) > 0)
             finally:
@@ -159,6 +163,7 @@ class Runner:
         assert isinstance(event, TurnValue)
         assert self._shown is not None
         self._reader = asyncio.current_task()
+        # In the context of the reader's task, which tasks started in the body of its loop inherit.
         if self._loop not in (loops := _loops.get()):
             _loops.set((*loops, self._loop))
         return self._shown, event.value
@@ -205,6 +210,7 @@ class Runner:
                 f"{entry.turn.tool.name!r} from that queue. Await it after the loop over agent.run(), or in another "
                 "task."
             )
+        # Turns that were only put wait for a reader.
         if not entry.sent or entry.finished or entry is self.current:
             return
         self._entries.adopt(entry, asyncio.get_running_loop())
@@ -221,6 +227,7 @@ class Runner:
         self._driver = asyncio.current_task()
         try:
             await self._drain(None, None, home)
+        # The next turns belong to other senders; cancellations pass, since they end the worker.
         except (Exception, ScriptError) as error:
             logger.opt(exception=error).trace("a turn of agent {} failed; its receipt has the error", self.name)
         finally:
@@ -233,6 +240,7 @@ class Runner:
     async def _drain(self, values: EventBuffer | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
         """Run the waiting turns; return whether a turn has ended the run."""
         while True:
+            # After each await the situation may be another one, so it is checked again below.
             await self._gate(worker)
             entry = self._next(worker)
             if entry is None:
@@ -250,6 +258,7 @@ class Runner:
         """Wait while the queue is paused, unless there is no turn to run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
+            # A run without a driver, because events need a run.
             host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None)
             try:
                 await host.events.emit(Paused)
@@ -267,6 +276,7 @@ class Runner:
         if self.reading or not self._entries.needs(worker):
             return None
         first = self._entries.first_sent()
+        # A turn of another running loop is left to its own worker (rule 2), and so are all turns after it.
         if first is None or (first.home is not worker and first.home is not None and first.home.is_running()):
             return None
         return first
@@ -274,6 +284,7 @@ class Runner:
     async def _run_one(self, entry: QueueEntry, values: EventBuffer | None, deps: object) -> bool:
         """Run a turn. Return whether the run of the queue ends with this turn."""
         turn, owner = entry.turn, self._owner
+        # If a reader runs the queue, cancelling it cancels the turn as well.
         outer = None if values is None else self._scope
         self.current = entry
         self._shown = turn
@@ -289,6 +300,7 @@ class Runner:
             if entry.cancelled:  # the turn was cancelled in the meantime
                 raise TurnDeniedError(turn.tool.name, CANCELLED)
             run.start(run_turn(turn, run, values))
+            # While it runs, the turn's own task is the one that blocks the queue.
             self._driver = run.scope.task
             if outer is not None:
                 outer.add_inner(run.scope)
@@ -308,6 +320,7 @@ class Runner:
             self.current = None
             entry.finished = True
             entry.run = None
+        # Before the value is handed out (rule 5).
         entry.settle(value, None)
         await run.hand_out(values)
         done = turn.tool.type == "completion_check" and value is True
@@ -391,6 +404,7 @@ class _Workers:
     def _end(self, home: asyncio.AbstractEventLoop) -> None:
         """Remove a worker that is finished, or was cancelled with its event loop."""
         with self._entries.guard:
+            # None: `_has_work` has removed it, because there was nothing to do.
             if self._tasks.pop(home, None) is not None:
                 self._entries.orphan(home)
         self._entries.changed.notify_all()
@@ -404,6 +418,7 @@ class _Workers:
                 self._entries.orphan(home)
         for _, task in dead:
             try:
+                # Outside of the guard: `close` runs the `finally` blocks of the turn, here and now.
                 cast("Coroutine[Any, Any, None]", task.get_coro()).close()
             except Exception as error:  # any exception: a tool that awaits in its cleanup cannot be closed
                 logger.warning("a worker of agent {} could not be closed: {!r}", self._runner.name, error)

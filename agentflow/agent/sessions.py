@@ -56,16 +56,15 @@ class Sessions:
         self._agent = agent
         self._store = store
         self._new_id = new_id
+        # Without a store, a session that was released would be lost (rule 2).
         self._limit = None if store is None else HELD
         self.implicit: FullSession | None = None
         self.waiting = waiting
-        self._within: WeakValueDictionary[str, FullSession] = (
-            WeakValueDictionary()
-        )  # referenced by their callers' sessions
+        # Weak: referenced by their callers' sessions.
+        self._within: WeakValueDictionary[str, FullSession] = WeakValueDictionary()
         self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the most recently used one is last
-        self._alive: MutableMapping[str, FullSession] = (
-            {} if store is None else WeakValueDictionary()
-        )  # referenced elsewhere
+        # Weak with a store: sessions that are referenced elsewhere, such as by a running call.
+        self._alive: MutableMapping[str, FullSession] = {} if store is None else WeakValueDictionary()
         self._mutex = threading.Lock()
 
     def own(self) -> FullSession:
@@ -106,6 +105,7 @@ class Sessions:
     def get(self, id: str) -> FullSession:  # noqa: A002
         """Return the session with an id, created on first use."""
         found = self._recent.get(id)
+        # The fast path, without the lock: nothing here changes the order or the number of sessions.
         if found is not None and self._limit is None:
             return found
         with self._mutex:
@@ -125,6 +125,7 @@ class Sessions:
             self._alive[id] = self._recent[id] = found
             self._recent.move_to_end(id)
             if len(self._recent) > self._limit:
+                # Still found in `_alive` while a call or a caller refers to it (rule 1).
                 self._recent.popitem(last=False)
             return found
 
@@ -152,6 +153,7 @@ class Sessions:
         if not isinstance(store, stores.SessionStore):
             return []
         found = await store.sessions()
+        # A sub-agent's session is left out if the session that contains it will be resumed, which continues both.
         within = inside([info.id for info in found if info.status != "idle"])
         busy = {session.id for session in (*self, *filter(None, [self.implicit])) if session.busy}
         return [info for info in found if info.status == "unfinished" and info.id not in busy and not within(info.id)]
@@ -159,6 +161,7 @@ class Sessions:
     def __iter__(self) -> Iterator[FullSession]:
         """Iterate over all named sessions in memory."""
         with self._mutex:
+            # A copy, because other threads and garbage collection change the dicts.
             known = {**self._alive, **self._recent, **self.waiting}
         return iter(known.values())
 
@@ -171,9 +174,12 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     Raises:
         UsageError: The call would deadlock.
     """
+    # A deadlock is certain if this code works for the call that holds the session: directly, or through a chain of
+    # calls of which each one waits for the next.
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
     certain = isinstance(holder, RunBase) and holder.scope.works_in(task)
     if not certain:
+        # Outside of tools, such as in a hook's thread, only `called_from` shows the call.
         run = cast("RunBase | None", called_from.get()) if place is None else place.run
         certain = run is not None and run.scope.waits_for(task)
         while run is not None and not run.finished and not run.uses(session):

@@ -43,6 +43,7 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
                     f"Tool {found.name!r} is a method of {owner}, and the model cannot provide `self`. Take the tool from "
                     f"an object: tools=[{owner}(...).{found.function.__name__}]."
                 )
+            # The same tool may be passed twice, as a part of two toolsets.
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
@@ -68,6 +69,7 @@ def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[
         return (full_tool(cast("Tool[..., Any]", as_tool())),)
     if isinstance(source, str):
         return (full_tool(default_tools[source]),)
+    # A class, a hook or an awaitable may be iterable, but is no collection of tools.
     if isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
         return tools_of(cast("Iterable[Any]", source), live).values()
     raise _no_tool(source)

@@ -63,6 +63,7 @@ class Toolsets:
         if len(self.live) == 1:
             await self.live[0].open(self)
         else:
+            # `return_exceptions`, so that all attempts have ended when the first error is raised.
             opened = await asyncio.gather(*[toolset.open(self) for toolset in self.live], return_exceptions=True)
             for outcome in opened:
                 if outcome is not None:
@@ -78,6 +79,7 @@ class Toolsets:
     def refresh(self) -> None:
         """Update the agent's tools to the current ones."""
         current = tuple([toolset.tools for toolset in self.live])
+        # By identity: a toolset replaces its tuple when its tools change.
         if self._seen is not None and all(a is b for a, b in zip(current, self._seen, strict=True)):
             return
         self._seen = current
@@ -154,6 +156,7 @@ class ToolsetAgent(TakesHooks):
         found = self._hooks
         if found is None or process is not self._process_seen:
             with self._hooks_lock:
+                # The own hooks of a set that is out of date include those that were added later.
                 own = self._initial_hooks if self._hooks is None else self._hooks.own
                 self._hooks = found = FullHookSet(own, self._config.process.matching(self._config.tags))
                 self._process_seen = process
@@ -193,8 +196,10 @@ class ToolsetAgent(TakesHooks):
         new = replace(old, tools=tools, specs=specs)
         assert isinstance(new.view, LiveView)
         new.view.tools = specs
+        # The new tools' signatures are not read yet.
         vars(self).update(_config=new, _prepared=False)
         for run in tuple(old.running.runs):
+            # A run with a typed output has another configuration (`TypedOutput.move`).
             if isinstance(run, RunBase) and run.config is old:
                 run.config = new
 

@@ -45,6 +45,7 @@ class TypedOutput:
         tools = self.output.tools
         if not tools:
             return config
+        # By identity: a configuration is replaced when the agent's tools change, and never modified.
         if self._extended is None or self._config is not config:
             deps = dict.fromkeys(config.dep_types)
             for tool in tools.values():

@@ -185,7 +185,7 @@ class Database:
         """Migrate the tables if they are out of date; otherwise write nothing, since the database may be read-only."""
         try:
             with self._begin(write=False) as connection:
-                # Two transactions: a reading one must not become a writing one in SQLite, which could fail at once.
+                # Two transactions: in SQLite, a reading one that becomes a writing one may fail at once.
                 # `_migrate` looks again under the lock.
                 current = self._is_current(connection)
             if not current:

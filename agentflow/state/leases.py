@@ -31,7 +31,7 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
     until = now + seconds
     # A renewal keeps the epoch, so that the owner's earlier claims stay valid.
     epoch = case((LEASES.c.owner == owner, LEASES.c.epoch), else_=LEASES.c.epoch + 1)
-    # One statement, so two owners cannot both find the lease free. If `where` is false, nothing is returned.
+    # One statement, so that only one of two owners finds the lease free. If `where` is false, nothing is returned.
     statement = statement.values(session_id=session_id, owner=owner, expires=until, epoch=1).on_conflict_do_update(
         index_elements=["session_id"],
         set_={"owner": owner, "expires": until, "epoch": epoch},

@@ -169,7 +169,7 @@ class SqlStore(KeepsLogs, SessionStore):
     ) -> Awaitable[None]:
         """Add facts, all or none; see `SessionStore.append`."""
         check_id(session_id)
-        # In the caller's thread: a fact that JSON cannot represent raises where it is appended, and later changes have
+        # In the caller's thread: a fact without a JSON form raises where it is appended, and later changes have
         # no effect.
         records = [record_of(fact) for fact in facts]
         status = status_after(facts)

@@ -212,7 +212,7 @@ def _status_of(kind: str, body: str) -> SessionStatus:
         return "suspended" if kind == "round_suspended" else "unfinished"
     try:
         fact = fact_from_json(body)
-    # A damaged fact must not prevent the fork that `repair_advice` recommends.
+    # A damaged fact should not prevent the fork that `repair_advice` recommends.
     except StoreError:
         return "unfinished"
     return "suspended" if isinstance(fact, CallClosed) and fact.outcome == "suspended" else "idle"

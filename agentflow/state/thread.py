@@ -63,7 +63,7 @@ class JobThread:
         self._every = every
         self._leave = leave
         self._over = False  # whether the process is exiting
-        # A daemon: an unreachable database must not keep the process alive. `_finish_work` waits, within a limit.
+        # A daemon, so that an unreachable database does not keep the process alive. `_finish_work` waits, within a limit.
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
         _working.add(self)

@@ -85,6 +85,7 @@ class Live:
 
     def race(self, run: RunBase) -> Race | None:
         """Return the race, if the round is one. Each call that continues the round has a separate race object."""
+        # A race that continues after a restart may have a recorded winner.
         if self.races and (self._race is None or self._call_id != run.call_id):
             first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
             self._race, self._call_id = Race(first), run.call_id
@@ -121,6 +122,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             )
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
+            # Called for its check even if the reply has data.
             text = answer_of(agent.name, reply, agent.output if output is None else output)
             return reply if reply.data else text
 
@@ -128,6 +130,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
 
     set_wrapped_agent(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
+    # Idempotent, since the agent continues its own session after a crash.
     decorate = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
     return decorate(found_by_name(ask))
 

@@ -70,6 +70,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
         )
     label = str(getattr(function, "__qualname__", None) or type(function).__name__)
     try:
+        # In the form that the recorded call has after a restart.
         identity = from_json(to_json({"function": label, "arguments": _named(function, args, kwargs)}))
     except (PydanticSerializationError, ValueError) as error:
         raise UsageError(
@@ -96,6 +97,7 @@ async def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     if inspect.iscoroutinefunction(function):
         value = await function(*args, **kwargs)
     else:
+        # A plain function may block; it may also return an awaitable.
         value = await asyncio.to_thread(function, *args, **kwargs)
         if inspect.isawaitable(value):
             value = await value
@@ -111,6 +113,7 @@ def _read(hint: Any, result: ToolResultBlock) -> Any:
         hint = get_args(hint)[-1]
     text = result.text
     try:
+        # A string is an annotation that could not be resolved.
         return from_json(text) if hint is MISSING or isinstance(hint, str) else adapter_of(hint).validate_json(text)
     except PydanticUserError:  # not a type of data
         return from_json(text)

@@ -109,6 +109,7 @@ def handoffs(
         desk.participants,
         name=name,
         description=description,
+        # For each handoff a turn and a summary, then the last turn and the answer.
         max_rounds=2 * max_handoffs + 2,
         max_concurrency=1,
         passes=tuple((name, other) for name, others in ways.items() for other in others),
@@ -264,6 +265,7 @@ class _Desk:
         """Ask the holder until one of the agents answers."""
         talk = _Conversation(before(context))
         name = talk.holder or ""
+        # The holder may be missing in a newer version of the program.
         if name not in self._agents:
             name = next(iter(self._agents))
         talk.messages += messages
@@ -286,6 +288,7 @@ class _Desk:
         def answered(reply: Reply[Any], conversation: Sequence[Msg]) -> str:
             return _result_of(agent.name, reply, conversation, others).as_text()
 
+        # With `conversation`, so the agent has its own conversation (rule 2), and `contributions` finds the result.
         return Step(name, input_of(unread, True), _read, options={"hooks": (passing,)}, answered=answered)
 
     async def _passed_on(self, talk: _Conversation, to: str, messages: Sequence[Msg]) -> Sequence[Msg]:
@@ -319,6 +322,7 @@ def _result_of(
                     str(arguments.get("reason", "")) if arguments.keys() <= {"reason"} else to_json(arguments).decode()
                 )
                 return _TurnResult("", others[result.name].name, reason)
+        # The first message of this turn (`FullToolAgent.call_within`).
         if "within" in msg.metadata:
             break
     return _TurnResult(answer_of(name, reply))
@@ -385,6 +389,7 @@ class OfferHandoffs(NarrowHook):
 
     async def _hand_over(self, event: PreActing, to: str) -> ToolResultBlock:
         use, form = event.tool_use, self._forms.get(to)
+        # Taken before the callback is awaited, so that a parallel tool call cannot hand over too.
         self._taken, ready = event.call_id, False
         try:
             reason = str(use.input.get("reason", "")) if form is None else form.read(arguments_text(use))

@@ -17,7 +17,7 @@ from agentflow.vocabulary.facts import CallOpened, Reasoned, RoundClosed
 from agentflow.vocabulary.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.saving.plain import plain
 
-_MAX_ID_LENGTH = 40
+_MAX_ID_LENGTH = 40  # OpenAI's limit for ids
 _ASKED = re.compile(r"-([0-9a-f]{8})\Z")
 """The last part of the id of a step's call: a digest of its input."""
 
@@ -87,6 +87,7 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
     journal = _journal(context)
     work = start(journal.said)
     steps: list[Step[Any]] = []
+    # Set only while the function runs, in this task: a step outside of it is refused.
     token = working.set(steps)
     try:
         group, value = _driven(work, list(journal.rounds), context.agent.name, steps)
@@ -95,6 +96,7 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
         return Replayed(group, value, tuple(use.id for use in journal.open))
     finally:
         working.reset(token)
+        # The function is abandoned at its next step; its `finally` blocks run now.
         work.close()
 
 
@@ -120,6 +122,7 @@ def _driven(
                 return None, end.value
             if not isinstance(awaited, Group):
                 if isinstance(awaited, asyncio.Future):
+                    # Otherwise the future would stay pending without a reader.
                     cast("asyncio.Future[Any]", awaited).cancel()
                 raise UsageError(
                     f"Workflow {name!r} awaits something other than a step. Its function runs again from its start after "
@@ -130,6 +133,7 @@ def _driven(
             awaited_steps.update(map(id, group.steps))
             if group.steps and not rounds:
                 return group, None
+            # `gather()` without steps makes no round.
             recorded = rounds.pop(0) if group.steps else _RecordedRound((), ())
             _check(name, group.steps, recorded.uses)
             try:

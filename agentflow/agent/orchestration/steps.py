@@ -81,6 +81,7 @@ class Group(Generic[T_co]):
     def __await__(self) -> Generator[Any, Any, T_co]:
         if working.get() is None:
             _refuse_outside()
+        # `replay._driven` gets the group here, and sends its value back.
         return cast("T_co", (yield self))
 
     def value(self, results: Sequence[ToolResultBlock]) -> T_co:
@@ -141,6 +142,7 @@ class Step(Group[T_co]):
         self.answered = answered
         self.work = work
         self.label = label or name
+        # For the error about a step that was never awaited.
         steps = working.get()
         if steps is not None:
             steps.append(self)

@@ -142,6 +142,7 @@ def make_workflow(
         hooks=[flow, *hooks_of(hooks)],
         default_hooks=(),
         max_iterations=max_rounds,
+        # The function decides which steps run at the same time, so the types of tools do not.
         schedule=ToolSchedule.PARALLEL.limit(max_concurrency),
         output=code.output,
         **options,
@@ -181,6 +182,7 @@ class _Code(Generic[R]):
         self._as_text = hints.get(rest[0], str) is str
         self.function = function
         self.description = cleandoc(function.__doc__ or "")
+        # The function's value is checked, but no model can be asked for another one.
         self.output: Output[R] = Output(hints.get("return", str), via="prompt", retries=0)
 
     def start(self, messages: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
@@ -275,6 +277,7 @@ class RunWorkflow(NarrowHook):
     def pending(self, context: RunContext) -> Live:
         """Return the steps of the open round; restored by a replay if another process began them."""
         live = context.state[Live]
+        # The state is not stored, so it is empty if another process began the round.
         if not live.steps:
             found = self._replayed(context)
             if found.group is not None:
