@@ -66,6 +66,7 @@ else:
         """
         counted: Any = task
         if counted.cancel.__class__ is not _Cancel:
+            # Set on the task itself, since the group calls `parent.cancel()`; a subclass would need a task factory.
             counted.cancel = _Cancel(task)
 
     class _Cancel(weakref.ref[asyncio.Task[Any]]):
@@ -81,6 +82,8 @@ else:
             if task is None:
                 return False
             requested = type(task).cancel(task, msg)
+            # `_on_task_done` cancels the group's parent. If that already waits in `__aexit__` (`_exiting`), the group's own
+            # `uncancel` has been passed.
             caller = frame_at(1)
             if requested and caller.f_code is _CHILD_DONE and caller.f_locals["self"]._exiting:
                 task.uncancel()

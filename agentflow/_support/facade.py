@@ -25,6 +25,7 @@ def public_names(cls: type) -> frozenset[str]:
 
 def _combined(cls: type[Any], full: type[Any]) -> type[Any]:
     """Return the class that combines a user's subclass and the full class; it is stored on the user's class."""
+    # Read from the class's own dict: a subclass needs a combination of its own, not the inherited one.
     found: Any = vars(cls).get("_combined")
     if found is None:
         body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
@@ -61,11 +62,11 @@ def objects_of(
     known: tuple[str, ...] = ()
     if refuse is not None:
         code = cast("Any", public.__init__).__code__
-        known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]  # without `self`
 
     def decorate(full: type[C]) -> type[C]:
         def new(cls: type[Any], *_args: object, **options: object) -> Any:
-            if refuse is not None and cls.__init__ is public.__init__:
+            if refuse is not None and cls.__init__ is public.__init__:  # a user's own `__init__` takes other arguments
                 refuse(options, known)
             return object.__new__(full if cls is public else cls if issubclass(cls, full) else _combined(cls, full))
 

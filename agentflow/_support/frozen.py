@@ -32,6 +32,7 @@ class FrozenDict(dict[K, V]):
     __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = cast("Any", _refuse)
 
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - frozen, so hashable by content
+        # Of the keys only, because values may be unhashable. Equal dicts have equal keys.
         return hash(frozenset(self))
 
     def __copy__(self) -> FrozenDict[K, V]:
@@ -41,7 +42,7 @@ class FrozenDict(dict[K, V]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (FrozenDict, (dict(self),))
+        return (FrozenDict, (dict(self),))  # by default, pickle would fill it with `__setitem__`
 
 
 class FrozenList(list[V]):
@@ -84,7 +85,7 @@ def deep_freeze(value: Any) -> Any:
     """Return JSON-like data with all mappings and lists frozen."""
     if type(value) in _ATOMS:
         return value
-    if isinstance(value, _FROZEN):
+    if isinstance(value, _FROZEN):  # frozen already, and possibly large
         return value
     if isinstance(value, Mapping):
         return FrozenDict({key: deep_freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})

@@ -18,6 +18,7 @@ GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b",
 """Matches ids of `new_id` anywhere in a text, with or without the digest of a workflow's step."""
 
 _MAX_PART = 64
+# The length of a session's key in `agentflow.state.statements`.
 _MAX_LENGTH = 255
 
 _prefix = ""
@@ -31,7 +32,7 @@ def _draw_prefix() -> None:
 
 
 _draw_prefix()
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # missing on Windows
     os.register_at_fork(after_in_child=_draw_prefix)
 
 

@@ -49,7 +49,9 @@ class Keywords(NamedTuple):
 
 
 _MISSING: Final = object()
+# Keywords with data, in which a `$id` or `$ref` has no meaning.
 _DATA: Final = frozenset({"enum", "const", "default", "examples"})
+# Keywords with objects whose keys are names of the schema's author, such as a property called `$id`.
 _BY_NAME: Final = frozenset(
     {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
 )
@@ -139,6 +141,7 @@ class Node:
             raise TooCostlyError(
                 f"the value is nested too deeply: the schema opens more than {MAX_LEVELS} levels for it"
             )
+        # `unevaluated...` sees only the parts that this subschema evaluated, so it needs a set of its own.
         marked: Marks = set() if last else marks
         for check in checks:
             check(value, at, run, marked)
@@ -146,7 +149,7 @@ class Node:
             check(value, at, run, marked)
         if last and marks is not None and marked:
             marks |= marked
-        run.depth -= 1
+        run.depth -= 1  # not in `finally`: an exception ends the whole check
 
 
 class Compiler:
@@ -156,6 +159,7 @@ class Compiler:
         self.cost = 0
         self._keywords = keywords
         self._schema = schema
+        # By `id`, which is unique while `_schema` keeps the objects alive.
         self._nodes: dict[int, Node] = {}
         self._todo: list[tuple[Node, Any]] = []
         self._patterns: dict[str, SchemaPattern] = {}
@@ -203,6 +207,7 @@ class Compiler:
                 ]
 
     def _named(self, raw: dict[str, Any], base: str) -> str:
+        # Old drafts ignore the siblings of `$ref`, `$id` among them.
         if self.old and "$ref" in raw:
             return base
         name = raw.get("$id", raw.get("id") if self.old else None)
@@ -251,10 +256,10 @@ class Compiler:
             fragment = unquote(fragment)
         if fragment.startswith("/"):
             for step in fragment[1:].split("/"):
-                step = step.replace("~1", "/").replace("~0", "~")
+                step = step.replace("~1", "/").replace("~0", "~")  # in this order, as RFC 6901 demands
                 if isinstance(found, dict):
                     found = cast("dict[str, Any]", found).get(step, _MISSING)
-                elif isinstance(found, list) and step.isdecimal() and len(step) < 6:
+                elif isinstance(found, list) and step.isdecimal() and len(step) < 6:  # `int` refuses long digits
                     entries = cast("list[Any]", found)
                     found = entries[int(step)] if int(step) < len(entries) else _MISSING
                 else:
@@ -282,6 +287,7 @@ class Compiler:
                 known.fill([_never], [])
             elif schema is not True:
                 self._nodes[id(schema)] = known
+                # Noted before it is compiled, so a schema that contains a reference to itself finds this node.
                 self._todo.append((known, schema))
         return known
 
@@ -299,7 +305,7 @@ class Compiler:
                 found = self._patterns[text] = SchemaPattern(text)
             except PatternError as error:
                 raise JsonSchemaError(f"{error} (at {_named(where)})") from None
-            self.spend(20 + found.weight // 2)
+            self.spend(20 + found.weight // 2)  # compiling a pattern costs as much as many subschemas
         return found
 
     def _compile(self, node: Node, raw: dict[str, Any]) -> None:
@@ -379,6 +385,7 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
     """Refuse a schema that refers to itself, or applies too many subschemas, without a step into the value."""
     heights: dict[Node, int] = {}
     for start in nodes:
+        # A depth-first search with a stack of its own, since a chain of references may be long.
         path: list[tuple[Node, Iterator[Node]]] = [(start, iter(start.in_place))] if start not in heights else []
         on_path = {start}
         while path:
@@ -438,7 +445,7 @@ def canonical(value: Any, spend: Callable[[int], None]) -> str:
         value = int(value)
     if isinstance(value, int):
         spend(value.bit_length() >> 6)
-        return f"{value:x}"
+        return f"{value:x}"  # hexadecimal takes linear time, and Python does not limit its digits
     if isinstance(value, dict):
         entries = sorted(cast("dict[str, Any]", value).items())
         return f"{{{','.join([f'{json.dumps(key)}:{canonical(member, spend)}' for key, member in entries])}}}"

@@ -93,14 +93,15 @@ def _multiple_of(schema: Subschema, key: str, rule: Any) -> Check:
     divisor = schema.number(key, rule)
     if divisor <= 0:
         raise invalid_schema(schema.where(key), "it must be a number above 0", rule)
+    # The decimal number as written: the float 0.1 is not exactly a tenth, so 0.3 would be no multiple of it.
     exact = Fraction(repr(divisor)) if isinstance(divisor, float) else divisor
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if not is_number(value):
             return
         if isinstance(value, int):
-            run.spend((value.bit_length() >> 8) ** 2 >> 6)
-        elif not isfinite(value):
+            run.spend((value.bit_length() >> 8) ** 2 >> 6)  # dividing long integers takes quadratic time
+        elif not isfinite(value):  # `Fraction` cannot represent it
             run.add(at, key, rule, value)
             return
         if (Fraction(repr(value)) if isinstance(value, float) else value) % exact:
@@ -161,6 +162,7 @@ def _any_of(schema: Subschema, key: str, rule: Any) -> Check:
                 forms.append(found)
                 continue
             fits += 1
+            # If parts are marked for `unevaluated...`, each alternative that fits has to mark its own.
             if key == "anyOf" and marks is None:
                 return
         if not fits:
@@ -175,6 +177,7 @@ def _not(schema: Subschema, key: str, rule: Any) -> Check:
     node = schema.same(rule, key)
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
+        # No marks: parts that `not` evaluates do not count as evaluated.
         if not run.problems_with(node, value, at, None):
             run.add(at, key, rule, value)
 
@@ -296,6 +299,7 @@ def _properties(schema: Subschema, key: str, rule: Any) -> Check:
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
+            # The smaller side limits the steps, whichever of schema and value is hostile.
             fewer, more = (nodes, members) if len(nodes) < len(members) else (members, nodes)
             run.spend(len(fewer))
             for name in fewer:
@@ -367,6 +371,7 @@ def _unevaluated_properties(schema: Subschema, key: str, rule: Any) -> Check:
 
 def _of_name(node: Node, key: str, rule: Any, members: dict[str, Any], name: str, at: At, run: SchemaCheck) -> None:
     """Check a property that no other keyword covers."""
+    # A problem that names this keyword explains more than one of the schema `false`.
     if rule is False:
         run.add((at, name), key, rule, members[name])
     else:
@@ -386,7 +391,7 @@ def _property_names(schema: Subschema, key: str, rule: Any) -> Check:
 
 
 def _required(schema: Subschema, key: str, rule: Any) -> Check | None:
-    if isinstance(rule, bool) and schema.compiler.old:
+    if isinstance(rule, bool) and schema.compiler.old:  # draft 3: it belongs to the property, and is still seen
         return None
     names = schema.names(key, rule)
 

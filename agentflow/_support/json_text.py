@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn, cast
 
 from pydantic_core import from_json
 
+# Strings come first, so that digits inside them are not taken for numbers.
 _TOKENS: Final = r'(?s)"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)'
 
 
@@ -47,6 +48,7 @@ def _number(text: str) -> float:
     raise NotFiniteError(text)
 
 
+# `parse_float` is called only for numbers with a fraction or an exponent: integers are always finite.
 _decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
 
 scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
@@ -120,6 +122,7 @@ def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
         ValueError: recursion limit exceeded at line 1 column 202
     """
     try:
+        # `json` may read what this refuses (rule 3), but its own error would be another text for the same mistake.
         return from_json(text, allow_inf_nan=constants)
     except ValueError as error:
         refused = error
@@ -138,7 +141,7 @@ def _refused(name: str) -> object:
 
 def _is_too_deep(value: object) -> bool:
     level: list[object] = [value]
-    for _ in range(_MAX_DEPTH):
+    for _ in range(_MAX_DEPTH):  # level by level, since a recursive check could exhaust the stack
         level = [inner for one in level for inner in _inside(one)]
         if not level:
             return False

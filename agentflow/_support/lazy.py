@@ -92,11 +92,11 @@ def lazily(
             value = getattr(_imported(module, package), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "agentflow").partition(".")[0]
-            if extra is None or missing == "agentflow":
+            if extra is None or missing == "agentflow":  # a wrong import of our own, which no extra provides
                 raise
             text = f"{package} needs {missing}, which is not installed: pip install 'agentflow-hooks[{extra}]'"
             raise ModuleNotFoundError(text, name=error.name) from error
-        setattr(sys.modules[package], name, value)
+        setattr(sys.modules[package], name, value)  # from now on, `__getattr__` is not called for this name
         return value
 
     return find, lambda: sorted({*vars(sys.modules[package]), *modules})
@@ -130,6 +130,7 @@ class _Later:
 
     def __getattr__(self, name: str) -> Any:
         module = _imported(self.__name__)
+        # Shares the module's names, so that later reads, and names that a test replaces, need no `__getattr__`.
         self.__dict__ = vars(module)
         return getattr(module, name)
 

@@ -76,9 +76,11 @@ class FairLine:
     def _pass_on(self) -> None:
         """Hand the lock to the first waiter, or release it."""
         while True:
+            # The lock is not released: it is held for the waiter until that runs (rule 1).
             if self._line and self._passed_on():
                 return
             self._lock.release()
+            # A waiter that joined before the release found the lock held: take it again, to hand it over.
             if not self._line or not self._lock.acquire(False):
                 return
 
@@ -88,7 +90,7 @@ class FairLine:
             while self._line:
                 loop, waiter = self._line.popleft()
                 try:
-                    loop.call_soon_threadsafe(self._wake, waiter)
+                    loop.call_soon_threadsafe(self._wake, waiter)  # its loop may run in another thread
                 except RuntimeError:  # the loop is closed, and the waiter with it
                     continue
                 return True

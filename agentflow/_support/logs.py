@@ -75,5 +75,6 @@ def log_failure(
     """
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
     bound = logger.bind(**ids_of(where))
+    # `depth=1`: the record belongs to the caller's module, by which loguru enables and disables it.
     bound.opt(depth=1).log(level, f"{what}: {{}}", *texts, described(error))
     bound.opt(depth=1, exception=error).trace(what, *texts)

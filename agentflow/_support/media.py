@@ -36,7 +36,7 @@ _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"RIFF", 8, b"WEBP", "image/webp"),
     (b"RIFF", 8, b"WAVE", "audio/wav"),
     (b"RIFF", 8, b"AVI ", "video/x-msvideo"),
-    (b"BM", 6, b"\0\0\0\0", "image/bmp"),
+    (b"BM", 6, b"\0\0\0\0", "image/bmp"),  # the reserved bytes; "BM" alone may begin a text
     (b"II*\0", 0, b"", "image/tiff"),
     (b"MM\0*", 0, b"", "image/tiff"),
     (b"%PDF-", 0, b"", "application/pdf"),
@@ -47,7 +47,7 @@ _STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\xff\xf9", 0, b"", "audio/aac"),
     (b"OggS", 0, b"", "audio/ogg"),
     (b"fLaC", 0, b"", "audio/flac"),
-    (b"\x1aE\xdf\xa3", 0, b"", "video/webm"),
+    (b"\x1aE\xdf\xa3", 0, b"", "video/webm"),  # EBML, also the container of Matroska
     (b"\x1f\x8b", 0, b"", "application/gzip"),
 )
 # Brands after `ftyp` in containers of the MPEG-4 family (ISO/IEC 14496-12).
@@ -116,7 +116,7 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     known = sniff(data) or (type_of_name(name) if name else None)
     if known is not None:
         return known
-    if data.startswith(b"PK\x03\x04"):
+    if data.startswith(b"PK\x03\x04"):  # ZIP, after the name (rule 2)
         return "application/zip"
     head = data[:_HEAD]
     try:
@@ -124,7 +124,7 @@ def type_of_bytes(data: bytes, name: str | None = None) -> str:
     except UnicodeDecodeError as error:
         if error.start < len(head) - 3 or len(head) == len(data):  # otherwise the head ends within a character
             return _UNKNOWN
-    return "text/plain" if data and b"\0" not in head else _UNKNOWN
+    return "text/plain" if data and b"\0" not in head else _UNKNOWN  # UTF-8 allows zero bytes; no text contains them
 
 
 def kind_of(media_type: str) -> MediaKind:
@@ -149,7 +149,7 @@ def in_bytes(size: int) -> str:
     """
     if size < 1000:
         return f"{size} bytes"
-    step = next((step for step in (1, 2) if size < 999.5 * 1000**step), 3)
+    step = next((step for step in (1, 2) if size < 999.5 * 1000**step), 3)  # from 999.5 on, it would be shown as 1000
     number = size / 1000**step
     return f"{number:.1f} {_UNITS[step]}" if number < 9.95 and round(number, 1) % 1 else f"{number:.0f} {_UNITS[step]}"
 

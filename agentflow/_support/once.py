@@ -72,6 +72,7 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
             return False
         _warned.add(key)
     texts = [one_line(value) if isinstance(value, str) else value for value in values]
+    # `depth=1`: the record belongs to the caller's module, by which loguru enables and disables it.
     logger.bind(**ids_of(where)).opt(depth=1).warning(f"{what}\n{{}}", *texts, traceback_of(error))
     return True
 
@@ -79,7 +80,7 @@ def warn_once(name: str, error: BaseException, what: str, *values: object, where
 def _raised_at(trace: TracebackType | None) -> tuple[str, int]:
     if trace is None:
         return "", 0
-    while trace.tb_next is not None:
+    while trace.tb_next is not None:  # the innermost frame, which raised the error
         trace = trace.tb_next
     return trace.tb_frame.f_code.co_filename, trace.tb_lineno
 

@@ -62,7 +62,7 @@ class Outage:
 
     def answered(self) -> None:
         """Record a success, which is logged if it ends an outage."""
-        if not self.failures:
+        if not self.failures:  # without the lock: the frequent case, and one number is read in one step
             return
         with self._lock:
             failures, logged_at, lasted = self.failures, self._logged_at, self._now() - self._since
@@ -74,4 +74,5 @@ class Outage:
 
     def pause(self, first: float, longest: float) -> float:
         """Return the seconds to wait before the next attempt: `first`, doubled with each failure, up to `longest`."""
+        # Without the inner `min`, a long outage would raise OverflowError.
         return min(first * 2.0 ** min(self.failures, 30), max(first, longest))

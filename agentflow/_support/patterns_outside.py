@@ -132,17 +132,19 @@ class _Translation:
                 if len(self._groups) == 1:
                     raise self._refused("closes a group that is not open")
                 self._atom(")", None, 1)
+                # The whole group is now the atom that a quantifier would repeat.
                 self._last = self._groups.pop() + 1
             case "*" | "+" | "?":
                 self._repeat(char, 2 if char == "+" else 1)
             case "{" if count := re.compile(_COUNT).match(self._text, self._at):
                 least, most = int(count[1]), int(count[3] or 0)
+                # The automaton has one copy of the atom for each count; an open range adds a loop.
                 self._repeat(count[0], max(least, most, 1) + (count[2] is not None and count[3] is None))
             case "|" | "^" | "$":
                 self._atom(char, None, 1)
             case ".":
                 self._atom(self._dot, _WIDE, 1)
-            case "{" | "}" | "]":
+            case "{" | "}" | "]":  # literal in ECMA 262 unless they belong to a quantifier or class, but not in Rust
                 self._atom(f"\\{char}", 1, 1)
             case _:
                 self._atom(char, 1, 1)
@@ -191,6 +193,7 @@ class _Translation:
             return _ANCHORS[char], None
         if (char.isdigit() and char != "0") or char == "k":
             raise self._refused(f"refers back ('\\{char}'), which needs backtracking")
+        # A Unicode property may contain hundreds of ranges.
         if known := re.compile(_PROPERTY).match(text, at):
             self._at = known.end()
             return f"\\{known[0]}", _PROPERTY_WEIGHT

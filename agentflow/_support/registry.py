@@ -136,7 +136,7 @@ class NamedRegistry(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Iterate over the currently registered objects, in the order of registration."""
         with self._mutex:
-            entries = tuple(self._entries.values())
+            entries = tuple(self._entries.values())  # a copy, since the dict may change during the iteration
         return iter([entry[1] for entry in entries])
 
     def __repr__(self) -> str:

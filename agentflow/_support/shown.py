@@ -22,11 +22,12 @@ def encodable(text: str) -> str:
         >>> encodable("\ud83d" + "\ude00 and \ud83d")
         '😀 and �'
     """
-    if text.isascii():
+    if text.isascii():  # the frequent case, without a copy
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
+        # In UTF-16 a pair is two units, so decoding joins the halves.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -91,7 +92,7 @@ def printable_json(text: str) -> str:
 
 
 def _escaped_in_json(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
+    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")  # JSON allows DEL in strings, so `dumps` keeps it
 
 
 def one_line(text: str) -> str:
@@ -151,6 +152,7 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
         >>> without_secrets("Incorrect API key: sk-12345678.", ["sk-12345678"])
         'Incorrect API key: ***.'
     """
+    # The longest first: a secret may contain another one, and its rest must not stay.
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, _HIDDEN)

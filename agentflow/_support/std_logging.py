@@ -45,6 +45,8 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
         >>> stop = log_to_std("WARNING")
         >>> stop()
     """
+    # First, because it refuses an unknown level. As a function, `format` keeps loguru from appending the traceback,
+    # which `_forward` passes on itself.
     sink = logger.add(_forward, level=level, format=lambda _: "{message}", filter="agentflow")
     _stop()
     try:
@@ -52,6 +54,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     except ValueError:
         pass
     else:
+        # The same handler again, for all other packages.
         logger.add(sys.stderr, filter={"agentflow": False})
     for number, name in _LEVELS.items():
         if logging.getLevelName(number) != name:
@@ -60,7 +63,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     logger.enable("agentflow")
 
     def end() -> None:
-        if _Forwarding.sink == sink:
+        if _Forwarding.sink == sink:  # otherwise a later `log_to_std` has replaced it
             _stop()
             reset_to_default()
 

@@ -89,6 +89,7 @@ class TimeLimit:
         loop = asyncio.get_running_loop()
         self._due = due = loop.time() + max(self._remaining, 0.0)
         self._counting = True
+        # A later timer is moved when it fires, but one that would fire too late is replaced.
         if self._handle is not None and self._handle.when() > due:
             self._handle.cancel()
             self._handle = None
@@ -121,7 +122,7 @@ class TimeLimit:
     def uncancel(self) -> bool:
         """Undo the limit's cancellation; return False if there was also an external one."""
         task = self._task
-        return task is None or task.uncancel() <= self._base
+        return task is None or task.uncancel() <= self._base  # the count at the start, as in `asyncio.timeout`
 
     def _fire(self) -> None:
         self._handle = None
@@ -157,6 +158,7 @@ def drive(
             yielded = run(coro.send, None)
         except StopIteration as stop:
             return stop.value
+    # After the first step: work that never suspends needs no timer (rule 3).
     limit.start()
     task = asyncio.current_task()
     before = 0
@@ -180,6 +182,7 @@ def drive(
     except BaseException as error:  # the work has ended: with a result, as a stream, or with a failure
         completed = isinstance(error, StopIteration | StopAsyncIteration)
         if limit.expired and limit.uncancel() and not isinstance(error, GeneratorExit | KeyboardInterrupt | SystemExit):
+            # Any other exception is the work's own: it stays visible as the context of `LimitPassed`.
             consequence = completed or isinstance(error, asyncio.CancelledError)
             raise LimitPassed(completed) from None if consequence else error
         if completed and cancelled is not None and task is not None and task.cancelling() > before:

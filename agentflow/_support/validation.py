@@ -42,7 +42,7 @@ def _build(form: Any) -> TypeAdapter[Any]:
     return TypeAdapter(form)
 
 
-_cached = lru_cache(maxsize=512)(_build)
+_cached = lru_cache(maxsize=512)(_build)  # bounded: programs may create types at run time
 
 
 class Above:

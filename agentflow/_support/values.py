@@ -72,6 +72,7 @@ def _frozen(cls: type[T], kw_only: bool) -> type[T]:
     if "__repr__" not in cls.__dict__:
         body["__repr__"] = _repr
     if "__eq__" not in cls.__dict__:
+        # Both or none: a class with its own `__eq__` decides about its hash, as in Python.
         body["__eq__"], body["__hash__"] = _eq, _hash
     later.cls = full = slotted(cls, found, body)
     return full
@@ -80,12 +81,12 @@ def _frozen(cls: type[T], kw_only: bool) -> type[T]:
 def fields_of(cls: type[Any], kw_only: bool) -> dict[str, Field[Any]]:
     """Return the fields of a class by name, the inherited ones first, as `dataclass` would find them."""
     found: dict[str, Field[Any]] = {}
-    for base in cls.__mro__[:0:-1]:
+    for base in cls.__mro__[:0:-1]:  # from the most general base to the nearest
         if "__dataclass_fields__" in base.__dict__:
             found.update({f.name: f for f in fields(base)})
     own = cls.__dict__
     for name, hint in inspect.get_annotations(cls).items():
-        if "ClassVar" in str(hint):
+        if "ClassVar" in str(hint):  # annotations are text
             continue
         default = own.get(name, MISSING)
         new_field = cast("Any", default if isinstance(default, Field) else field(default=default))
@@ -107,6 +108,7 @@ def slotted(cls: type[T], found: Mapping[str, Field[Any]], body: Mapping[str, ob
         body: The additional attributes.
     """
     inherited = {name for base in cls.__mro__[1:] for name in base.__dict__.get("__slots__", ())}
+    # The first two describe the layout of the old class. A field's default would conflict with its slot.
     left_out = {"__dict__", "__weakref__", *found}
     namespace = {
         **{name: value for name, value in cls.__dict__.items() if name not in left_out},
@@ -193,6 +195,7 @@ class _InitLater:
 
 
 def _compiled_init(cls: Any) -> Callable[..., None]:
+    # Defaults are passed as globals of the compiled function: their `repr` need not be code.
     names: dict[str, object] = {"_put": _put, "_draft": draft_class(cls), "_real": cls, "_fill": _fill}
     plain: list[str] = []
     by_name: list[str] = []
@@ -324,6 +327,7 @@ else:
     """Attributes that return an element of a tuple, by its position."""
     NamedTuple = type.__new__(_Named, "NamedTuple", (), {})
 
+    # Only keyword arguments of functions use it, so an instance is a plain dict.
     class _Keys(type):
         def __new__(cls, name, bases, body, total=True):
             hints = {key: hint for base in bases for key, hint in base.__annotations__.items()}

@@ -43,12 +43,13 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.threads = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
+        if timeout is None:  # no timer is set, and no callback is ready
             idle = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
             ready = super().select(_PATIENCE if idle else None)
             if not ready and idle:
                 raise RuntimeError(f"Nothing more can happen: no timer is set, and these tasks wait:\n{_waiting()}")
             return ready
+        # While a thread works, a timer is waited for in real time (rule 2).
         ready = super().select(timeout if self.threads else 0)
         if not ready and timeout > 0:
             self.saved += timeout
@@ -116,7 +117,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         base._check_closed()
         timer: Any = _Timer(when, callback, args, self, context)
         heapq.heappush(base._scheduled, timer)
-        timer._scheduled = True
+        timer._scheduled = True  # as in asyncio's own `call_at`; `cancel` counts only such timers
         return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
