@@ -31,29 +31,24 @@ Limits: after a crash, a tool that was running is run again if it has `idempoten
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextvars
-import threading
-import time
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple, Self
 
 from agentflow._support.daemon import in_daemon
 from agentflow._support.ids import new_id
-from agentflow._support.logs import log_failure, logger
+from agentflow._support.logs import log_failure
 from agentflow._support.outage import Outage
 from agentflow.durable.client import APPLICATION, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.execution import Host
-from agentflow.durable.publishing import EventPublisher
-from agentflow.durable.records import Request, error_out
+from agentflow.durable.membership import Membership
 from agentflow.durable.sdk import DBOS, DBOSConfig, stop_retrying
+from agentflow.durable.serving import Abandoned, RequestRunner
 from agentflow.durable.tables import Tables
+from agentflow.durable.watching import Watcher
 from agentflow.durable.workflows import QUEUE
-from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.vocabulary.ports.retry import RetryPolicy
-from agentflow.vocabulary.ports.store import Claim
+from agentflow.errors import StoreError, UsageError
 
 __all__ = ["QueueLimits", "Worker"]
 
@@ -62,32 +57,8 @@ _CONNECTIONS = 8
 _CLOSING = 5.0
 """Seconds that each step of stopping may take after the grace."""
 
-ATTEMPTS = 3
-"""How many times a call is attempted if its failures are not temporary."""
-
-CONFLICTS = 20
-"""How many times a call is attempted if another writer changes its session."""
-
-MAX_PAUSE = 10.0
-"""The maximum number of seconds between two attempts."""
-
 TAKEOVERS = 50
 """How many workers may die during a call before it is given up as lost."""
-
-
-def _patience() -> Callable[[Exception], bool]:
-    """Create the retry rule of one call: temporary failures are retried without limit, others a few times."""
-    conflicts = failures = 0
-
-    def should_retry(error: Exception) -> bool:
-        nonlocal conflicts, failures
-        if isinstance(error, SessionConflictError):
-            conflicts += 1
-        elif not (isinstance(error, StoreError) and error.retryable):
-            failures += 1
-        return conflicts < CONFLICTS and failures < ATTEMPTS
-
-    return should_retry
 
 
 class QueueLimits(NamedTuple):
@@ -102,10 +73,6 @@ class QueueLimits(NamedTuple):
     per_worker: int = 8
     everywhere: int | None = None
     rate: tuple[int, float] | None = None
-
-
-class _Abandoned(BaseException):
-    """This worker gives up a call that has not ended; not an `Exception`, so DBOS does not store it as the outcome."""
 
 
 class Worker:
@@ -147,15 +114,8 @@ class Worker:
         self._grace = grace
         self._poll = poll
         self.id = new_id("worker_")
-        places = limits.per_worker if limits.everywhere is None else min(limits.per_worker, limits.everywhere)
-        # DBOS updates its own count of running calls with a delay.
-        self._places = {name: asyncio.Semaphore(places) for name in self._hosts}
-        self._tasks: dict[asyncio.Task[None], concurrent.futures.Future[dict[str, Any]]] = {}
+        self._places = limits.per_worker if limits.everywhere is None else min(limits.per_worker, limits.everywhere)
         self._stop = asyncio.Event()
-        self._over = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._outage = Outage(f"the database of worker {self.id}")
-        self._stores = {name: Outage(f"the store of agent {name!r}") for name in self._hosts}
 
     # ---- starting and stopping
 
@@ -164,7 +124,7 @@ class Worker:
         async with AsyncExitStack() as undo:
             undo.callback(_release, self)
             self._loop = asyncio.get_running_loop()
-            self._context = contextvars.copy_context()
+            self._stop.clear()
             self._tables = await in_daemon(Tables, self._url)
             undo.callback(self._tables.dispose)
             self._engine = dbos_engine(self._tables.dbos_url, _CONNECTIONS)
@@ -173,9 +133,12 @@ class Worker:
                 host.open()
             undo.push_async_callback(in_daemon, DBOS.destroy)
             self._dbos = await in_daemon(connect, self._tables.dbos_url, self._engine)
+            outage = Outage(f"the database of worker {self.id}")
+            member = Membership(self.id, self._lease, self._tables, self._dbos, outage)
+            self._requests = RequestRunner(self._hosts, member, self._places)
+            self._watcher = Watcher(self._hosts, member, self._poll, self._stop)
             await in_daemon(self._launch)
             undo.pop_all()
-        self._watcher = threading.Thread(target=self._watch, name=f"agentflow {self.id}", daemon=True)
         self._watcher.start()
         return self
 
@@ -199,12 +162,12 @@ class Worker:
 
     def _set_up_queues(self) -> None:
         """Register the queues before the launch: DBOS takes a second to notice a queue registered later."""
-        per_worker, everywhere, rate = self._limits
+        _, everywhere, rate = self._limits
         for name in self._hosts:
             self._dbos.register_queue(
                 QUEUE + name,
                 partition_concurrency=1,
-                worker_concurrency=per_worker if everywhere is None else min(per_worker, everywhere),
+                worker_concurrency=self._places,
                 global_concurrency=everywhere,
                 limiter=None if rate is None else {"limit": rate[0], "period": rate[1]},
                 polling_interval_sec=self._poll,
@@ -232,15 +195,8 @@ class Worker:
         finally:
             for host in self._hosts.values():
                 host.close()  # nothing is written after this: remaining calls look as after a crash
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_CLOSING)
-            for (
-                done
-            ) in self._tasks.values():  # a call that ignores its cancellation must not prevent the process from exiting
-                _answer(done, _Abandoned())
-            self._over.set()
+            await self._requests.close(_CLOSING)
+            self._watcher.end()
             await self._leave()
             if destroyed.done() and not destroyed.cancelled() and (error := destroyed.exception()) is not None:
                 log_failure("WARNING", error, "worker {}: DBOS did not close", self.id)
@@ -253,8 +209,7 @@ class Worker:
         """Remove the worker from the table. If the database does not respond, others take over when the lease expires."""
         try:
             async with asyncio.timeout(_CLOSING):
-                if self._watcher is not None:
-                    await in_daemon(self._watcher.join)
+                await in_daemon(self._watcher.join)
                 await in_daemon(self._tables.leave, self.id)
         except (StoreError, TimeoutError) as error:
             log_failure(
@@ -270,168 +225,9 @@ class Worker:
         self._tables.dispose()
         _release(self)
 
-    # ---- requests
-
     def serve(self, workflow_id: str, data: object) -> dict[str, Any]:
-        """Run a request in the worker's loop and wait for it: the body of a workflow, in a thread of DBOS."""
-        done: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-
-        def begin() -> None:
-            task = self._loop.create_task(self._serve(workflow_id, data, done), name=f"agentflow: {workflow_id}")
-            self._tasks[task] = done
-            task.add_done_callback(self._tasks.pop)
-
-        try:
-            # In the worker's own context: the agent's code is not part of DBOS's workflow.
-            self._loop.call_soon_threadsafe(begin, context=self._context.copy())
-        except RuntimeError as error:  # the event loop is closed
-            raise _Abandoned from error
-        return done.result()
-
-    async def _serve(self, workflow_id: str, data: object, done: concurrent.futures.Future[dict[str, Any]]) -> None:
-        try:
-            request = Request.from_data(workflow_id, data)
-            if request.agent not in self._hosts:
-                raise StoreError(f"The stored request of run {workflow_id!r} is for another queue: {request.agent!r}.")
-            _answer(done, await self._run(workflow_id, request))
-        except StoreError as error:  # not a valid request
-            _answer(done, error_out(error))
-        except (_Abandoned, asyncio.CancelledError):
-            pass
-        except Exception as error:
-            log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
-            _answer(done, error_out(error))
-        finally:
-            _answer(done, _Abandoned())  # this has no effect if the request was answered already
-
-    async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
-        host, store = self._hosts[request.agent], self._stores[request.agent]
-
-        def report(_attempt: int, error: BaseException, _wait: float) -> None:
-            temporary = isinstance(error, StoreError) and error.retryable
-            if temporary:
-                store.failed(error, request)
-            logger.bind(run_id=request.run_id).log(
-                "TRACE" if temporary else "WARNING",
-                "retrying run {!r} from its last fact: {}",
-                request.run_id,
-                error,
-            )
-
-        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=MAX_PAUSE, should_retry=_patience())
-        attempts = policy.start(noted=report)
-        while True:
-            try:
-                async with self._places[host.name]:
-                    claim = await self._claim(host, workflow_id, request.session)
-                    async with host.holding(claim):
-                        ended = await self._attempt(host, workflow_id, request, claim)
-                        store.answered()
-                        return ended
-            except StoreError as error:
-                if host.closed or not await self._owns(workflow_id):
-                    raise _Abandoned from error
-                if not await attempts.another(error):
-                    return error_out(error)
-
-    async def _claim(self, host: Host, workflow_id: str, session_id: str) -> Claim | None:
-        """Wait for the claim on the session while this worker owns the run."""
-        claiming = host.claim(session_id, self._lease)
-        if claiming is None:
-            return None
-        waiting = asyncio.ensure_future(claiming)
-        try:
-            while not (await asyncio.wait({waiting}, timeout=self._lease / 3))[0]:
-                await self._check(host, workflow_id)
-        except BaseException:  # including cancellation
-            waiting.add_done_callback(_release_late_claim)
-            waiting.cancel()
-            raise
-        return waiting.result()
-
-    async def _attempt(self, host: Host, workflow_id: str, request: Request, claim: Claim | None) -> dict[str, Any]:
-        """Continue a request, under the claim on its session."""
-        run_id = request.run_id
-        now = await in_daemon(self._tables.now)
-        cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
-        await self._check(host, workflow_id)  # before anything is started or published
-        async with EventPublisher(self._tables, run_id, workflow_id, self.id, host.state) as publisher:
-            sent = await in_daemon(self._tables.sent, [request.session])
-            result = await host.run(workflow_id, request, now, cancelled, publisher, claim, sent)
-            if result["outcome"] == "suspended":  # it may just have been cancelled
-                cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
-                if cancelled is not None:
-                    result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
-            return result
-
-    async def _check(self, host: Host, workflow_id: str) -> None:
-        if host.closed or not await self._owns(workflow_id):
-            raise _Abandoned
-
-    async def _owns(self, workflow_id: str) -> bool:
-        """Return whether this worker still owns the run; true if the database does not respond."""
-        try:
-            found = await in_daemon(
-                self._dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
-            )
-        except Exception as error:  # DBOS, SQLAlchemy and the drivers have their own exceptions
-            self._outage.failed(error)
-            return True
-        return any(status.status == "PENDING" and status.executor_id == self.id for status in found)
-
-    # ---- watching
-
-    def _watch(self) -> None:
-        """Report that this worker is alive, and look for dead workers and cancelled runs.
-
-        It runs in a separate thread, so that a busy event loop does not look like a dead worker.
-        """
-        due = 0.0
-        while not self._over.wait(self._outage.pause(self._poll, self._lease / 3)):
-            try:
-                if time.monotonic() >= due:
-                    self._tables.beat(self.id, self._lease)
-                    due = time.monotonic() + self._lease / 3
-                    self._outage.answered()
-                    if not self._stop.is_set():
-                        self._take_over()
-                for host in self._hosts.values():
-                    if host.running:
-                        self._loop.call_soon_threadsafe(host.cancel_lost)
-                        if sent := self._tables.sent(host.sessions):
-                            self._loop.call_soon_threadsafe(host.steer, sent)
-                        for run_id, reason in self._tables.cancelled(host.running).items():
-                            host.cancel(run_id, reason)
-            except Exception as error:  # of any kind: watching continues, since the database may recover
-                if not self._over.is_set():
-                    self._outage.failed(error)
-                    due = 0.0  # once it responds, report first
-
-    def _take_over(self) -> None:
-        queues = [QUEUE + name for name in self._hosts]
-        running = self._dbos.list_workflows(
-            status="PENDING", name=WORKFLOW, queue_name=queues, load_input=False, load_output=False
-        )
-        owners = {run.executor_id for run in running if run.executor_id is not None}
-        dead = sorted(owners - self._tables.alive() - {self.id})
-        if dead:
-            logger.warning("worker {} takes over the runs of {}, which stopped reporting", self.id, ", ".join(dead))
-            DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
-
-
-def _release_late_claim(claiming: asyncio.Future[Claim]) -> None:
-    """Release a claim that arrived after the wait for it was cancelled."""
-    if not claiming.cancelled() and claiming.exception() is None:
-        claiming.result().release()
-
-
-def _answer(done: concurrent.futures.Future[dict[str, Any]], result: dict[str, Any] | _Abandoned) -> None:
-    """Answer the waiting thread unless it has its answer."""
-    with suppress(concurrent.futures.InvalidStateError):
-        if isinstance(result, _Abandoned):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
+        """Run a request in the worker's event loop and wait for it: the body of a workflow, in a thread of DBOS."""
+        return self._requests.serve(workflow_id, data)
 
 
 # ---- a process has one DBOS
@@ -458,7 +254,7 @@ def _serve(data: Any) -> dict[str, Any]:
     """Run a request: the body of every workflow."""
     workflow_id = DBOS.workflow_id
     if not _current or workflow_id is None:
-        raise _Abandoned
+        raise Abandoned
     return _current[0].serve(workflow_id, data)
 
 

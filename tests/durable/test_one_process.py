@@ -220,7 +220,7 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
     """The store's file is locked by another process for longer than some attempts take: the run is tried until it is
     free.
     """
-    monkeypatch.setattr("agentflow.durable.worker.MAX_PAUSE", 0.01)
+    monkeypatch.setattr("agentflow.durable.serving.MAX_PAUSE", 0.01)
     file = tmp_path / "store.db"
     tries: list[str] = []
     often = asyncio.Event()
@@ -230,7 +230,7 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
         if len([one for one in tries if "retrying run" in one or "is retried" in one]) == 6:
             often.set()
 
-    handler = logger.add(count, filter="agentflow.durable.worker", format="{level} {message}", level="TRACE")
+    handler = logger.add(count, filter="agentflow.durable.serving", format="{level} {message}", level="TRACE")
     try:
         async with SqlStore(f"sqlite:///{file}", timeout=0.05) as store:
             await store.sessions()
@@ -478,6 +478,28 @@ async def test_a_worker_can_be_started_again(file_url: str) -> None:
         for text in ("one", "two"):
             async with worker:
                 assert (await durable.call("Hi", session=text)).text == text
+
+
+async def test_a_worker_that_was_started_again_notices_cancellations(file_url: str) -> None:
+    """It watches the database as at its first start."""
+    begun = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel(["one", ToolUseBlock("t1", "wait")])
+    async with durable_agent(file_url, model, tools=[wait]) as durable:
+        worker = durable.worker(poll=0.02)
+        async with worker:
+            assert (await durable.call("Hi")).text == "one"
+        async with worker, asyncio.timeout(30):
+            await durable.submit("Wait", run_id="r")
+            await begun.wait()
+            assert await durable.cancel("r", "enough")
+            assert (await durable.result("r")).text == "(interrupted: enough)"
 
 
 def test_an_agents_shortcuts_have_the_defaults_of_its_client() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentflow.durable.connections import shared_database
-from agentflow.durable.worker import ATTEMPTS, CONFLICTS, _patience
+from agentflow.durable.serving import ATTEMPTS, CONFLICTS, _patience
 from agentflow.errors import SessionConflictError, StoreError
 
 
