@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentflow._support.lazy import lazily
 from agentflow._support.virtual_time import VirtualClockLoop, run_virtual
-from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
+from agentflow.testing.check_hook import check_hook, check_hook_async
 from agentflow.testing.check_index import IndexFlaw, IndexReport, check_index, check_index_async
 from agentflow.testing.check_memory import MemoryFlaw, MemoryReport, check_memory, check_memory_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
@@ -16,6 +16,7 @@ from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, c
 from agentflow.testing.embedding import TermEmbedder
 from agentflow.testing.findings import Finding, FindingsError
 from agentflow.testing.fire import FireResult, fire, run_context
+from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.model_scenes import ModelScene, StagedModel
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify

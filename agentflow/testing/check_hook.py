@@ -19,7 +19,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from loguru import logger
 
@@ -29,10 +29,10 @@ from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
-from agentflow.testing.findings import Findings
 from agentflow.testing.hook_checks.isolation import WatchedResult, run_watched
-from agentflow.testing.hook_checks.judging import caused_by_cancellation, event_of, hook_of, kind_of, shown
+from agentflow.testing.hook_checks.judging import caused_by_cancellation, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
+from agentflow.testing.hook_checks.observations import Observations
 from agentflow.testing.hook_checks.playing import PATHS, Path, PlayResult, play
 from agentflow.testing.hook_checks.probes import (
     After,
@@ -43,8 +43,8 @@ from agentflow.testing.hook_checks.probes import (
     Witness,
     watch_cancellations,
 )
-from agentflow.testing.hook_checks.report import FindingKind, HookReport
-from agentflow.testing.hook_checks.scenes import SCENES, PlantedError, Scene, SceneStage
+from agentflow.testing.hook_checks.report import HookReport
+from agentflow.testing.hook_checks.scenes import SCENES, Scene, SceneStage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 from agentflow.vocabulary.events import CallEnded, Error, HookEvent
@@ -52,7 +52,6 @@ from agentflow.vocabulary.events import CallEnded, Error, HookEvent
 T = TypeVar("T")
 _LOOP = "agentflow.loop.emitting"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
-_PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Saves, Witness))
 _CANCELLED_SCENES = ("tools", "a long conversation")
 
 
@@ -173,7 +172,7 @@ def _files(hook: Hook) -> frozenset[str]:
 
 
 class _HookCheck:
-    """One check of one hook."""
+    """One check of one hook: its phases, and the runs of each."""
 
     def __init__(
         self,
@@ -189,21 +188,16 @@ class _HookCheck:
         self.make = _maker(hook)
         first = self.make()
         check(first)
-        self.name = first.name
         self.deps = deps
-        self.by_design = raises
         self.runs = runs
         self.orders = orders
         self.cancellations = cancellations
         self.seed = seed
         self.timeout = timeout
         self.random = Random(seed)
-        self.findings: Findings[FindingKind] = Findings(get_args(FindingKind))
-        self.notes: dict[str, None] = {}
+        self.observations = Observations(first.name, raises)
         self.kinds: set[str] = set()
         self.count = 0
-        self.where = ""
-        self.broken: BaseException | None = None
         self.watchdog = Watchdog(_files(first))
 
     def report(self) -> HookReport:
@@ -217,20 +211,25 @@ class _HookCheck:
                     if self._enough():
                         break
                     phase()
-            self._judge_warnings(warned)
+            self.observations.judge_warnings(warned)
         finally:
             if logs:
                 logger.enable(_LOOP)
         for owner, doing in self.watchdog.blamed.items():
-            self.findings.add("blocking", f"blocks the event loop in {owner}", evidence=doing)
+            self.observations.findings.add("blocking", f"blocks the event loop in {owner}", evidence=doing)
         return HookReport(
-            self.name, self.findings.sorted(), frozenset(self.kinds), self.count, self.seed, tuple(self.notes)
+            self.observations.name,
+            self.observations.findings.sorted(),
+            frozenset(self.kinds),
+            self.count,
+            self.seed,
+            tuple(self.observations.notes),
         )
 
     def _enough(self) -> bool:
         """Whether to stop early: a hook that blocks or hangs would do so in every run."""
-        if self.watchdog.blamed or "hang" in self.findings:
-            self._note("stopped early: fix the blocking or hanging code first")
+        if self.watchdog.blamed or "hang" in self.observations.findings:
+            self.observations.note("stopped early: fix the blocking or hanging code first")
             return True
         return False
 
@@ -247,13 +246,23 @@ class _HookCheck:
                 self._probe(f"{scene.name}, {path}, again", scene, path, hook)
 
     def _probe(self, where: str, scene: Scene, path: Path, hook: Hook) -> None:
-        witness, before, after = Witness(), Before(hook, self._failed_on_turn), After(self._edited)
-        probes = (hook, witness, before, Offered(after), after, Saves(self._unsavable), _Errors(self._failed))
+        witness, before, after = Witness(), Before(hook, self.observations.judge), After(self.observations.edited)
+        probes = (
+            hook,
+            witness,
+            before,
+            Offered(after),
+            after,
+            Saves(self.observations.unsavable),
+            _Errors(self.observations.failed),
+        )
         stage = SceneStage(scene, 1, probes, repaired=after.repaired)
         ran = self._run(where, lambda: self._play(scene, 1, path, probes, stage))
         outcome = ran.value.outcomes[-1] if ran.value is not None else ""
-        if scene.name == "an answer" and ": " in outcome and not self.findings.sorted():
-            self._note(f"even the simplest call fails with {outcome:.100}, so later steps are hardly checked")
+        if scene.name == "an answer" and ": " in outcome and not self.observations.findings.sorted():
+            self.observations.note(
+                f"even the simplest call fails with {outcome:.100}, so later steps are hardly checked"
+            )
         self.kinds |= witness.kinds | before.kinds
 
     def _paths(self) -> None:
@@ -273,10 +282,10 @@ class _HookCheck:
         again = [self._played(f"{where}, {path}", scene, path, hooks()) for path in PATHS]
         for first, second in zip((called, streamed), again, strict=True):
             for name in first.differences(second) if second is not None else ():
-                self._varies(name)
+                self.observations.varies(name)
                 different.pop(name, None)
         for name, evidence in different.items():
-            self.findings.add(
+            self.observations.findings.add(
                 "streaming",
                 f"results in different {name} when the call is streamed",
                 evidence=f"{evidence} (called and streamed, in {where!r})",
@@ -303,10 +312,10 @@ class _HookCheck:
             for _ in range(2 if different else 0):
                 second = alone(*job)
                 for name in one.differences(second) if one is not None and second is not None else ():
-                    self._varies(name)
+                    self.observations.varies(name)
                     different.pop(name, None)
             for name, evidence in different.items():
-                self.findings.add(
+                self.observations.findings.add(
                     "shared_state",
                     f"results in different {name} when other runs are active",
                     evidence=f"{evidence} (alone and among {self.runs}, job {job[0]} in {job[1].name!r})",
@@ -322,7 +331,7 @@ class _HookCheck:
 
             def hooks(seed: float = seed) -> list[Hook]:
                 random = Random(seed)
-                found = [*neighbours(random), _Errors(self._failed)]
+                found = [*neighbours(random), _Errors(self.observations.failed)]
                 found.insert(random.randint(0, len(found)), self.make())
                 return found
 
@@ -358,7 +367,7 @@ class _HookCheck:
             hooks: list[Hook] = [hook]
             if n % 3:
                 hooks.append(Canceller(at, turns, cancel))
-            work = play(scene, 1, path, hooks, self.deps, self._failed, continue_after_failure=False)
+            work = play(scene, 1, path, hooks, self.deps, self.observations.failed, continue_after_failure=False)
             task = asyncio.get_running_loop().create_task(work, name="cancellable_run")
             if not n % 3:
                 asyncio.get_running_loop().call_later(moment, cancel)
@@ -373,14 +382,14 @@ class _HookCheck:
         task = ran.value
         if task is None:
             if ran.hung and doing != "the run":
-                self._note("the call after a cancelled one hangs: a resource was not released")
+                self.observations.note("the call after a cancelled one hangs: a resource was not released")
             return
         if cancelled and not task.cancelled():
             error = task.exception()
             if error is None or caused_by_cancellation(error):
                 behaviour.append(f"it raised {shown(error)}" if error is not None else "it ran to completion")
         if cancelled and behaviour:
-            self.findings.add(
+            self.observations.findings.add(
                 "cancellation", "swallows the cancellation of its run", evidence=f"{behaviour[0]} (in {where!r})"
             )
 
@@ -389,31 +398,16 @@ class _HookCheck:
     async def _play(
         self, scene: Scene, job: int, path: Path, hooks: Sequence[Hook], stage: SceneStage | None = None
     ) -> PlayResult:
-        return await play(scene, job, path, hooks, self.deps, self._failed, stage)
+        return await play(scene, job, path, hooks, self.deps, self.observations.failed, stage)
 
     def _played(self, where: str, scene: Scene, path: Path, hooks: Sequence[Hook], job: int = 1) -> PlayResult | None:
         return self._run(where, lambda: self._play(scene, job, path, hooks)).value
 
     def _run(self, where: str, work: Callable[[], Any]) -> WatchedResult[Any]:
-        self.where = where
         self.count += 1
+        self.observations.where = where
         ran = run_watched(work, self.watchdog, self.timeout)
-        where_seen = f"in {where!r}"
-        if ran.hung:
-            self.findings.add("hang", "prevents a run from ending", evidence=f"it waits at {ran.hung} ({where_seen})")
-            return ran
-        for task in ran.tasks:
-            self.findings.add(
-                "leaked_task", "leaves a task running when the run has ended", evidence=f"{task} ({where_seen})"
-            )
-        for generator in ran.generators:
-            message = "leaves an async generator unclosed"
-            self.findings.add("unclosed_generator", message, evidence=f"{generator} ({where_seen})")
-        for lost in ran.lost:
-            self.findings.add("leaked_task", "starts work and ignores its failure", evidence=f"{lost} ({where_seen})")
-        broken = self.broken or ran.error
-        if broken is not None and not isinstance(broken, asyncio.CancelledError):
-            raise broken
+        self.observations.of_run(ran)
         return ran
 
     def _fresh(self) -> Hook:
@@ -424,50 +418,10 @@ class _HookCheck:
         try:
             return copy.deepcopy(hook)
         except Exception:
-            self._note("the instance cannot be copied, so single runs share its state; pass its class or a function")
+            self.observations.note(
+                "the instance cannot be copied, so single runs share its state; pass its class or a function"
+            )
             return hook
-
-    # ---- observations
-
-    def _failed(self, error: BaseException, hook: str | None = None, event: str = "") -> None:
-        """Record an exception raised in a run."""
-        by = hook or hook_of(error)
-        if by in _PROBES:
-            self.broken = error
-        if by is not None and by != self.name:
-            return
-        if by is None and isinstance(error, PlantedError):
-            return
-        self._judge(error, event or event_of(error))
-
-    def _failed_on_turn(self, error: Exception, event: str) -> None:
-        self._judge(error, event)
-
-    def _judge(self, error: BaseException, event: str) -> None:
-        judged = kind_of(error, self.by_design)
-        if judged is not None:
-            kind, what = judged
-            self.findings.add(kind, what, event, f"{shown(error)} (in {self.where!r})")
-
-    def _edited(self, event: str, what: str, evidence: str) -> None:
-        self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
-
-    def _unsavable(self, what: str, evidence: str) -> None:
-        self.findings.add("unsavable_state", what, evidence=f"{evidence} (in {self.where!r})")
-
-    def _varies(self, name: str) -> None:
-        self._note(f"its results vary: its {name} cannot be compared")
-
-    def _note(self, text: str) -> None:
-        self.notes[text] = None
-
-    def _judge_warnings(self, warned: list[warnings.WarningMessage]) -> None:
-        for warning in warned:
-            text = str(warning.message)
-            if "never awaited" in text or "never subscribed" in text:
-                self.findings.add("never_awaited", "creates a coroutine or a Mono and never awaits it", evidence=text)
-            else:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _log_is_on() -> bool:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
-from agentflow.testing.check_hook import HookCheckOptions, HookReport
+from agentflow.testing.check_hook import HookCheckOptions
 from agentflow.testing.check_hook import check_hook as run_check
 from agentflow.testing.evaluation import Case, Check, evaluate, named_cases
+from agentflow.testing.hook_checks.report import HookReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -32,8 +32,9 @@ from agentflow import (
 from agentflow.errors import UsageError
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.testing import ScriptedModel, pytest_plugin
-from agentflow.testing.check_hook import FindingKind, check_hook, check_hook_async
+from agentflow.testing.check_hook import check_hook, check_hook_async
 from agentflow.testing.findings import Finding, FindingsError
+from agentflow.testing.hook_checks.report import FindingKind
 from agentflow.vocabulary.events import EVENT_TYPES
 
 check = pytest_plugin.check_hook
