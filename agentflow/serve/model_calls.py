@@ -92,7 +92,7 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class _Conversation:
+class _WaitingConversation:
     owner: str
     session: Session
 
@@ -106,7 +106,7 @@ class ModelCalls:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
+        self._conversations: OrderedDict[str, _WaitingConversation] = OrderedDict()
 
     async def open(self, owner: str, request: ModelRequestData) -> ServedRun:
         """Start the call of a request.
@@ -151,7 +151,7 @@ class ModelCalls:
             raise bad_request(_WAITS)
         return conversation.session.copy(f"copy_{secrets.token_hex(8)}")
 
-    def _find(self, owner: str, key: str) -> _Conversation:
+    def _find(self, owner: str, key: str) -> _WaitingConversation:
         conversation = self._conversations.get(key)
         if conversation is None or conversation.owner != owner:
             raise _not_kept_error()
@@ -239,7 +239,7 @@ class ModelCalls:
         uses = [wait.tool_use for wait in reply.pending if wait.tool_use is not None]
         calls = tuple([ClientCall(f"call_{key}_{n}", use.name, use.arguments) for n, use in enumerate(uses)])
         if isinstance(run, Run) and (calls or keep):
-            self._conversations[key] = _Conversation(run.owner, run.session.copy(run.session.id))
+            self._conversations[key] = _WaitingConversation(run.owner, run.session.copy(run.session.id))
             while len(self._conversations) > _MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
         limited = reply.outcome == "limited" or reply.finish_reason in ("length", "max_tokens")
