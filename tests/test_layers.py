@@ -130,6 +130,25 @@ SHARED_NAMES = {
 """Class names that two modules share."""
 
 
+MANY_ATTRIBUTES = {
+    # Records without behaviour, whose form is that of their data:
+    "RunRow",  # the columns of the inspector's list of runs, as JSON
+    "_TrialRow",  # a trial in a file of evaluation results
+    "ReplyPlan",  # public: one field for each way in which a scripted reply can be sent wrong, set with `replace`
+    "RunResult",
+    # To be split:
+    "FoldedState",
+    "Machine",
+    "Player",
+    "RunComparison",
+    "RunScope",
+    "Script",
+    "ToolCall",
+    "Writer",
+}
+"""Classes with more than 16 attributes."""
+
+
 class Import(NamedTuple):
     """One import statement of a module."""
 
@@ -153,8 +172,24 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-CLASSES: list[tuple[str, str]] = []
-"""The module and name of each class, once the imports are read."""
+CLASSES: list[tuple[str, str, int]] = []
+"""The module, name and number of attributes of each class, once the imports are read."""
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """The attributes that the methods of a class assign, and the fields of a dataclass; those of its bases do not count."""
+    found: set[str] = set()
+    for part in node.body:
+        for inner in ast.walk(part) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+            match inner:
+                case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                    found.add(name)
+                case _:
+                    pass
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+        found |= {ast.unparse(field.target) for field in fields if "ClassVar" not in ast.unparse(field.annotation)}
+    return found
 
 
 class Reader(ast.NodeVisitor):
@@ -176,7 +211,7 @@ class Reader(ast.NodeVisitor):
         self.functions -= 1
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        CLASSES.append((self.module, node.name))
+        CLASSES.append((self.module, node.name, len(attributes(node))))
         self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast's names
@@ -268,12 +303,18 @@ def test_a_reader_holds_each_module_in_the_head() -> None:
     assert long == {}
 
 
+def test_an_object_has_one_job() -> None:
+    """At most 16 attributes; a class that needs more has a part that can be a class."""
+    imports()
+    assert {name for _, name, count in CLASSES if count > 16} - MANY_ATTRIBUTES == set()
+
+
 @pytest.mark.ci
 def test_a_class_name_means_one_thing() -> None:
     """No two classes of the package have the same name."""
     named: dict[str, list[str]] = defaultdict(list)
     imports()
-    for module, name in CLASSES:
+    for module, name, _ in CLASSES:
         named[name].append(module)
     assert {name: modules for name, modules in named.items() if len(modules) > 1} == SHARED_NAMES
 
