@@ -47,7 +47,7 @@ class ToolAgent(CallingAgent[T_co]):
         name: str | None = None,
         description: str | None = None,
         *,
-        type: ToolType | None = None,  # noqa: A002
+        type: ToolType | None = None,  # noqa: A002 - public name
         output: OutputLike[Any] | None = None,
     ) -> Tool[..., Any]:
         """Return this agent as a tool for another agent: each use is a call in a fresh session, billed to the caller.

@@ -134,7 +134,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         await chosen.load()
         return tuple(chosen.messages)
 
-    def forget(self, id: str) -> bool:  # noqa: A002
+    def forget(self, id: str) -> bool:  # noqa: A002 - public name
         """Release a session from memory. A session in a store is loaded again when needed.
 
         Returns:
@@ -217,7 +217,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
     def stream(self, input: Input, *, output: OutputLike[U], **rest: Unpack[StreamOptions]) -> AgentFlux[U]: ...
     def stream(
         self,
-        input: str | Msg | Sequence[Msg],  # noqa: A002
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - public name
         *,
         output: Any = None,
         **options: Unpack[StreamOptions],

@@ -102,7 +102,7 @@ class Sessions:
         found = self._recent.get(id)
         return found if found is not None else self._alive.get(id) or self.waiting.get(id)
 
-    def get(self, id: str) -> FullSession:  # noqa: A002
+    def get(self, id: str) -> FullSession:  # noqa: A002 - public name
         """Return the session with an id, created on first use."""
         found = self._recent.get(id)
         # The fast path, without the lock: nothing here changes the order or the number of sessions.
@@ -129,7 +129,7 @@ class Sessions:
                 self._recent.popitem(last=False)
             return found
 
-    def forget(self, id: str) -> bool:  # noqa: A002
+    def forget(self, id: str) -> bool:  # noqa: A002 - public name
         """Release a session; return whether it was in memory.
 
         Raises:

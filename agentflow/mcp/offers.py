@@ -394,7 +394,7 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
         if not path.is_file():  # reading a pipe or a device might never end
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            # one byte more shows that the file is too large
+            # One byte more shows that the file is too large.
             return file.read(_MAX_BYTES + 1)
 
     try:

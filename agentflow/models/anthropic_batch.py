@@ -66,14 +66,14 @@ class AnthropicBatch(AnthropicWire, BatchWire):
                 return found
         return None
 
-    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
-        found = await self._listed(self._batch_url(f"/{quote(id, safe='')}"))
+    async def _look(self, batch_id: str) -> EndedBatch | None:
+        found = await self._listed(self._batch_url(f"/{quote(batch_id, safe='')}"))
         if found.get("processing_status") != "ended":
             return None
-        return EndedBatch((self._batch_url(f"/{quote(id, safe='')}/results"),))
+        return EndedBatch((self._batch_url(f"/{quote(batch_id, safe='')}/results"),))
 
-    async def _cancel(self, id: str) -> None:  # noqa: A002
-        url = self._batch_url(f"/{quote(id, safe='')}/cancel")
+    async def _cancel(self, batch_id: str) -> None:
+        url = self._batch_url(f"/{quote(batch_id, safe='')}/cancel")
         await self._json_of(self._send("POST", url), url)
 
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply:

@@ -119,7 +119,7 @@ class AnthropicReader:
         self._foreign: dict[int, list[str]] = {}  # the fragments of the input of tools that Anthropic runs, by block
         # calls of these tools that have no result yet, by id
         self._server_calls: dict[str, tuple[dict[str, Any], list[str]]] = {}
-        # complete inputs from the start of a call, by block, until a fragment replaces them
+        # Complete inputs from the start of a call, by block, until a fragment replaces them.
         self._inputs: dict[int, str] = {}
         self._used = _Usage()  # the newest count of each kind
         self.finish_reason: str | None = None
@@ -232,7 +232,7 @@ class AnthropicReader:
         name = as_text(call.get("name"), "the name of a server tool")
         return ModelChunk(blocks=(ServerToolBlock(str(call["id"]), name, (call, *result), self._name),))
 
-    def _call(self, index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002
+    def _call(self, index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002 - as in the event
         if index not in self._calls:
             self._calls[index] = self._begun
             self._begun += 1

@@ -121,7 +121,7 @@ class BatchRecord:
 
     def ids(self) -> set[str]:
         """Return the ids of all batches."""
-        return {id for (id,) in self._file.execute("select id from batch where id is not null")}  # noqa: A001
+        return {row[0] for row in self._file.execute("select id from batch where id is not null")}
 
     def store(self, lines: Iterable[tuple[str, int, bytes]]) -> None:
         """Store results. Only the first result of each request is stored; results of unknown requests are skipped."""

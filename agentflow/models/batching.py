@@ -433,8 +433,8 @@ class BatchWire(DirectWire):
         record.hide(batch.name)
         try:
             async with asyncio.timeout(_CANCELLING):
-                if (id := known.id or await self._find(known)) is not None:  # noqa: A001
-                    await self._cancel(id)
+                if (batch_id := known.id or await self._find(known)) is not None:
+                    await self._cancel(batch_id)
         except (ModelError, TimeoutError) as error:
             record.show(batch.name)
             logger.warning("a batch of {} may continue at the provider: cancelling it failed: {!r}", self._name, error)
@@ -487,11 +487,11 @@ class BatchWire(DirectWire):
         """Find a batch that may or may not have been created; return None if it was not."""
 
     @abstractmethod
-    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
+    async def _look(self, batch_id: str) -> EndedBatch | None:
         """Return the result of a batch that has ended; None if it is in progress."""
 
     @abstractmethod
-    async def _cancel(self, id: str) -> None:  # noqa: A002
+    async def _cancel(self, batch_id: str) -> None:
         """Cancel a batch."""
 
     @abstractmethod

@@ -179,7 +179,7 @@ class ChunkReader:
             arguments += as_text(field(custom, "input"), "the input of a tool call")
         # An empty fragment with an index of its own would become a call without a name.
         if not (id or name or arguments):
-            return  # Anthropic sends empty chunks  # through LiteLLM
+            return  # LiteLLM sends such chunks for Anthropic
         index = place(field(fragment, "index"))
         if index is None:
             # A server that repeats the id in each fragment must not begin a call with each of them.
@@ -195,7 +195,7 @@ class ChunkReader:
             self._foreign.discard(index)
         if index in self._foreign:
             return
-        id, _, signature = id.partition(SIGNATURE_MARK)  # noqa: A001
+        id, _, signature = id.partition(SIGNATURE_MARK)  # noqa: A001 - as above
         delta = ToolUseDelta(index, id, name, arguments)
         if signature:
             # The fold puts the seal into a thought before the call (rule 5).

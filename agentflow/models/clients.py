@@ -21,7 +21,7 @@ class _LoopClients:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.clients: dict[str, tuple[object, Callable[[Any], Awaitable[object]]]] = {}
-        # A started generator: the loop closes it when it ends (`loop.shutdown_asyncgens`).
+        # The loop closes this generator when it ends (`loop.shutdown_asyncgens`), once `_begin` has started it.
         self.end = _end_of(loop)
 
 

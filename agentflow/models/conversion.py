@@ -94,7 +94,7 @@ class Conversation:
             # A changed message may keep its id, so the object is compared.
             if entry is None or entry[0] is not msg:
                 entry = self._recall(msg)
-                # `_recall` may have replaced the young generation
+                # `_recall` may have replaced the young generation.
                 remembered = self._young.get
             for converted in entry[1]:
                 role = converted["role"]

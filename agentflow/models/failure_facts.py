@@ -158,7 +158,7 @@ def facts_of(error: BaseException) -> Facts:
     if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
         names = names | {"APIConnectionError"}
     no_address = any(cls.__name__ in _NO_ADDRESS for link in chain for cls in type(link).__mro__)
-    # The first three links have the provider's text; deeper ones are those of the transport.
+    # The provider's text is in the first links; the phrases are not searched for in those of the transport below.
     raw = "\n".join(dict.fromkeys(raw_text(link) for link in chain[:3]))
     headers = headers_in(chain)
     # An answer has headers, so without any the client found no key itself.
@@ -239,7 +239,6 @@ def is_retryable(facts: Facts) -> bool:
     should_retry = facts.headers.get("x-should-retry", "").lower()
     if should_retry in ("true", "false"):
         return should_retry == "true"
-    # Only 500: gateways mention templates in the pages of a 502 or 503 too.
     if facts.is_bug or (facts.status in (None, 500) and facts.mentions(_NEVER)):
         return False
     if facts.status is not None:

@@ -95,7 +95,7 @@ async def send(
     limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
     # A server that compresses may hold back the chunks of a stream.
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
-    # Each turn uses up one kept connection, so the loop ends with a new one.
+    # Each attempt uses up one kept connection, so the last one is made over a new connection.
     while True:
         sending = _Sending()
         try:

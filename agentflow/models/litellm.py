@@ -157,7 +157,7 @@ class LiteLLMModel(Adapter):
             "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": self._timeout,
-            # LiteLLM has two timeouts: until the answer begins, and between its chunks.
+            # LiteLLM replaces `timeout` by this one for each read of a live stream.
             "stream_timeout": self._timeout,
             "max_retries": 0,
             "num_retries": 0,

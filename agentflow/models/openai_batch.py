@@ -80,8 +80,8 @@ class OpenAIBatch(OpenAIWire, BatchWire):
                 return str(field(row, "id"))
         return None
 
-    async def _look(self, id: str) -> EndedBatch | None:  # noqa: A002
-        found = await self._listed(f"{self._base()}/batches/{quote(id, safe='')}")
+    async def _look(self, batch_id: str) -> EndedBatch | None:
+        found = await self._listed(f"{self._base()}/batches/{quote(batch_id, safe='')}")
         status = found.get("status")
         if status == "failed":
             return EndedBatch((), _invalid(found))
@@ -95,8 +95,8 @@ class OpenAIBatch(OpenAIWire, BatchWire):
             return EndedBatch(urls)
         return EndedBatch(urls, EXPIRED if status == "expired" else CANCELLED)
 
-    async def _cancel(self, id: str) -> None:  # noqa: A002
-        url = f"{self._base()}/batches/{quote(id, safe='')}/cancel"
+    async def _cancel(self, batch_id: str) -> None:
+        url = f"{self._base()}/batches/{quote(batch_id, safe='')}/cancel"
         await self._json_of(self._send("POST", url), url)
 
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:

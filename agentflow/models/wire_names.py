@@ -10,7 +10,7 @@ SIGNATURE_MARK = "__thought__"
 # 40 characters are OpenAI's limit for ids.
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}\Z")
-# the intersection of the providers' rules: Gemini requires a letter or "_" first
+# The intersection of the providers' rules: Gemini requires a letter or "_" first.
 _LEGAL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}\Z")
 _NAME_TRASH = re.compile(r"[^a-zA-Z0-9_-]+")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -22,13 +22,13 @@ _ASKED = re.compile(r"-([0-9a-f]{8})\Z")
 """The last part of the id of a step's call: a digest of its input."""
 
 
-def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
+def call_id(new_id: str, step: Step[Any]) -> str:
     """Return the id of a step's call, which contains a digest of the step's input.
 
     The digest is in the id because hooks, such as a redaction, may change the call itself.
     """
-    key = f"{id}-{_digest(step)}"
-    return key if len(key) <= _MAX_ID_LENGTH else id
+    key = f"{new_id}-{_digest(step)}"
+    return key if len(key) <= _MAX_ID_LENGTH else new_id
 
 
 def _digest(step: Step[Any]) -> str:
