@@ -68,6 +68,7 @@ def explain(
     if isinstance(error, NotFiniteError):
         return f"{start} are not valid JSON ({error}). {expected}"
     if not isinstance(error, ValidationError):
+        # Tested late: this loads the module of the schemas, which most programs do not use.
         if isinstance(error, schemas.TooCostlyError):
             return f"{start} cannot be checked: {error}."
         return f"{start} cannot be read ({error}). {expected}"
@@ -81,6 +82,7 @@ def explain(
     if kind == "string_unicode" and not details[0]["loc"]:
         return f"{start} contain half of a surrogate pair, which cannot be encoded. {expected}"
     about_keys = any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details)
+    # The text is valid JSON here: other errors were handled above.
     return _message(start, _problems(from_json(raw), details), expected if about_keys else None)
 
 
@@ -143,9 +145,9 @@ def _path(value: object, detail: ErrorDetails) -> str:
 def shown(value: object) -> str:
     """Return a value as JSON, truncated if it is long."""
     if isinstance(value, str):
-        value = value[: _MAX_VALUE_LENGTH + 1]
+        value = value[: _MAX_VALUE_LENGTH + 1]  # before the conversion: the text may have megabytes
     try:
         text = to_json(value, fallback=repr).decode()
     except ValueError:
-        text = repr(value)
+        text = repr(value)  # a lone half of a surrogate pair has no JSON form
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"

@@ -62,6 +62,7 @@ class Blueprint:
                     f"Tool {self.name!r} is external: its function never runs, so nothing can be filled into "
                     f"{', '.join(name for name, _ in plan.fills)}. Leave such parameters out."
                 )
+            # Before the contract is checked, since that reads the schema, and so the plan again.
             self._plan = plan
             if self.contract is not None:
                 self._check_contract(self.contract)

@@ -19,7 +19,7 @@ from agentflow.tools.tool_registry import ToolRegistry, default_tools
 
 F = TypeVar("F")
 
-_by_name: WeakSet[FunctionType] = WeakSet()
+_by_name: WeakSet[FunctionType] = WeakSet()  # weak: each agent as a tool makes a function of its own
 
 
 def found_by_name(function: F) -> F:
@@ -116,6 +116,6 @@ class Finder:
             if match is None:
                 known = tuple(hook.name for hook in self._hooks)
                 raise NotRegisteredError("hook", name, known, close_to(name, known))
-            left.remove(match)
+            left.remove(match)  # the next hook of the same name is another one
             found.append(match)
         return tuple(found)

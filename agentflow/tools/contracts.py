@@ -155,16 +155,18 @@ def contract_of(
     Raises:
         ToolContractError: The function visibly breaks it.
     """
-    if kind not in _DEMANDS:
+    if kind not in _DEMANDS:  # write, action and the others demand nothing
         return None
     contract = Contract(tool, kind, streaming)
-    if streaming and kind == "completion_check":
+    if streaming and kind == "completion_check":  # it has one answer
         raise contract.refusal(tool, "is an async generator")
     if plain is not None:
         if contract.runs:
             contract.judge_at_once(return_annotation(plain))
         else:
             code = plain.__code__
+            # An upper bound: injected parameters are counted too. `Blueprint` counts exactly when the signature is
+            # read.
             contract.judge_parameters(code.co_argcount + code.co_kwonlyargcount - len(fixed or ()))
     return contract
 

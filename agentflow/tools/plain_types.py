@@ -43,7 +43,7 @@ def plain_schemas(
             if not _is_plain_default(default):
                 return None
             core = {"type": "default", "schema": core, "default": default}
-            shown = dict(sorted({**shown, "default": default}.items()))
+            shown = dict(sorted({**shown, "default": default}.items()))  # pydantic sorts the keywords
             if len(shown.get("enum", ())) == 1:
                 shown["enum"] = shown.pop("enum")  # pydantic's `const`, which is replaced last
         cores.append({"name": name, "schema": core, "mode": "keyword_only"})

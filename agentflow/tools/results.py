@@ -43,11 +43,12 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
         >>> render({"found": 2})
         '{"found":2}'
     """
-    if type(value) is str:
+    if type(value) is str:  # the frequent case; ASCII needs no repair
         return value if value and value.isascii() else _clean(value)
     if value is None:
         return NO_OUTPUT
     if isinstance(value, str):
+        # The text itself, even if a subclass, such as an enum, has another `__str__`.
         return _clean(str.__str__(value))
     if isinstance(value, ToolResultBlock):
         return value.content if isinstance(value.content, tuple) else _clean(value.content)
@@ -159,6 +160,7 @@ def _clean(text: str) -> str:
 
 
 def _has_blocks(values: Sequence[object]) -> bool:
+    # Texts may be among the blocks.
     kinds = {isinstance(value, TextBlock | DataBlock) for value in values if not isinstance(value, str)}
     return kinds == {True}
 
@@ -183,7 +185,7 @@ def _binary(value: bytes) -> str:
 
 
 def _json(value: object) -> str:
-    for bytes_mode in ("utf8", "base64"):
+    for bytes_mode in ("utf8", "base64"):  # bytes inside the value that are not UTF-8 raise in the first mode
         try:
             text = to_json(value, fallback=_text_of, inf_nan_mode="strings", bytes_mode=bytes_mode).decode()
         except (ValueError, RecursionError):

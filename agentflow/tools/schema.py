@@ -84,6 +84,7 @@ class _Simplifier:
     def result(self) -> dict[str, Any]:
         tidy = self._node(self._schema, ())
         done: dict[str, Any] = {}
+        # A definition that is kept may refer to others, which are then kept too.
         while todo := [name for name in self._kept if name not in done]:
             for name in todo:
                 done[name] = self._node(self._defs[name], (name,))
@@ -101,7 +102,7 @@ class _Simplifier:
             elif key not in _DROPPED_KEYS and all_finite(value):  # a default without a JSON form is not shown
                 tidy[key] = value
         self._replace_dropped(schema, tidy, inside)
-        if tidy.get("type") == "array":
+        if tidy.get("type") == "array":  # `items` is optional in JSON schema, but OpenAI requires it
             tidy.setdefault("items", {})
         parts = tidy.get("allOf", ())
         if len(parts) == 1:
@@ -123,12 +124,13 @@ class _Simplifier:
             tidy["items"] = members[0] if len(members) == 1 else {"anyOf": members}
         if "$ref" in schema:
             name = cast("str", schema["$ref"]).removeprefix(_REF)
+            # The reference leads to a definition that is being inlined: a recursive type.
             if name in inside:
                 self._kept[name] = None
                 tidy["$ref"] = schema["$ref"]
             else:
                 for key, value in self._node(self._defs[name], (*inside, name)).items():
-                    tidy.setdefault(key, value)
+                    tidy.setdefault(key, value)  # a description beside the reference has precedence
 
 
 def may_read_floats(core: Mapping[str, Any]) -> bool:

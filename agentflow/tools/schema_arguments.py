@@ -135,6 +135,7 @@ class SchemaArguments:
             ValueError: The arguments do not fit, or the check takes too long.
         """
         if self._compiled is None:
+            # Only checks: the function, or the code that answers an external call, takes plain data.
             cast("SchemaValidator", self._class).validate_json(data)
             return (), from_json(data)
         value: dict[str, Any] = _OBJECT.validate_json(data)
@@ -179,7 +180,7 @@ def _json_copy(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         check_numbers(text.decode())
         return cast("dict[str, Any]", from_json(text))
     except (ValueError, RecursionError) as error:
-        reason = str(error).rpartition("ValueError: ")[2]
+        reason = str(error).rpartition("ValueError: ")[2]  # pydantic puts its own text before that of `_plain`
         raise UsageError(
             f"Tool {tool!r}: parameters= contains a value that is not JSON ({reason}). Use only values that "
             "json.dumps accepts."
@@ -197,6 +198,7 @@ def explain_problems(found: Iterable[Problem]) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     for count, (path, text) in enumerate(_messages(found)):
         texts = problems.setdefault(path, [])
+        # Problems after these are counted by path, but their values are not shown.
         if count < _MAX_EXPLAINED:
             text = text()
             if text not in texts:
@@ -237,6 +239,7 @@ def _message(problem: Problem) -> str:
 def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
     """Explain only the forms that match the value's type, since the model probably meant one of these."""
     forms = problem.forms
+    # Paths are shared objects, so `is` finds the problems with the value itself rather than with a part of it.
     meant = [found for found in forms if not any(e.keyword in _KINDS and e.at is problem.at for e in found)]
     if len(meant) == 1:
         yield from _messages(meant[0])

@@ -87,6 +87,7 @@ class ArgumentPlan:
 
     def check_in(self, context: object) -> Check:
         """Return the function that validates arguments, in pydantic's validation context."""
+        # Validators of our own (`agentflow.tools.schema_arguments`) know no context.
         if context is None or not isinstance(self.validator, SchemaValidator):
             return self.validator.validate_json
         return functools.partial(self.validator.validate_json, context=context)
@@ -116,8 +117,9 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
         for name in re.findall(_IDENTIFIER, annotation)
     }
     found: dict[str, object] = {}
-    if not wanted:
+    if not wanted:  # annotations that were evaluated need no names
         return found
+    # A class defined in the same function is only found in that function's frame, which ends after the decoration.
     for frame in _frames(unwrapped.__globals__):
         names = frame.f_locals
         found.update({name: names[name] for name in wanted if name in names and name not in found})
@@ -126,7 +128,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
 
 def _frames(of_globals: dict[str, Any]) -> Iterator[FrameType]:
     """Yield the frames that run code of one module, innermost first, up to its top level."""
-    frame: FrameType | None = frame_at(2)
+    frame: FrameType | None = frame_at(2)  # the caller of `local_names`
     for _ in range(_MAX_FRAMES):
         if frame is None or frame.f_code.co_name == "<module>":
             return
@@ -166,6 +168,7 @@ def read_plan(
         if name in fixed:
             continue
         kind, marked = _injected_kind(hints.get(name))
+        # Checked first: these classes have no JSON form, so they would be taken for dependencies.
         if kind in _INJECTED:
             if in_thread and kind is ToolEmitter:
                 raise UsageError(
@@ -176,7 +179,7 @@ def read_plan(
         elif isinstance(kind, type) and (marked or _is_dep(cast("type[object]", kind))):
             _check_dep(tool, name, kind)
             fills.append((name, functools.partial(_dep, name, kind, parameter.default)))
-            if parameter.default is parameter.empty:
+            if parameter.default is parameter.empty:  # with a default, the dependency is optional
                 deps[name] = kind
         else:
             shown[name] = parameter
@@ -253,6 +256,7 @@ def _known_names(plain: FunctionType | None, names: Mapping[str, object]) -> tup
     """Return the names for annotations: the module's, and the others."""
     unwrapped = inspect.unwrap(plain) if plain is not None else None
     module = cast("dict[str, Any]", getattr(unwrapped, "__globals__", {}))
+    # A class of the module with one of these names has precedence.
     local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
     if isinstance(unwrapped, FunctionType):
         local |= _closure(unwrapped)
@@ -288,7 +292,7 @@ def _injected_kind(hint: object) -> tuple[object, bool]:
             hint = arguments[0]
         elif origin in (typing.Union, UnionType):
             members = [member for member in arguments if member is not type(None)]
-            if len(members) != 1:
+            if len(members) != 1:  # a union of several classes cannot be injected
                 return None, marked
             hint = members[0]
         else:
@@ -297,6 +301,7 @@ def _injected_kind(hint: object) -> tuple[object, bool]:
 
 def _is_dep(kind: type[object]) -> bool:
     """Whether a class has no JSON form, so that only `deps=` can provide it."""
+    # Cheap tests first, because building pydantic's schema takes about a millisecond.
     plain: type = kind
     if (
         kind.__module__ == "builtins"
@@ -318,7 +323,7 @@ def _schema_error(hint: Any) -> PydanticUserError | None:
 
 def _check_dep(tool: str, name: str, kind: type) -> None:
     try:
-        isinstance(None, kind)
+        isinstance(None, kind)  # raises for a Protocol that is not checkable at run time
     except TypeError as error:
         raise UsageError(
             f"Tool {tool!r}: parameter {name!r} takes a {kind.__name__} from deps=, but isinstance() cannot check for it "
@@ -368,7 +373,7 @@ def _first_sentence(error: PydanticUserError) -> str:
 
 def _aliases(core: CoreSchema) -> dict[str, str]:
     inner = cast("Any", core)
-    if inner["type"] == "definitions":
+    if inner["type"] == "definitions":  # the schema of a recursive type is wrapped
         inner = inner["schema"]
     parameters = cast("list[dict[str, Any]]", inner["arguments_schema"])
     return {p["name"]: p["alias"] for p in parameters if isinstance(p.get("alias"), str)}

@@ -70,7 +70,7 @@ R_co = TypeVar("R_co", bound=Work, default=Any, covariant=True)
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 60.0
-_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds"})
+_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds"})  # set by `_read`
 
 
 type_ = type  # `Tool` has an attribute of that name
@@ -161,7 +161,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         if plain is not None and "<locals>" in plain.__qualname__:
             blueprint.names = local_names(plain)
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
-        self.__dict__.update(
+        self.__dict__.update(  # `__setattr__` refuses every attribute
             name=name,
             spec=blueprint.spec(kind, labels, requires_approval=requires_approval, streaming=streaming),
             type=kind,
@@ -201,7 +201,7 @@ class Tool(HookedTool, Generic[P, R_co]):
                 f"Tool {self.name!r} is a method of {blueprint.owner} and no object is bound to it. Take it from an "
                 f"instance: {blueprint.owner}(...).{getattr(self.function, '__name__', self.name)}."
             )
-        if "plan" not in self.__dict__:
+        if "plan" not in self.__dict__:  # `self.plan` would call `__getattr__`, and so this method
             plan, context = blueprint.plan(), self._validation_context
             self.__dict__.update(
                 plan=plan,
@@ -220,10 +220,10 @@ class Tool(HookedTool, Generic[P, R_co]):
         try:
             raw = tool_use.raw
             self._check(raw)
-            if self._scans:
+            if self._scans:  # pydantic accepts NaN, and 1e999 as infinity
                 scan_numbers(raw, raw.find("{"))
         except ValueError:
-            if self._check is not _unchecked:
+            if self._check is not _unchecked:  # otherwise it needs the context of a run
                 self._checked_again(tool_use, self._check)
 
     def _checked_again(self, tool_use: ToolUseBlock, check: Check) -> dict[str, Any]:
@@ -251,9 +251,9 @@ class Tool(HookedTool, Generic[P, R_co]):
             'plus'
         """
         checked_name(name, self.function)
-        spec = copy(self.spec)
+        spec = copy(self.spec)  # shallow: both keep the functions that build description and schema later
         spec.name = name
-        same = object.__new__(type_(self))
+        same = object.__new__(type_(self))  # `__init__` would check the function again, and make another lock
         same.__dict__.update(self.__dict__, name=name, spec=spec)
         return same
 
@@ -279,7 +279,7 @@ class Tool(HookedTool, Generic[P, R_co]):
     @overload
     def __get__(self: Tool[Concatenate[Any, Q], R_co], instance: object, owner: type_[object]) -> Tool[Q, R_co]: ...
     def __get__(self, instance: object, owner: type_[object]) -> Any:
-        if instance is None or self._blueprint.owner is None:
+        if instance is None or self._blueprint.owner is None:  # a shared tool as a class attribute
             return self
         bound = object.__new__(type_(self))
         call = self._call
@@ -367,7 +367,7 @@ class FullTool(Tool[P, R_co]):
         """
         try:
             raw = tool_use.raw
-            arguments = self._check(raw)[1] or {}
+            arguments = self._check(raw)[1] or {}  # by name: the plan makes all arguments keyword-only
             if self._scans:
                 scan_numbers(raw, raw.find("{"))
         except ValueError:
@@ -412,7 +412,7 @@ class FullTool(Tool[P, R_co]):
                     f"Tool {self.name!r} was started without a ToolContext, but needs "
                     f"{', '.join(name for name, _ in plan.fills)}; pass start(tool_use, context)."
                 )
-            for name, fill in plan.fills:
+            for name, fill in plan.fills:  # after the validation, so a model cannot pass them
                 arguments[name] = fill(context)
         for name, value in self._blueprint.fixed.items():
             arguments[name] = _current(value)

@@ -81,7 +81,7 @@ def check_limits(name: str, timeout: float | None, retries: int) -> None:
         raise UsageError(
             f"Tool {name!r} has timeout={timeout!r}; use a number of seconds above 0, or None for no limit."
         )
-    if retries != 0 and (type(retries) is not int or retries < 0):
+    if retries != 0 and (type(retries) is not int or retries < 0):  # `type`, because True is an int
         raise UsageError(
             f"Tool {name!r} has retries={retries!r}; use the number of further attempts, a whole number from 0."
         )
@@ -121,6 +121,7 @@ def check_signature(
     options: Iterable[str],
 ) -> None:
     code = plain.__code__
+    # Reads the code object, since `inspect.signature` for each tool would slow down imports.
     if function is plain and not hasattr(plain, "__wrapped__"):
         if not code.co_flags & _VARIADIC and not fixed:
             return

@@ -42,7 +42,7 @@ class HookedTool(TakesHooks):
 
     def _add(self, hooks: tuple[Hook, ...]) -> None:
         scope = self._blueprint.scope
-        if scope is None:
+        if scope is None:  # created for the first hook, since most tools have none
             scope = self._blueprint.scope = HookScope(owner=f"tool {self.name!r}", events=TOOL_EVENTS)
         scope.hook(hooks)
 

@@ -90,7 +90,7 @@ class ToolRegistry(NamedRegistry[SomeTool]):
         return tuple(tool.spec for tool in self)
 
     def _stored(self, item: SomeTool, name: str) -> SomeTool:
-        return item if item.name == name else item.renamed(name)
+        return item if item.name == name else item.renamed(name)  # models see the name in the registry
 
     def _place(self, item: SomeTool) -> str | None:
         plain = plain_function(item.function)

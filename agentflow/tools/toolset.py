@@ -103,7 +103,7 @@ class Toolset(Iterable[SomeTool]):
             bound: object = getattr(obj, name)
             if isinstance(bound, Tool):
                 own = cast("SomeTool", bound)
-                tool = own.renamed(prefix + own.name) if prefix else own
+                tool = own.renamed(prefix + own.name) if prefix else own  # shares the method's lock and hooks
             else:
                 method = cast("Callable[..., Any]", bound)
                 plain = cast("FunctionType", found[name])
@@ -182,6 +182,7 @@ class Toolset(Iterable[SomeTool]):
 def _methods(kind: type) -> dict[str, FunctionType | SomeTool]:
     """Return the annotated public methods of a class and its bases, in the order of their first definition."""
     found: dict[str, object] = {}
+    # Bases first, so that an overriding method keeps the place of the first definition.
     for owner in reversed(kind.__mro__[:-1]):
         found.update({name: value for name, value in vars(owner).items() if not name.startswith("_")})
     methods: dict[str, FunctionType | SomeTool] = {}
