@@ -101,7 +101,7 @@ def fits(kind: Any) -> Check:
     def check(data: dict[str, Any]) -> dict[str, Any]:
         unknown = sorted(data.keys() - {field.name for field in fields(kind)})
         if unknown:
-            raise ValueError(f"there is no {unknown[0]!r:.80}")
+            raise ValueError(f"unknown field {unknown[0]!r:.80}")
         try:
             adapter_of(kind).validate_python(data)
         except (ValueError, TypeError, AgentFlowError) as error:

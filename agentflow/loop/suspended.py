@@ -81,7 +81,7 @@ def position(task: asyncio.Task[Any]) -> str:
 
 def positions(
     driver: asyncio.Task[Any],
-    beside: Iterable[Iterable[asyncio.Task[Any]]],
+    parallel: Iterable[Iterable[asyncio.Task[Any]]],
     inside: Iterable[Iterable[str]],
     requester: asyncio.Task[Any] | None = None,
 ) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def positions(
 
     Args:
         driver: The task of its driver, which comes first.
-        beside: The tasks of its parallel tool calls, by group.
+        parallel: The tasks of its parallel tool calls, by group.
         inside: The positions of its child runs.
         requester: The task of the run that is running now, if there is one; its position is `here`.
 
@@ -97,7 +97,7 @@ def positions(
         The positions; empty if they cannot be determined, since a cancellation must not fail because of this.
     """
     try:
-        tasks = [driver, *(task for group in beside for task in group if not task.done())]
+        tasks = [driver, *(task for group in parallel for task in group if not task.done())]
         first, *others = ["here" if task is requester else position(task) for task in tasks]
         others += [f"{n}> {location}" for places in inside for n, location in enumerate(places)]
         return (first, *sorted(others))

@@ -121,7 +121,7 @@ class OpenAIEmbedder(_Embedder):
         api_base: The server's URL; as for `OpenAIWire`.
         api_key: The key; by default the environment variable of `OpenAIWire`.
         retries: Extra attempts if a request fails temporarily.
-        timeout: The longest silence of the provider, in seconds.
+        timeout: Maximum seconds without data from the provider.
         headers: Additional HTTP headers.
 
     Example:
@@ -159,7 +159,7 @@ class LiteLLMEmbedder(_Embedder):
         api_base: The provider's URL; for compatible servers and proxies.
         api_key: The key; by default the provider's environment variable.
         retries: Extra attempts if a request fails temporarily.
-        timeout: The longest silence of the provider, in seconds.
+        timeout: Maximum seconds without data from the provider.
         params: Further arguments for LiteLLM.
 
     Example:

@@ -80,7 +80,7 @@ async def send(
         url: The URL.
         body: The body, as JSON.
         headers: Additional headers, including the key's.
-        timeout: The longest silence, in seconds, before the head and between chunks of the answer.
+        timeout: Maximum seconds without data, before the head and between chunks of the answer.
         connect_timeout: The longest time to connect, TLS handshake included.
         tls: How the server's certificate is checked.
         method: The HTTP method.
@@ -91,7 +91,7 @@ async def send(
 
     session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
     patience, argument = min((connect_timeout, "connect_timeout="), (timeout, "timeout="))
-    # A reply may take any time; only its silence is limited.
+    # A reply may take any time; only the time without data is limited.
     limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
     # A server that compresses may hold back the chunks of a stream.
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}

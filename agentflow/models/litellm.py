@@ -44,7 +44,7 @@ class LiteLLMModel(Adapter):
         api_key: The key; by default the provider's environment variable.
         retries: Extra attempts if a call fails temporarily.
         max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
+        timeout: Maximum seconds without data from the provider, before the reply and between its chunks.
         headers: Additional HTTP headers.
         params: Further arguments for LiteLLM, passed on unchanged.
         family: The model's family, if the name does not show it: for a proxy or a gateway, or for a deployment with

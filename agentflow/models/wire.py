@@ -126,7 +126,7 @@ class DirectWire(Adapter):
         api_key: The key; by default the vendor's environment variable.
         retries: Extra attempts if a call fails temporarily.
         max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
-        timeout: The longest silence of the provider, in seconds, before the reply and between its chunks.
+        timeout: Maximum seconds without data from the provider, before the reply and between its chunks.
         connect_timeout: The longest time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
             it applies.
         headers: Additional HTTP headers.

@@ -64,7 +64,7 @@ def test_what_was_not_damaged_is_read() -> None:
         ({**event("CallEnded"), "seq": -1}, "event.seq: Input should be greater than"),
         ({"kind": "chunks", "call": "c", "seq": 1, "pieces": ["a"], "at": []}, "0 times for 1 pieces"),
         ({"kind": "chunks", "call": "c", "seq": 1, "pieces": [{"tool_uses": 1}], "at": [0]}, "chunks.pieces.0"),
-        ({**CALL, "call": "d", "options": {"format": 1}}, "call.options: there is no 'format'"),
+        ({**CALL, "call": "d", "options": {"format": 1}}, "call.options: unknown field 'format'"),
         ({**CALL, "call": "d", "options": {"thinking": 0}}, "call.options: UsageError: ModelOptions(thinking=0)"),
         ({**CALL, "call": "d", "parent": {"call": "d"}}, "would run inside itself"),
         ({**SAYS, "ref": "n", "message": {"role": "robot"}}, "message.message.role"),

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, cast, ov
 from agentflow.agent.agent import Agent
 from agentflow.agent.arguments import ResumeOptions
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 from agentflow.loop.output.output import Output, OutputLike, output_of
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import MISSING, return_hint
@@ -52,8 +52,8 @@ class StepError(AgentFlowError):
     def __init__(
         self, step: str, state: ToolState, reason: str, others: tuple[tuple[str, ToolState], ...] = ()
     ) -> None:
-        beside = f" Other steps: {', '.join(f'{name} {state}' for name, state in others)}." if others else ""
-        super().__init__(f"Step {step!r} of the workflow ended with {state!r}: {reason}{beside}")
+        rest = f" Other steps: {', '.join(f'{name} {state}' for name, state in others)}." if others else ""
+        super().__init__(f"Step {step!r} of the workflow ended with {state!r}: {reason}{rest}")
         self.step = step
         self.state: ToolState = state
         self.reason = reason
@@ -218,7 +218,7 @@ def ask(
             return reply
         try:  # the agent's call has validated it
             return replace(reply, value=form.read_result(reply.text), typed=True)
-        except MisfitError:
+        except InvalidOutputError:
             return reply
 
     return Step(agent.name, input_of(message, conversation), read, wanted, {"timeout": timeout})

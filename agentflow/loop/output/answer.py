@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 
 __all__ = ["AcceptedAnswers", "AnswerState"]
 
@@ -79,18 +79,18 @@ class AcceptedAnswers:
             answer: The answer: a text, or an image or a file.
 
         Raises:
-            MisfitError: The answer does not fit the form, or `validate` refuses it.
+            InvalidOutputError: The answer does not fit the form, or `validate` refuses it.
         """
         key = answer.strip() if isinstance(answer, str) else answer
         value = self._values.get(key, _UNKNOWN)
         if value is not _UNKNOWN:
             return value
         if key in self._refused:
-            raise MisfitError(self._refused[key])
+            raise InvalidOutputError(self._refused[key])
         try:
             value = await accept(answer)
-        except MisfitError as misfit:
-            self._refused[key] = str(misfit)
+        except InvalidOutputError as invalid:
+            self._refused[key] = str(invalid)
             raise
         self._values[key] = value
         return value

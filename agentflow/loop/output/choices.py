@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from pydantic_core import from_json, to_json
 
 from agentflow._support.json_text import check_numbers
-from agentflow.loop.output.form import WRAPPED, Form, MisfitError, json_in
+from agentflow.loop.output.form import WRAPPED, Form, InvalidOutputError, json_in
 from agentflow.loop.output.tools import AnswerTool, StepTool
 
 __all__ = ["DATA", "KIND", "Choices", "named_text", "with_prefix"]
@@ -52,7 +52,7 @@ class Choices(Form[Any]):
         """Return the named output and the JSON of its data; None if the text names none.
 
         Raises:
-            MisfitError: The name is unknown, or the text has several JSON values.
+            InvalidOutputError: The name is unknown, or the text has several JSON values.
         """
         raw = json_in(text)
         try:
@@ -68,7 +68,7 @@ class Choices(Form[Any]):
             case _:
                 return None
         if name not in self._tools:
-            raise MisfitError(f"There is no answer of kind {name!r:.60}. {self.expected}")
+            raise InvalidOutputError(f"There is no answer of kind {name!r:.60}. {self.expected}")
         return name, to_json(data).decode()
 
     def fitting(self, text: str, context: Any) -> tuple[str, Any]:
@@ -76,18 +76,18 @@ class Choices(Form[Any]):
         they must run.
 
         Raises:
-            MisfitError: The text fits none of the outputs, or several.
+            InvalidOutputError: The text fits none of the outputs, or several.
         """
         found: list[tuple[str, Any]] = []
         for name, tool in self._tools.items():
             if isinstance(tool, AnswerTool):
                 try:
                     found.append((name, tool.form.read(text, context)))
-                except MisfitError:
+                except InvalidOutputError:
                     continue
         if len(found) != 1:
             many = "several" if found else "none"
-            raise MisfitError(f"Your answer fits {many} of the possible forms. {self.expected}")
+            raise InvalidOutputError(f"Your answer fits {many} of the possible forms. {self.expected}")
         return found[0]
 
     @property

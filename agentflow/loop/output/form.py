@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["WRAPPED", "Form", "MisfitError", "SchemaForm", "is_prose", "json_in", "members", "type_name"]
+__all__ = ["WRAPPED", "Form", "InvalidOutputError", "SchemaForm", "is_prose", "json_in", "members", "type_name"]
 
 T = TypeVar("T", default=Any)
 
@@ -45,7 +45,7 @@ _MAX_TRIES: Final = 50
 _MODULES: Final = r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)"""
 
 
-class MisfitError(ValueError):
+class InvalidOutputError(ValueError):
     """An answer does not fit; the message is written for the model."""
 
 
@@ -113,7 +113,7 @@ class Form(Generic[T]):
             context: Pydantic's validation context, the `info.context` of validators.
 
         Raises:
-            MisfitError: The text is not JSON, or has another form.
+            InvalidOutputError: The text is not JSON, or has another form.
         """
         raw = json_in(text, alone=self.wrapped)
         if self.may_be_text and is_prose(raw):
@@ -128,7 +128,7 @@ class Form(Generic[T]):
                 and (other := self._lenient(raw, context)) is not None
             ):
                 return other[0]
-            raise MisfitError(self._explain(raw, error)) from error
+            raise InvalidOutputError(self._explain(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
 
     def write(self, value: Any) -> str:
@@ -207,7 +207,7 @@ class SchemaForm(Form[Any]):
             value = self._arguments.validate_json(raw)[1]
             check_numbers(raw)
         except ValueError as error:
-            raise MisfitError(self._explain(raw, error)) from error
+            raise InvalidOutputError(self._explain(raw, error)) from error
         return value
 
     def write(self, value: Any) -> str:
@@ -215,7 +215,7 @@ class SchemaForm(Form[Any]):
         try:
             text = to_json(value).decode()
             self.read(text)
-        except (PydanticSerializationError, MisfitError) as error:
+        except (PydanticSerializationError, InvalidOutputError) as error:
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
         return text
 
@@ -228,7 +228,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         alone: Whether a text without brackets can be the value itself, such as `3`.
 
     Raises:
-        MisfitError: The text contains several JSON values.
+        InvalidOutputError: The text contains several JSON values.
 
     Example:
         >>> json_in('Here it is:\\n```json\\n{"a": 1}\\n```')
@@ -253,7 +253,9 @@ def json_in(text: str, *, alone: bool = False) -> str:
             found.append(stripped[start:stop])
         at = stop
     if len(found) > 1 and len(set(found)) > 1:
-        raise MisfitError("Your answer contains several JSON values. Answer with one JSON object and nothing else.")
+        raise InvalidOutputError(
+            "Your answer contains several JSON values. Answer with one JSON object and nothing else."
+        )
     return found[0] if found else stripped
 
 

@@ -4,7 +4,7 @@ Rules:
 
 1. The loop is unaware of typed answers. The request for one is added in `PreReasoning`: as options, a tool, or text. So
    every later hook sees it, and can change it.
-2. An answer that does not fit (a misfit) leads to an ordinary `Again`; the rejected reply stays in the history.
+2. An answer that does not fit leads to an ordinary `Again`; the rejected reply stays in the history.
 3. An answer is accepted in one place, `Output.accept` (through `AcceptedAnswers.accept`, which caches it). Every reader
    of the output goes through it: the guard, the final tool (which takes the answer), the reply. Without acceptance there
    is no output, on any path.
@@ -22,7 +22,7 @@ from typing import Any
 from agentflow.errors import ModelError, OutputError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
-from agentflow.loop.output.form import MisfitError, is_prose, members
+from agentflow.loop.output.form import InvalidOutputError, is_prose, members
 from agentflow.loop.output.output import Output, Way
 from agentflow.loop.output.refusals import Refusals
 from agentflow.loop.output.replying import with_output
@@ -217,7 +217,7 @@ class AskForOutput(Hook):
         accepted.begin(event.seq)
         try:
             await accepted.accept(partial(output.accept, run=event.context, own=True), answer)
-        except MisfitError:
+        except InvalidOutputError:
             return
         kept = [block for block in reply.content if not isinstance(block, ToolUseBlock)]
         event.reasoning_result = _with(reply, tuple(kept))
@@ -254,7 +254,7 @@ class AskForOutput(Hook):
         for text in texts:
             try:
                 await accepted.accept(partial(self.output.accept, run=event.context), text)
-            except MisfitError:
+            except InvalidOutputError:
                 continue
             chosen = text
             break
@@ -268,7 +268,7 @@ class AskForOutput(Hook):
             return
         try:
             named = self.output.named_call(reply.text, event.context)
-        except MisfitError:
+        except InvalidOutputError:
             return  # the guard of this module reports the problem
         if named is None:
             return
@@ -282,7 +282,7 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 
 
 class JudgeOutput(Hook):
-    """Validates an answer: a misfit is sent back to the model, a limited number of times.
+    """Validates an answer: an invalid one is sent back to the model, a limited number of times.
 
     It is a guard, so in `PostReasoning` it sees the result of the editing hooks. In `PostCall` it checks the text that
     the call returns, which a hook or a restart may have changed.
@@ -329,8 +329,8 @@ class JudgeOutput(Hook):
         for use in calls or [None]:
             try:
                 await self._try(event, accepted, use)
-            except MisfitError as misfit:
-                problems.append(str(misfit))
+            except InvalidOutputError as invalid:
+                problems.append(str(invalid))
                 continue
             if use is not None and output.end != "all":
                 others = uses if output.end == "first" else calls

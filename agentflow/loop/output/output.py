@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from agentflow.errors import UsageError
 from agentflow.loop.output.choices import Choices, named_text
-from agentflow.loop.output.form import Form, MisfitError, SchemaForm, type_name
+from agentflow.loop.output.form import Form, InvalidOutputError, SchemaForm, type_name
 from agentflow.loop.output.tools import AnswerTool, StepTool, content_text, step_of
 from agentflow.loop.output.validating import Validators, validators_of
 from agentflow.loop.output.validating import validate as run_validators
@@ -288,12 +288,12 @@ class Output(Generic[T_co]):
         """Return pydantic's validation context.
 
         Raises:
-            MisfitError: The context is created from the run's context, and there is no run.
+            InvalidOutputError: The context is created from the run's context, and there is no run.
         """
         if not callable(self._context):
             return self._context
         if run is None:
-            raise MisfitError(f"{self!r} is validated with the context of its run, which is not available here.")
+            raise InvalidOutputError(f"{self!r} is validated with the context of its run, which is not available here.")
         return self._context(run)
 
     async def accept(self, answer: str | DataBlock, run: RunContext | None = None, *, own: bool = False) -> T_co:
@@ -305,7 +305,7 @@ class Output(Generic[T_co]):
             own: Whether the model wrote the text, and not a function.
 
         Raises:
-            MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
+            InvalidOutputError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
         """
         choice, value = self._chosen(answer, run, own=own)
         return await (self.validated(value, run) if choice is self else self.passed(choice, value, run))
@@ -314,7 +314,7 @@ class Output(Generic[T_co]):
         """Return the value of one of several outputs, if its own validators and those of the whole list accept it.
 
         Raises:
-            MisfitError: A validator refuses the value.
+            InvalidOutputError: A validator refuses the value.
         """
         return await self.validated(await choice.validated(value, run), run)
 
@@ -322,7 +322,7 @@ class Output(Generic[T_co]):
         """Return the value, if `validate` accepts it.
 
         Raises:
-            MisfitError: `validate` refuses the value, or needs the context of a run, and there is none.
+            InvalidOutputError: `validate` refuses the value, or needs the context of a run, and there is none.
         """
         what = f"The return value of {self.tool.name}" if self.runs and not self.several else "Your answer"
         return await run_validators(self.validators, value, run, what, repr(self))
@@ -342,13 +342,13 @@ class Output(Generic[T_co]):
             choice = by_name[named[0]]
             value = choice.shape.read(named[1], self.context_of(run))
             if choice.runs:
-                raise MisfitError(f"{named[0]} was not called. Call it as a tool.")
+                raise InvalidOutputError(f"{named[0]} was not called. Call it as a tool.")
             return choice, value
         for choice in self.choices:
             if choice.runs and not own:
                 try:
                     return choice, choice.read_result(answer)
-                except MisfitError:
+                except InvalidOutputError:
                     continue
         if self.takes_text:
             return next(choice for choice in self.choices if choice.is_text), answer
@@ -359,7 +359,7 @@ class Output(Generic[T_co]):
         """Return the function that a text names, with its arguments as JSON; None if the text names no function.
 
         Raises:
-            MisfitError: The arguments do not fit.
+            InvalidOutputError: The arguments do not fit.
         """
         if not self.several:
             return (self.tool.name, str(self.shape.read(text, self.context_of(run)))) if self.runs else None
@@ -373,7 +373,7 @@ class Output(Generic[T_co]):
         annotation.
 
         Raises:
-            MisfitError: The text is not such a value.
+            InvalidOutputError: The text is not such a value.
         """
         return self._chosen(text, None, own=False)[1]
 
@@ -407,14 +407,14 @@ class Output(Generic[T_co]):
             context: Pydantic's validation context.
 
         Raises:
-            MisfitError: It is not JSON, or of another form (a `ValueError`).
+            InvalidOutputError: It is not JSON, or of another form (a `ValueError`).
 
         Example:
             >>> Output(list[int]).read('{"answer": [1, 2]}')
             [1, 2]
         """
         if self.form is DataBlock:
-            raise MisfitError("Answer with an image or a file.")
+            raise InvalidOutputError("Answer with an image or a file.")
         if self.several:
             return self._chosen(text, None, own=True)[1]
         return cast("T_co", text) if self.is_text else self.shape.read(text, context)

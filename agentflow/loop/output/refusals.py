@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agentflow.loop.output.choices import Choices
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 from agentflow.vocabulary.messages import DataBlock
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Refusals:
             return (DataBlock.__name__,)
         try:
             named = cast("Choices", self._output.shape).named(answer)
-        except MisfitError:
+        except InvalidOutputError:
             return ()
         return (str.__name__ if named is None else named[0],)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentflow.errors import ToolError
 from agentflow.loop.output.answer import AcceptedAnswers
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 
 if TYPE_CHECKING:
     from agentflow.loop.output.output import Output
@@ -39,7 +39,7 @@ async def with_output(
     try:
         accept = partial(output.accept, run=run, own=limited)
         return replace(reply, value=await accepted.accept(accept, output.answer_of(reply)), typed=True)
-    except MisfitError:  # a summary at the limit, or an answer that a hook changed
+    except InvalidOutputError:  # a summary at the limit, or an answer that a hook changed
         return reply
 
 
@@ -54,7 +54,7 @@ def text_of(reply: Reply[Any], output: Output[Any] | None) -> str:
         return reply.text
     try:
         value = output.read_result(reply.text)
-    except MisfitError:  # plain text, or a value that only its own process can read
+    except InvalidOutputError:  # plain text, or a value that only its own process can read
         if not reply.typed or not output.validators:
             return reply.text
         value = None

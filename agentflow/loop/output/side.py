@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.errors import OutputError, UsageError
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 from agentflow.loop.output.hooks import prompt_of
 from agentflow.loop.output.output import Output, OutputLike, output_of
 from agentflow.loop.output.refusals import Refusals
@@ -62,7 +62,7 @@ async def ask_aside(
         used += one_call(answer.usage)
         try:
             value = await output.accept(output.answer_of(answer))
-        except MisfitError as error:
+        except InvalidOutputError as error:
             problem = str(error)
             refused.add(refused.named_in(answer))
             if (exceeded := refused.exceeded) is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.loop.output.answer import AcceptedAnswers
-from agentflow.loop.output.form import Form, MisfitError, json_in
+from agentflow.loop.output.form import Form, InvalidOutputError, json_in
 from agentflow.tools.results import read_back, render
 from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
@@ -28,10 +28,10 @@ __all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
 
 
 AcceptValue: TypeAlias = Callable[[Any, RunContext | None], Coroutine[Any, Any, Any]]
-"""Returns the output for a value, or for the text of an answer, in a run; raises `MisfitError` to refuse it."""
+"""Returns the output for a value, or for the text of an answer, in a run; raises `InvalidOutputError` to refuse it."""
 
 ContextOf: TypeAlias = Callable[[RunContext | None], Any]
-"""Returns pydantic's validation context; raises `MisfitError` if it needs a run, and there is none."""
+"""Returns pydantic's validation context; raises `InvalidOutputError` if it needs a run, and there is none."""
 
 
 class AnswerTool(FullTool[..., Any]):
@@ -44,7 +44,7 @@ class AnswerTool(FullTool[..., Any]):
         name: The name for the model.
         description: The description for the model.
         form: The form of the answer.
-        accept: Validates an answer's text, or refuses it with `MisfitError`; None accepts every answer that fits.
+        accept: Validates an answer's text, or refuses it with `InvalidOutputError`; None accepts every answer that fits.
         context: Returns pydantic's validation context.
         named: Adds the output's name to the JSON if there are several outputs; None uses the JSON itself.
     """
@@ -85,7 +85,7 @@ class AnswerTool(FullTool[..., Any]):
         accepted = AcceptedAnswers() if run is None else run.state[AcceptedAnswers]
         try:
             await accepted.accept(lambda answer: accept(answer, run), text)
-        except MisfitError as error:
+        except InvalidOutputError as error:
             raise ToolArgumentError(str(error)) from error
         return text
 
@@ -97,7 +97,7 @@ class AnswerTool(FullTool[..., Any]):
     def _fit(self, tool_use: ToolUseBlock, run: RunContext | None) -> None:
         try:
             self.form.read(arguments_text(tool_use), self._context(run))
-        except MisfitError as error:
+        except InvalidOutputError as error:
             raise ToolArgumentError(str(error)) from error
 
 
@@ -106,7 +106,7 @@ class StepTool(FullTool[..., Any]):
 
     Args:
         inner: The tool of that function.
-        validated: Turns the return value into the output, or refuses it with `MisfitError`.
+        validated: Turns the return value into the output, or refuses it with `InvalidOutputError`.
         context: Returns pydantic's validation context for the arguments.
         description: The description for the model; that of the tool by default.
 
@@ -160,7 +160,7 @@ class StepTool(FullTool[..., Any]):
         """Parse a result's text by the function's return annotation; without one, return the text.
 
         Raises:
-            MisfitError: The text is not such a value.
+            InvalidOutputError: The text is not such a value.
         """
         hint = return_hint(self.function, {})
         if hint is MISSING or isinstance(hint, str):
@@ -168,7 +168,7 @@ class StepTool(FullTool[..., Any]):
         try:
             return read_back(text, hint, strict=True)
         except ValueError as error:
-            raise MisfitError(f"The return value of {self.name} is not in its result: {error}") from error
+            raise InvalidOutputError(f"The return value of {self.name} is not in its result: {error}") from error
 
     async def _step(
         self,
@@ -183,7 +183,7 @@ class StepTool(FullTool[..., Any]):
         value = await call(*args, **arguments)
         try:
             output = await self._validated(value, run)
-        except MisfitError as error:  # not retried by the tool's own retries: the function has run
+        except InvalidOutputError as error:  # not retried by the tool's own retries: the function has run
             raise ToolArgumentError(str(error)) from error
         accepted.note(content_text(render(value)), output)
         return value
@@ -193,7 +193,7 @@ def _has_context(context: ContextOf) -> bool:
     """Whether pydantic's validation context is available without a run."""
     try:
         context(None)
-    except MisfitError:
+    except InvalidOutputError:
         return False
     return True
 
@@ -227,7 +227,7 @@ class Arguments(Form[Any]):
         try:
             self._tool.in_context(context).validate(ToolUseBlock.from_json("", self._tool.name, raw))
         except ToolArgumentError as error:
-            raise MisfitError(str(error)) from error
+            raise InvalidOutputError(str(error)) from error
         return raw
 
 

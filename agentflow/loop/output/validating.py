@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from agentflow._support.annotations import annotations_of, signature_of
 from agentflow.errors import UsageError
-from agentflow.loop.output.form import MisfitError
+from agentflow.loop.output.form import InvalidOutputError
 from agentflow.tools.signature import plain_function
 from agentflow.vocabulary.context import RunContext
 
@@ -60,11 +60,11 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
         where: The output, for errors.
 
     Raises:
-        MisfitError: A validator refuses the value, or needs the context of a run, and there is none.
+        InvalidOutputError: A validator refuses the value, or needs the context of a run, and there is none.
     """
     for function, context_index in validators:
         if context_index is not None and run is None:
-            raise MisfitError(f"{where} is validated in its run only, because a validator reads the RunContext.")
+            raise InvalidOutputError(f"{where} is validated in its run only, because a validator reads the RunContext.")
         try:
             result = function(
                 *((value,) if context_index is None else (run, value) if context_index == 0 else (value, run))
@@ -72,7 +72,7 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
             if inspect.isawaitable(result):
                 result = await result
         except ValueError as error:
-            raise MisfitError(f"{what} does not pass: {error}") from error
+            raise InvalidOutputError(f"{what} does not pass: {error}") from error
         except Exception as error:
             error.add_note(
                 f"The validate= of {where} raised {type(error).__name__}, so no value was accepted. It should refuse "

@@ -67,7 +67,7 @@ class RealtimeModel(ABC):
         params: Further fields of the session, in the server's format.
         api_key: The key; by default the vendor's environment variable.
         url: The address of the server, without the query; by default the vendor's.
-        timeout: The longest silence of the provider within a reply, and the longest time to connect, in seconds.
+        timeout: Maximum seconds without data from the provider within a reply, and maximum seconds to connect.
         max_pending: The maximum length of the audio that waits for the player, in seconds.
         max_frame: The largest frame to receive, in bytes.
     """

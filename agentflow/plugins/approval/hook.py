@@ -199,7 +199,7 @@ class Approval(Hook):
         if not isinstance(event, PreActing):
             return event
         use = event.tool_use
-        refusal = self._misfit(event, use) or self.refused(use)
+        refusal = self._unmatchable_rule(event, use) or self.refused(use)
         if refusal is not None:
             return Deny(refusal)
         if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed calls never run
@@ -208,7 +208,7 @@ class Approval(Hook):
             return event
         return self._ask(event, use)
 
-    def _misfit(self, event: PreActing, use: ToolUseBlock) -> str | None:
+    def _unmatchable_rule(self, event: PreActing, use: ToolUseBlock) -> str | None:
         """Return why a rule for the called tool can never match; None if each names only arguments of the tool."""
         for rule in self.rules:
             if not rule.arguments or rule.tool != use.name:
