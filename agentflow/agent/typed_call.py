@@ -72,6 +72,7 @@ class TypedOutput:
     def with_hooks(self, hooks: FullHookSet) -> FullHookSet:
         """Return the agent's hooks together with the hooks that request and validate the output."""
         if self._set is None or self._hooks is not hooks:
+            # None if the output needs no final tool (`apply_to`).
             base = self._config
             model, last = (None, None) if base is None else (base.model, base.max_iterations)
             self._hooks = hooks

@@ -249,6 +249,7 @@ class _AgentOffers:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
+        # Other outcomes have an answer, even if it is incomplete.
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _defer(self, session: Session, pending: list[Pending]) -> types.InputRequiredResult:
@@ -297,6 +298,7 @@ class _AgentOffers:
 
         agent, turn = self._agent, full_turn(Turn(tool, arguments, hooks=[report]))
         try:
+            # Asked before the run: a turn has no open call that could be suspended.
             if tool.requires_approval:
                 if not reporter.can_ask() or not reporter.session.can_send_request:
                     return _failed(f"{tool.name} needs approval, but this client cannot ask its user.")

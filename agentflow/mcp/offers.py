@@ -304,6 +304,7 @@ def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
         return types.ImageContent(data=block.data, mime_type=block.media_type)
     if block.media_type.startswith("audio/"):
         return types.AudioContent(data=block.data, mime_type=block.media_type)
+    # MCP requires a URI, but such data has no address.
     resource = types.BlobResourceContents(uri=f"data:{block.name or ''}", mime_type=block.media_type, blob=block.data)
     return types.EmbeddedResource(resource=resource)
 
@@ -313,6 +314,7 @@ def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
 
 def _function(function: Callable[..., Any], where: str) -> _OfferedFunction:
     name = getattr(function, "__name__", "")
+    # A prompt is listed by its name, a resource by its URI.
     if not callable(cast("object", function)) or not name or (name == "<lambda>" and where == "prompts"):
         raise UsageError(f"{where}: {function!r} is not a function with a name.")
     text, descriptions = read_docstring(function.__doc__)

@@ -136,6 +136,7 @@ def checked(name: str, options: ServerOptions) -> Settings:
             filled[key] = (filled[key],) if isinstance(filled[key], str) else tuple(filled[key])
     roots = filled.get("roots")
     if roots is not None and not callable(roots):
+        # Resolved now, so that a later change of the working directory has no effect.
         filled["roots"] = tuple([str(root.uri) for root in folders_of(roots)])
     settings = Settings(**cast("dict[str, Any]", {"name": name, **filled}))
     timed = settings.timeout is None or is_seconds(settings.timeout)
@@ -156,5 +157,6 @@ def checked(name: str, options: ServerOptions) -> Settings:
     if settings.protocol not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
         legal = ", ".join(map(repr, ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS)))
         raise UsageError(f"MCPServer {settings.name!r}: unknown protocol={settings.protocol!r}. Use {legal}.")
+    # Raises if the policy is unknown.
     needs_approval(settings.approve if not callable(settings.approve) else "never", Hints(name))
     return settings

@@ -76,6 +76,7 @@ def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | 
         known = [_KINDS[kind] for kind in rules if kind != "audio" or listens]
         return f"takes no {_KINDS[block.kind]}; it takes {', '.join(known)}"
     ending = block.media_type.partition("/")[2].partition(";")[0].lower()
+    # "jpg" is a common wrong ending for "jpeg".
     if rule.types == "*" or ending in (*rule.types.split(), "*") or ending == "jpg":
         return None
     return f"takes no {block.media_type}; of {_KINDS[block.kind]} it takes {', '.join(rule.types.split())}"
@@ -97,6 +98,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
     """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
+        # After a reply or a result, nothing at the end is new input of the user.
         if msg.role != "user":
             break
         # agentflow's own notes may follow the user's message.

@@ -29,9 +29,11 @@ from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
 _NO_EVENTS = "without a stream of events"  # in `http.refusal`'s text about an HTML page, or JSON that is not a reply
-_NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
+_NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")  # Anthropic's text, and OpenAI's code
+# The clients of providers name the variable that they have looked for.
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
 _SECRET_NAME = re.compile(r"(?:key|token|secret|password|credentials?|authorization|cookie)$", re.IGNORECASE)
+# Providers that do not follow the pattern PROVIDER_API_KEY.
 _VARIABLES = {"BEDROCK": "AWS_ACCESS_KEY_ID", "VERTEX_AI": "GOOGLE_APPLICATION_CREDENTIALS"}
 
 
@@ -209,6 +211,7 @@ def _message(facts: Facts, model: str, wait: float | None, address: str | None) 
     if fault == "authentication":
         return _refused_key(facts, model, where)
     problem, advice = _FAULTS.get(fault, ("", "")) if fault is not None else ("", "")
+    # A gateway answers 413 to a large body too, which need not be a long conversation.
     if not problem or facts.status == 413:
         problem = _problem(facts)
     advice = advice or _advice(facts, problem)
@@ -273,6 +276,7 @@ _CURES: dict[int | str, str] = {
 
 
 def _problem(facts: Facts) -> str:
+    # The status first: it is the provider's answer, and classes of exceptions are only the client's reading of it.
     if facts.status in _PROBLEMS:
         return _PROBLEMS[facts.status]
     if facts.names & {"Timeout", "TimeoutError"}:
@@ -281,6 +285,7 @@ def _problem(facts: Facts) -> str:
         return _FAILED
     if "NotUnderstoodError" in facts.names:
         return _UNKNOWN_FORM
+    # LiteLLM raises this class for all exceptions that it does not know.
     lost = "APIConnectionError" in facts.names and not facts.is_bug
     if lost or facts.names & {"InternalServerError", "ServiceUnavailableError"}:
         return _BROKEN

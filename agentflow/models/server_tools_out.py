@@ -54,6 +54,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
         if kind is None:
             raise _refused(model, tool, "Anthropic", *_ANTHROPIC, "mcp")
         if "user_location" in settings:
+            # Anthropic and OpenAI have no other type, but require it.
             settings["user_location"] = {"type": "approximate", **settings["user_location"]}
         if "max_tokens" in settings:
             settings["max_content_tokens"] = settings.pop("max_tokens")

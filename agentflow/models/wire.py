@@ -312,6 +312,7 @@ class DirectWire(Adapter):
                 if response.status != 200:
                     raise await refusal(response)
                 body = bytearray()
+                # A longer answer is truncated, and then reported as unreadable JSON.
                 while len(body) < max_bytes and (part := await response.content.readany()):
                     body += part
                 return msgspec.json.decode(body, type=dict[str, object])

@@ -28,6 +28,7 @@ _ADVICE = (
         ),
     ),
     _Advice(
+        # SQLITE_IOERR_SHMSIZE: the WAL index could not grow.
         ("disk is full", "disk full", "no space left", "could not extend file", "sqlite_ioerr_shmsize"),
         (
             "The disk is full. Free space on the database's disk (or raise its size limit) and repeat the call. Stored "

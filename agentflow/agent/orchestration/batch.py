@@ -140,4 +140,5 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(inputs))):
             group.create_task(work())
+    # All are set once the group has ended; the condition is for the type checker.
     return tuple([result for result in results if result is not None])

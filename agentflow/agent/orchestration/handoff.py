@@ -376,9 +376,11 @@ class OfferHandoffs(NarrowHook):
             Veto: The limit is reached, or the call has handed over already.
         """
         use = event.tool_use
+        # The agent has no tool of this name: this wrapper does the work.
         other = self._others.get(use.name)
         if other is None:
             return source
+        # A model may call a tool that it was not offered.
         if self._limit is not None:
             raise Veto(
                 f"The conversation was handed over {self._limit} times since the user's message: answer it yourself."

@@ -113,6 +113,7 @@ class Hub:
         news = [
             contribution for contribution in self.contributions[self._seen.get(name, 0) :] if contribution.name != name
         ]
+        # Own contributions are left out, because its own conversation has them. A call needs an input.
         return [Msg.user(str(contribution)) for contribution in news] or [Msg.user(NOTHING_NEW)]
 
     def _add(self, name: str, text: str) -> None:

@@ -217,6 +217,7 @@ def ask(
         if form is None:
             return reply
         try:  # the agent's call has validated it
+            # Unless a hook has replaced the text of the result.
             return replace(reply, value=form.read_result(reply.text), typed=True)
         except InvalidOutputError:
             return reply

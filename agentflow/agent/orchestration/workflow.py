@@ -133,6 +133,7 @@ def make_workflow(
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(part, flow.pending) if isinstance(part, Agent) else part for part in participants]
     tools.append(step_tool(flow.pending))
+    # After the tools are made, since they refer to the hook.
     flow.known = frozenset(tool.name for tool in tools)
     return Agent(
         name or code.name,
@@ -249,6 +250,7 @@ class RunWorkflow(NarrowHook):
             return None
         group = found.group
         if group is None:
+            # A message without content would not be stored.
             return Answer(self._code.text(found.value) or "(no answer)")
         strangers = [step.name for step in group.steps if step.name not in self.known]
         if strangers:

@@ -129,6 +129,7 @@ class RealtimeModel(ABC):
             UsageError: The call is not one of a `RealtimeSession` with this model, or is a side call.
         """
         live = live_connection.get()
+        # A session's task also runs side calls and sub-agents, for which `expected` is false (rule 3).
         if live is None or live.model is not self or not live.expected:
             raise UsageError(
                 f"The realtime model {self._name!r} answers only the turns of a RealtimeSession, because it speaks. Open one "
@@ -231,6 +232,7 @@ class LiveReply:
         """Fail the reply at once, and discard its queued parts."""
         # The first failure is the cause; later ones may be its consequences.
         self._failure = self._failure or error
+        # Otherwise the parts received so far would be played before the error is raised.
         self._parts.clear()
         self._arrived.set()
 
@@ -434,12 +436,14 @@ class LiveConnection(ABC):
                 async for item, _, chunk, _ in parts:
                     assert chunk is not None
                     if chunk.finish_reason is not None:
+                        # With its last chunk: the hooks after this reply may make side calls, which must be refused.
                         complete, self.expected = True, False
                     # Before the yield: a consumer that is interrupted there has received the chunk.
                     reply.said[item] = reply.said.get(item, "") + chunk.text
                     yield chunk
         finally:
             self.speaking, self.reply = False, None
+            # First, so that `played` is final when `settle` reports it.
             if speech is not None:
                 await speech.stop()
             # Nothing can be sent over a broken connection.
