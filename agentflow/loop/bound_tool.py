@@ -110,9 +110,11 @@ class BoundTool(TakesHooks):
                 "Turn(tool, {'a': 1})."
             )
         found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
+        # Written past `__setattr__`, which needs these two values itself.
         put = self.__dict__
         put.update(_running=False, _queued="")
         put["process"] = options.get("process_hooks", process_hooks)
+        # First, since the checks of the other attributes name the tool.
         self.tool = cast("Tool[..., Any]", found)
         put["_scope"] = HookScope(owner=f"a turn of {self.tool.name!r}", events=TURN_EVENTS)
         self.id = options.get("id") or new_id("turn_")

@@ -74,6 +74,7 @@ class Call(RunBase):
         earlier decisions."""
         machine, original = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
+        # A crash in a resumed round: the facts contain its decisions, and they are still valid.
         answered = suspended or machine.answers is not None
         if not suspended and machine.answers is not None:
             decisions = machine.answers
@@ -84,6 +85,7 @@ class Call(RunBase):
                 if wait.id in decisions:
                     inner_decisions[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
         self.resumption = Resumption(original, decisions, inside, answered and bool(machine.transcript.open_round))
+        # The numbers continue, so that event and round numbers are unique within the run.
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
         open_run = self.session.open_run
@@ -91,18 +93,20 @@ class Call(RunBase):
             self.events.seq = open_run.seq
             self.journal.facts = open_run.facts
             self.make_context(open_run.state)
-        self.session.open_run = None
+        self.session.open_run = None  # this call owns the data now
         return self
 
     def start(self) -> None:
         """Run the call in its own task; `scope.result` waits for its reply."""
         session, scope, running = self.session, self.scope, self.config.running
+        # Set before `interrupted` is read: from here on `Session.interrupt` reaches the call itself.
         session.run = self
         if session.interrupted is not None:
             scope.cancel("interrupted", session.interrupted)
         running.runs.add(self)
         if running.closed:  # the agent was closed after the call was permitted
             running.halt(self)
+        # Last, because an eager task factory runs the call inside this statement.
         scope.start(self._execute(), self._abandon)
 
     async def _execute(self) -> None:
@@ -129,6 +133,8 @@ class Call(RunBase):
                 ending = end(self, reply.outcome, None, reply)
                 if ending is not None:
                     await ending
+            # After `CallEnded`: the output is only for the caller. Events contain the text, from which it can be read
+            # again.
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
@@ -147,6 +153,7 @@ class Call(RunBase):
 
     def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
         """Release the session, and return the reply or the error to the caller."""
+        # `session.release()` is last: the next call, perhaps in another thread, may begin at once.
         session, running = self.session, self.config.running
         running.runs.discard(self)
         if running.waiting:
@@ -155,6 +162,7 @@ class Call(RunBase):
             self._keep_open()
         elif running.suspended:
             running.suspended.pop(session.id, None)
+        # Before `release`, which wakes the reader: it looks for this state.
         self.scope.finish(reply, failure)
         self.release()
         session.release()
@@ -166,6 +174,7 @@ class Call(RunBase):
             suspended[session.id] = session
         else:
             suspended.pop(session.id, None)
+            # Not left open on purpose: closing it failed. `resume` can continue it, with new event numbers.
             if not scope.halting and (scope.cause is None or scope.cause.kind != "shutdown"):
                 return
         state = None if self._context is None else self._context.state
@@ -178,6 +187,7 @@ class Call(RunBase):
         hang (the next call loads the stored facts). A third fires only the last event; the last step does not await.
         """
         task = self.scope.task
+        # `finished` after the first step: the last event was fired again already, and its hooks block each time.
         if task is None or task.done() or step == 3 or (step and self.finished):
             self._drop()
             return
@@ -206,6 +216,7 @@ class Call(RunBase):
             if self.finished:
                 reply, failure = await end_again(self)
             else:
+                # Without an error: hooks must run for the clone although the run is stopped.
                 with self.scope.cleanup():
                     await wait_if_needed(
                         self.journal.pending_writes()
@@ -255,6 +266,7 @@ class Call(RunBase):
         messages = self.settings.messages
         event: PreCall | None = None
         answer: Msg | None = None
+        # Counted all the same, so that the numbers of events do not depend on which hooks exist.
         if PreCall not in events.handled:
             events.seq += 1
         else:
@@ -262,7 +274,7 @@ class Call(RunBase):
             emitted = events.decide(PreCall, (shown, self.machine.transcript.view()))
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
             if event is not None:
-                if event.input_messages is not shown:
+                if event.input_messages is not shown:  # a hook replaced them; a tuple never changes in place
                     messages = tuple(event.input_messages)
                 if event.decision is not None:
                     verdict = event.verdict
@@ -272,11 +284,13 @@ class Call(RunBase):
                         case Deny(reason=reason):
                             self.outcome = "denied"
                             await wait_if_needed(events.hand_over(event))
+                            # Without `CallOpened`: the input of a denied call is not stored.
                             return self.say(reason, "denied")
                         case Answer(value=value):
                             answer = as_reply(value, event.decision.hook, "PreCall", self.config.new_id)
                         case _:
                             assert_never(verdict)
+        # Written before the event is handed over: a reader never sees a call that a crash could undo.
         opened = (self.run_id, self.call_id, messages, self.config.max_iterations, answer)
         writing = journal.append(new_fact(CallOpened, opened))
         if writing is not None:
@@ -316,6 +330,7 @@ class Call(RunBase):
                 raise
             self.outcome = "denied"
             return self.say(error.reason, "denied")
+        # No hook wraps this call after all, so the loop runs without a stage and its checks.
         if source is inner:
             stage.closed = True
             return None
@@ -325,7 +340,9 @@ class Call(RunBase):
             self.outcome = "denied"
             return self.say(veto.reason, "denied")
         if found is EMPTY:
+            # The hook dropped the reply, but the work ran: the machine's own reply counts.
             return None if stage.begun else self.say("(no answer)", "closing")
+        # A suspended run has no reply yet that a hook could replace.
         if self.machine.state is State.SUSPENDED:
             return None
         if self.machine.transcript.open_round:  # a wrapper may answer although the round failed or was interrupted
@@ -340,11 +357,14 @@ class Call(RunBase):
         """Execute the machine's next action until it has a reply."""
         machine, journal, scope = self.machine, self.journal, self.scope
         while True:
+            # Before the next action, so that hooks see a message before the model does.
             if journal.unannounced or journal.requested:
                 await journal.announce(self.events)
             if scope.stopped:  # a tool may have swallowed the cancellation
                 scope.check()
             action = machine.next()
+            # Between two actions all finished work is stored, so it is safe to stop. (`halts` asks the parents, so it
+            # is last.)
             if (scope.halting or scope.parent is not None) and action in _WORK and scope.halts():
                 raise Halted
             if action == "reason" or action == "summary":
@@ -352,7 +372,7 @@ class Call(RunBase):
             elif action == "act":
                 await act(self)
                 if self.resumption is not None:
-                    self.resumption.in_round = False
+                    self.resumption.in_round = False  # the decisions are about the first round only
             else:
                 break
 

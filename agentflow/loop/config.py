@@ -75,6 +75,7 @@ class Running:
     def close(self) -> None:
         """Start no more calls, and ask running ones to stop."""
         self.closed = True
+        # A copy, since calls in other threads may end meanwhile.
         for run in [run for run in tuple(self.runs) if run not in self.halted]:
             self.halt(run)
 
@@ -86,6 +87,7 @@ class Running:
     def notify_if_idle(self) -> None:
         """Call the waiting functions if no call is running."""
         if self.waiting and not self.runs:
+            # Taken first, so that each function is called once, even if calls end in several threads.
             waiting, self.waiting = self.waiting, []
             for callback in waiting:
                 callback()

@@ -125,6 +125,7 @@ class Events:
         self._owner = owner
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
+        # With a reader every event is built, so `handled` alone decides whether an emission point can be skipped.
         self.handled = hooks.handled if buffer is None else ALL_EVENTS
         self.now = now
         self.scope = scope
@@ -141,6 +142,7 @@ class Events:
 
     def of(self, owner: Owner) -> Events:
         """Return a copy for another owner."""
+        # The buffer and the number of the last event are kept: the reader sees one sequence of events.
         other = copy(self)
         other._owner, other._frame, other.in_chain = owner, None, ()
         return other
@@ -178,6 +180,7 @@ class Events:
         if chain is None:
             if buffer is None:
                 return None
+            # No coroutine for an event that only the reader receives: the buffer's own awaitable is enough.
             full = buffer.put(kind.make(self, values))
             return cast("EmitResult[E]", full) if full is not None and self._waits() else None
         event: E = chain.make(self, values)
@@ -243,7 +246,7 @@ class Events:
         rest = run_chain(chain, event, self)
         if rest is not None:
             return self._decided(event, rest, shown)
-        self.in_chain = in_chain
+        self.in_chain = in_chain  # no other task ran meanwhile, so the old tuple is right
         return event
 
     async def _decided(self, event: E, rest: Coroutine[Any, Any, None], shown: bool) -> E:
@@ -254,6 +257,7 @@ class Events:
                 self.buffer.put(event)
             raise
         finally:
+            # Not the old tuple: parallel tool calls may have added events meanwhile.
             self.in_chain = tuple([other for other in self.in_chain if other is not event])
         return event
 
@@ -313,6 +317,7 @@ class Events:
         """Fire `Error`. A fatal error is reported only once."""
         if fatal and any(error is reported for reported in self._reported):
             return None
+        # Before the hooks run, so that a hook that raises this error again does not report it again.
         self._reported = (*self._reported, error)
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
@@ -326,14 +331,17 @@ class Events:
         """Report a hook's failure; see `agentflow.hooks.chain.Faults`."""
         if not fatal:
             where = self._frame or self.frame
+            # The first failure is shown even if the library's log is disabled; later ones only go to that log.
             if not warn_skipped(hook, kind.__name__, error, where):
                 text = "hook {} (priority {}) failed on {} and was skipped"
                 log_failure("WARNING", error, text, hook.name, hook.priority, kind.__name__, where=where)
+            # A notification that failed once probably fails each time; a hook that decides is called again.
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
         if kind is Error or kind is CallEnded:  # hooks that fail on these events fire no further event
             if fatal:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
+            # The error that is being reported is the last one.
             for reported in self._reported[-1:]:
                 text = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
                 reported.add_note(FailureNote(text))
@@ -361,7 +369,7 @@ class Events:
         """Raise if the run was cancelled, so that no further hook is called, except by its cleanup."""
         scope = self.scope
         if scope.passes:
-            scope.passes = False
+            scope.passes = False  # set by a replay: the recorded run got past this check
         elif scope.stopped and not scope.cleans():
             scope.check()
 

@@ -66,6 +66,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         journal.awaits_place = True
     duration = (run.config.clock.monotonic() - started) * 1000
     usage = run.usage
+    # Before the hooks of PostCall, whose side calls are in the reply's usage but not in the event's.
     event: PostCall | None = None
     if PostCall not in events.handled:
         events.seq += 1
@@ -74,6 +75,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None:
             final = event.final_message
+    # From here as for every event: first the fact, then the reader, then what hooks added.
     denied = run.machine.state is State.USER_INPUT  # the call was not opened
     if not denied:
         writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
@@ -81,6 +83,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
             await writing
     if event is not None and (delivery := events.hand_over(event)) is not None:
         await delivery
+    # The reply is stored; but a caller that has cancelled the call gets the cancellation.
     if run.scope.stopped:
         run.scope.check()
     if journal.unplaced and not denied:
@@ -101,8 +104,11 @@ def end(
     """
     scope, events = run.scope, run.events
     if events.abandoned:
+        # The clone fires the last event. As in a closed coroutine, the stuck code must not continue: `except Exception`
+        # does not catch this.
         raise GeneratorExit("the run was abandoned")
     run.outcome = outcome
+    # Before the hooks: if they block, `abandoned_result` finds the result here, and a cancellation cannot change it.
     scope.state, scope.value_and_error = "ending", (reply, error)
     if CallEnded not in events.handled:
         events.seq += 1
@@ -126,7 +132,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
         The settled reply and error.
     """
     reply, error = run.scope.value_and_error
-    usage = run.usage
+    usage = run.usage  # before the hooks of `CallEnded`, as in the first attempt
     with NotedOn(error):
         await wait_if_needed(end(run, run.outcome, error, reply))
     if reply is None and error is None:
@@ -155,6 +161,7 @@ async def end_halted(run: RunBase) -> BaseException:
     with run.scope.cleanup():
         await _close_and_announce(run, run.journal.flush, error)
         await wait_if_needed(end(run, "interrupted", error))
+    # A `BaseException`, so that the tool which made the call cannot treat it as a failure.
     return error if run.parent is None else Halted()
 
 
@@ -166,14 +173,17 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
     """
     scope = run.scope
     if isinstance(error, asyncio.CancelledError):
+        # Otherwise the shutdown of an event loop would look like a failure that a hook may recover.
         scope.adopt()
     cause = scope.cause
     with scope.cleanup(error):
+        # A hook can recover a failure, but not a cancellation.
         if cause is None:
             recovered = await _recovered(run, error, started)
             if recovered is not None:
                 return recovered, None
         ended, outcome = _ending(run, error, cause)
+        # A shutdown stores nothing more: to the next process the call looks as after a crash.
         if not scope.leaves() and not await _close_and_announce(run, partial(_close_history, run, outcome), error):
             end_now(run)
         usage = run.usage  # the same as in `CallEnded`
@@ -239,6 +249,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
 async def answer_all(run: RunBase) -> bool:
     """Store pending injections, and answer the calls of an open round. Return whether the call is open."""
     machine = run.machine
+    # False if the call failed before `CallOpened`: the machine still has the previous run, so injections have no place.
     own_run = machine.run_id == run.run_id
     if not own_run:
         run.journal.unplaced = ()
@@ -264,6 +275,7 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
     inside = machine.waiting_inside() if machine.run_id == run.run_id else {}
     if inside and not _waits(run):
         await run.journal.flush()
+        # It is suspended if the round itself wrote the fact before it was interrupted.
         if machine.state is not State.SUSPENDED:
             pending = tuple([wait for group in inside.values() for wait in group])
             await wait_if_needed(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
@@ -283,6 +295,7 @@ async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]]
     Returns:
         True if nothing failed.
     """
+    # A loop, since each failure ends one pass, and the rest must still be stored and announced.
     closed, well = False, True
     while not closed or run.journal.unannounced or run.journal.requested:
         try:
@@ -318,6 +331,7 @@ def end_now(run: RunBase) -> None:
     if run.events.abandoned:  # the clone of the run writes the history
         return
     machine = run.machine
+    # Closed, suspended, never opened, or left for a later process: the history is legal as it is.
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
         return
     if machine.transcript.open_round:
@@ -348,6 +362,7 @@ class _DeadEvents(Events):
     __slots__ = ()
 
     abandoned = True
+    # So that no emission point is skipped: the stuck code raises at the first one that it reaches.
     handled = ALL_EVENTS
     fire = decide = hand_over = _after_hooks = _decided = report = _gone
 
@@ -372,6 +387,8 @@ def detach(run: R) -> R:
     Returns:
         The clone that continues instead.
     """
+    # The clone takes over scope, session and machine. Events and journal are split: the stuck code refers to these
+    # objects, and is stopped by disabling them in place, without a check in each call.
     clone = copy(run)
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
@@ -394,6 +411,7 @@ class _UnstoredJournal(StoredJournal):
 
 def keep_in_memory(run: RunBase) -> None:
     """Stop using the store of a run. The next call on the session loads the stored facts."""
+    # The store may hold the lock of a write that never ends, so waiting for it would block this driver as well.
     if run.session.link is not None:
         cast("Any", run.journal).__class__ = _UnstoredJournal
         run.session.link.stale = True

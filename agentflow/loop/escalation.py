@@ -10,6 +10,7 @@ from agentflow.vocabulary.messages import Pending, ToolUseBlock
 __all__ = ["Halted", "NotedOn", "ToolSuspended", "attach"]
 
 
+# Not an `Exception`: the tool that made the nested call, and its retries, must not handle it as a failure.
 class Halted(BaseException):
     """Raised in the parent's tool and call when a nested call stops at a safe point."""
 

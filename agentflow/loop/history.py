@@ -60,6 +60,7 @@ class _Fold:
 
     def take(self, event: Event) -> None:
         if isinstance(event, PreCall):
+            # The messages of a call that was never opened are not stored.
             self.opened = not _denied(event) and not _failed(event)
             if self.opened:
                 for msg in event.input_messages:
@@ -96,6 +97,7 @@ class _Fold:
             self.final = replace(msg, content=tuple(b for b in msg.content if b not in calls)) if calls else msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:
+        # A suspended round stays open until the resumed call emits its end again.
         if all(result.state != "suspended" for result in results) and self.transcript.open_round:
             self.transcript.close_round(results)
 

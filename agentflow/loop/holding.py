@@ -62,11 +62,13 @@ def may_wait(run: StoringRun, fact: Fact) -> bool:
         fact: A `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
     """
     scope = run.scope
+    # A run that stops may end before its next fact.
     if scope.stopped or scope.halts() or run.resumption is not None:
         return False
     if isinstance(fact, ToolDecided):
         return _tool_starts(run, fact)
     events = run.events
+    # A reader receives the event of the fact at once, so the fact must be stored.
     if events.buffer is not None:
         return False
     if isinstance(fact, Reasoned):
@@ -75,6 +77,7 @@ def may_wait(run: StoringRun, fact: Fact) -> bool:
             return False
         if not uses:
             return events.chains[PostCall] is None and not _wrapped(events.hooks, PreCall)
+        # Several calls run in tasks of their own, so it is unknown which fact is next.
         return len(uses) == 1 and _round_acts(run, uses[0])
     if not isinstance(fact, ToolFinished) or len(run.machine.transcript.open_round) != 1:
         return False
@@ -96,6 +99,7 @@ def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
 def _round_acts(run: StoringRun, use: ToolUseBlock) -> bool:
     """Whether a reply's only call is decided directly after the reply."""
     tool = run.config.tools.get(use.name)
+    # An unknown tool is an error, the next two suspend the call, and a lock may have to be waited for.
     if tool is None or tool.requires_approval or tool.external or tool.lock is not None:
         return False
     events = run.events

@@ -71,6 +71,7 @@ class Journal:
         self._scope = scope
         self.machine = session.machine
         self.facts: list[Fact] = []
+        # Until `CallOpened`: a message that a hook of PreCall injects is stored after the user's messages.
         self.awaits_place = True
         self.unplaced: tuple[Injected, ...] = ()
         self.requested: tuple[Fact, ...] = ()
@@ -97,12 +98,14 @@ class Journal:
         if self.awaits_place and fact.__class__ in _PLACES:
             self.awaits_place = False
             if self.unplaced:
-                also, self.unplaced = (*also, *self.unplaced), ()
+                also, self.unplaced = (*also, *self.unplaced), ()  # placed directly after this fact
         machine = self.machine
         if also:
+            # All or none: the recursive calls cannot be refused after this.
             machine.check(fact, *also)
             self.append(fact, origin=origin)
             return self.append(*also)
+        # `Machine.apply` without its call, on the path of every fact. An illegal fact raises here, before it is added.
         added = machine.state.row[fact.__class__](machine, fact)
         self.facts.append(fact)
         if added or origin:
@@ -144,13 +147,14 @@ class Journal:
     async def announce(self, events: Events) -> None:
         """Emit `MessagesAdded` for stored messages that are not part of another event."""
         while self.unannounced:
+            # One at a time, so that only this one is emitted again if the call is abandoned.
             self.announcing, self.unannounced = self.unannounced[:1], self.unannounced[1:]
             self.announcements += 1
             try:
                 await events.emit(MessagesAdded, self.announcing[0])
             finally:
                 self.announcing = ()
-        if not self.requested:
+        if not self.requested:  # otherwise hooks of the event may be injecting in a loop
             self.announcements = 0
 
     def release(self) -> None:
@@ -198,16 +202,18 @@ class StoredJournal(Journal):
         """Write and apply facts, all or none, or apply one and hold it for the next one; see `Journal.append`."""
         facts, link = (fact, *also), self._session.link
         placing = self.awaits_place and fact.__class__ in _PLACES
+        # Only a single fact is held: requested facts, and those with an origin, are announced next, which is visible.
         requests = also or self.unplaced or self.requested or origin
         if link is not None and not requests and self._may_wait(fact):
             held = link.hold(self._session, fact)
             if held is not None:
-                self.awaits_place = self.awaits_place and not placing
+                self.awaits_place = self.awaits_place and not placing  # only after the fact was accepted
                 self._applied(facts, (held,), fact, None)
                 return None
         if placing and self.unplaced:
             facts, self.unplaced = (*facts, *self.unplaced), ()
         if self.requested:
+            # Before this fact, since they were requested before it.
             facts = (*self._take_requested(), *facts)
         kept = self._session.record(*facts)
         if not isinstance(kept, list):
@@ -220,6 +226,7 @@ class StoredJournal(Journal):
     def _take_requested(self) -> tuple[Fact, ...]:
         """Remove and return requested facts that belong to the running code."""
         place = self._place()
+        # In a parallel round, the requests of other calls wait for a fact of their own call.
         facts = [fact for fact in self.requested if place is None or getattr(fact, "at", None) in (None, place)]
         self.requested = tuple([fact for fact in self.requested if fact not in facts])
         return tuple(facts)
@@ -246,6 +253,7 @@ class StoredJournal(Journal):
         The cancellation is not raised here, so that the stored facts are announced too. The run's next checkpoint raises
         it, or the task's next await if a time limit inside the run cancelled the task.
         """
+        # A task of its own: `asyncio.wait` does not cancel it with this one.
         writing = asyncio.ensure_future(kept)
         cancellation: asyncio.CancelledError | None = None
         while not writing.done():
@@ -256,6 +264,7 @@ class StoredJournal(Journal):
         self._applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
         if cancellation is not None and task is not None and not self._scope.stopped:
+            # If the run is not stopped, no checkpoint raises it: request it again, without counting it twice.
             task.uncancel()
             task.cancel(*cancellation.args)
         if placing:

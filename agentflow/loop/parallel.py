@@ -31,12 +31,15 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
             try:
                 await tasks.changed()
             except asyncio.CancelledError as error:
+                # Keep waiting, since no task outlives its round. Later requests do not replace the first one.
                 cancellation = cancellation or error
                 tasks.cancel()
     finally:
         scope.tasks = before
+        # Only the failure of a call stopped the work: the run itself continues, and reports it.
         if scope.cause is None and scope.requested is None:
             scope.stopped = False
+    # A signal has precedence over failures, which tasks often raise while they are being cancelled.
     signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
     failure = signals[0] if signals else cancellation or (tasks.failures[0] if tasks.failures else None)
     if failure is not None:
@@ -84,12 +87,14 @@ class _CallTasks:
             requester: A task to leave out, since it is cancelled elsewhere.
         """
         self.waiting.clear()
+        # Once, because each further request would interrupt the cleanup that the first one started.
         if not self.cancelled or self._scope.late:
             self.cancelled = True
             self._scope.cancel_tasks([task for task in self.running if task is not requester])
 
     def _stop(self) -> None:
         if self.running:
+            # Before the cancellations, so that a call that swallows its own still stops at its next checkpoint.
             self._scope.stop()
             self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout, self._cancel_again)
         self.cancel()
@@ -99,6 +104,7 @@ class _CallTasks:
         if self._scope.cause is None:  # if the run was cancelled, its scope limits the cleanup
             for task in self.running:
                 task.cancel()
+            # Repeated, since a loop in the tool may swallow one request in each iteration.
             self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._cancel_again)
 
     async def _run(self, work: Work) -> None:
@@ -117,7 +123,7 @@ class _CallTasks:
         if self.failures:
             if not self._failed:
                 self._failed = True
-                self._scope.fail(self._stop)
+                self._scope.fail(self._stop)  # only the first failure cancels; a replay may delay it
         elif self.waiting and not self._scope.stopped:
             self.begin()
         if not self.running and self._timer is not None:

@@ -44,6 +44,7 @@ class _Round:
     def __init__(self, run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
         self.run = run
         self.calls = calls
+        # Results from before a crash or a suspension; copied, since the machine still owns its dict.
         self.results: dict[str, ToolResultBlock] = dict(run.machine.finished) if run.machine.finished else {}
         self.suspended: dict[str, tuple[Pending, ...]] = {}
         self.tool_calls: dict[str, ToolCall] = {}
@@ -58,6 +59,8 @@ class _Round:
 
     def answer_interrupted(self, text: str) -> None:
         """Set the result of each call that has none. If a sub-agent is suspended in a call, suspend the round instead."""
+        # A suspended sub-agent has its own open call: an answer now would leave that call without a caller to resume
+        # it.
         inside = self.run.machine.waiting_inside()
         self.suspended = {
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
@@ -109,6 +112,7 @@ class _Round:
             await self._run_batches(calls)
             return
         # Stopped before a crash: finish the calls that had started.
+        # Cleared meanwhile, because `_run_batches` starts nothing in a stopped round.
         stop, self.stop = self.stop, None
         try:
             await self._run_batches([call for call in calls if call.id in self.run.machine.started])
@@ -129,7 +133,7 @@ class _Round:
             def waits(vetted: ToolType, planned: ToolType = kind) -> bool:
                 return schedule.waits(vetted, planned)
 
-            run.scope.check()
+            run.scope.check()  # the tools of the last batch may have swallowed the cancellation
             if len(batch) == 1:
                 if not await self.execute(batch[0], self._place(batch[0]), waits):
                     deferred.append(batch[0])
@@ -138,6 +142,7 @@ class _Round:
                 buffer = run.events.buffer
                 with nullcontext() if buffer is None else buffer.of_several_tasks():
                     await in_tasks(run.scope, works, schedule.max_concurrency)
+            # Between two batches no tool is running. With all results there is nothing left to halt.
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # `PreActing` of the call was emitted, but the call will not run
@@ -151,9 +156,11 @@ class _Round:
     def _work(self, call: ToolUseBlock, defers: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
             if (turns := self.run.scope.turns) is not None:
+                # A replay starts parallel calls in the recorded order.
                 await turns.wait(call.id, self._starts_no_more)
             if not self._starts_no_more():
                 index = self._place(call)
+                # The task has a context of its own, so hooks of this call find their position, and other calls do not.
                 current_turn.set(self.tool_call(call, index))
                 if not await self.execute(call, index, defers):
                     deferred.append(call)
@@ -183,6 +190,8 @@ class _Round:
     async def execute(self, call: ToolUseBlock, index: int, defers: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
         tool_call = self.tool_call(call, index)
+        # In the driver's task the variable is not set, since hooks of the round run there too; `inject` reads this
+        # instead.
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
             self.run.additions.inline = index
@@ -196,6 +205,7 @@ class _Round:
     def clone_for(self, run: RunBase) -> _Round:
         """Return the round for the clone of its run."""
         other = copy(self)
+        # Copies, because the abandoned tasks may still change the originals.
         other.run, other.results, other.tool_calls = run, dict(self.results), {}
         for call_id, tool_call in self.tool_calls.items():
             other.tool_calls[call_id] = clone = copy(tool_call)
@@ -211,13 +221,14 @@ class _Round:
             self._wake_waiting()
         elif tool_call.result is not None:
             self.results[call.id] = tool_call.result
-        if tool_call.stop is not None and self.stop is None:
+        if tool_call.stop is not None and self.stop is None:  # the first Stop counts
             self.stop = tool_call.stop
             self._wake_waiting()
 
     async def abort_waiting(self, error: BaseException) -> None:
         """Close the unfinished calls: deferred ones, and those during which the run was abandoned."""
         for call_id, tool_call in self.tool_calls.items():
+            # Calls in these phases have had their Pre event, so they need their Post event.
             if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
                     await tool_call.abort(error)
@@ -236,12 +247,14 @@ async def act(run: RunBase) -> None:
         await _close_without_work(run, calls)
         return
     wrapped = PreToolRound in events.hooks.wraps
+    # Most rounds have one call: without a round object, a dict and a schedule it takes less time.
     running = ToolCall(run, calls[0], 0) if len(open_round) == 1 and not wrapped else _Round(run, calls)
-    run.round = running
+    run.round = running  # found by `close_open_round` if this driver is abandoned
     event: PreToolRound | None = None
     try:
         if PreToolRound in events.handled:
             additions = run.additions
+            # After a crash in these hooks they run again: numbered injections are not stored twice.
             additions.repeatable, additions.injections = "round", 0
             emitted = events.fire(PreToolRound, (calls,))
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
@@ -268,12 +281,14 @@ async def act(run: RunBase) -> None:
     else:
         results = () if running.halted or running.suspended else running.ordered()
     post: EmitResult[PostToolRound] = None
+    # The usual end of a round. A Stop, a suspension, a verdict or an asynchronous hook leads to `_finish`.
     if results and running.stop is None:
         if PostToolRound in events.handled:
             post = events.decide(PostToolRound, (open_round, results))
         else:
             events.seq += 1
         if post is None or (isinstance(post, PostToolRound) and post.decision is None):
+            # The Post event was emitted: an abandoned run must not emit it again.
             run.round = None
             closed = new_fact(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None))
             writing: Awaitable[object] | None = run.journal.append(closed)
@@ -324,6 +339,7 @@ async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> 
 async def close_open_round(run: RunBase) -> None:
     """Close the round that was running when the run was detached from its driver; see `agentflow.loop.endings`."""
     if isinstance(run.round, _Round | ToolCall):
+        # `ended=False`: the call may still be running in the abandoned task, so its result does not count yet.
         run.round = clone = _round_of(run.round, ended=False).clone_for(run)
         await _interrupt(run, clone, asyncio.CancelledError())
 
@@ -354,6 +370,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     try:
         results = await stage.outcome(source)
     except Veto as veto:  # this is equivalent to Deny
+        # Suspended calls are denied too, so that the round does not wait for a decision.
         round_.suspended = {}
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
@@ -379,6 +396,7 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
     run.round = round_
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
+        # The round stays open for a later process, but this process has emitted its Pre event.
         await events.emit(PostToolRound, (calls, round_.ordered()))
         raise Halted
     if round_.stop is not None:
@@ -444,6 +462,8 @@ def _close(
 
 async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None:
     """Close a round that was cancelled or has failed: answer all calls, emit the Post event, make the results a fact."""
+    # Nested `finally`, so that a signal in one step does not prevent the next: first answers, then the event, then the
+    # fact.
     with run.scope.cleanup(error):
         try:
             await round_.abort_waiting(error)
@@ -458,7 +478,8 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
             except Exception as problem:
                 attach(error, problem)
             finally:
-                round_.stop = None
+                round_.stop = None  # the call ends by the error, so it is not "stopped"
+                # A shutdown leaves the round open: a later process runs the missing calls.
                 if not run.scope.leaves():
                     try:
                         await wait_if_needed(_close(run, round_, round_.ordered()))

@@ -126,9 +126,9 @@ def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> N
         raise UsageError(f"compact(until={until}) would separate tool calls from their results.")
 
 
-_USUAL_RATE: Final = 4.0
+_USUAL_RATE: Final = 4.0  # characters per token in English text, roughly
 _MAX_RATIO: Final = 8.0
-_OF_A_MESSAGE: Final = 4
+_OF_A_MESSAGE: Final = 4  # tokens for a message's role and separators, roughly
 
 
 def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | Model) -> ContextWindow:
@@ -238,7 +238,7 @@ async def ask_beside(
     chunks = work.open()
     try:
         async for chunk in chunks:
-            if chunk.restart:
+            if chunk.restart:  # the model starts again, but the tokens so far were used
                 _bill(run, received)
                 received = []
             received.append(chunk)

@@ -64,7 +64,7 @@ class ToolSchedule:
         if self.policy == "by_type":
             ordered = sorted(calls, key=lambda call: TOOL_ORDER[type_of(call)])
         batches: list[list[ToolUseBlock]] = []
-        previous = _WRITES
+        previous = _WRITES  # a write never joins a batch, so the first call starts one
         for call in ordered:
             rank = TOOL_ORDER[type_of(call)]
             if rank != _WRITES and rank == previous:

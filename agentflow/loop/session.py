@@ -206,7 +206,7 @@ class Session(FairLine):
             if not own.busy:
                 return False
             own.interrupted = reason  # the call reads this when it begins
-        run = own.run
+        run = own.run  # again, since in another thread the call may have begun meanwhile
         if run is not None:
             run.interrupt(reason)
         return True
@@ -256,7 +256,7 @@ class Session(FairLine):
                     f"Session {self.id!r} contains an interrupted call (state {machine.state.name}). Continue it with "
                     "agent.resume(session) before saving."
                 )
-            length = len(Machine.from_facts(open_run.facts).transcript)
+            length = len(Machine.from_facts(open_run.facts).transcript)  # those messages are saved as facts
             messages, facts, seq = messages[: len(messages) - length], open_run.facts, open_run.seq
             run_state = EMPTY if open_run.state is None else _saved_state(self.id, open_run.state)
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
@@ -385,7 +385,7 @@ class FullSession(Session):
 
     def try_acquire(self) -> bool:
         """Acquire the session if it is free and no call waits for it."""
-        if self._line or (self.link is not None and not self.link.ready):
+        if self._line or (self.link is not None and not self.link.ready):  # waiting calls come first
             return False
         return self._lock.acquire(False)
 
@@ -396,8 +396,8 @@ class FullSession(Session):
             UsageError: It is an agent's implicit session and a call is running on it.
         """
         if self.run is not None and self.run.orphaned:
-            self.run.finish_lost()
-        with self._mutex:
+            self.run.finish_lost()  # no driver will ever release it
+        with self._mutex:  # no other call begins between the check and joining
             if self.implicit and self._held and not self.closing:
                 raise UsageError(
                     f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
@@ -437,7 +437,7 @@ class FullSession(Session):
     def release(self) -> None:
         """Let the next waiting call begin, in order of arrival."""
         self.run = self.interrupted = None
-        self.closing = False
+        self.closing = False  # before passing it on, so that the next holder finds it reset
         if self.link is not None:
             self.link.release()
         self._pass_on()

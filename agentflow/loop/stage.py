@@ -44,6 +44,7 @@ __all__ = ["Attempts", "Stage", "apply_steps", "close_quietly", "model_source", 
 
 T = TypeVar("T")
 
+# More open streams than this are retries whose streams have ended; the number itself is not critical.
 _MANY: Final = 32
 
 _READ_ONCE: Final[dict[type[Event], str]] = {
@@ -134,6 +135,8 @@ class Stage:
         try:
             return await work()
         except asyncio.CancelledError as error:
+            # For a model, `_attempt` notes it. The work of the other stages is a part of the run, with stages of its
+            # own.
             if self._kind is PreActing:
                 self.failed(error)
             raise
@@ -152,14 +155,16 @@ class Stage:
     def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """Open a stream that a hook reads. The stage closes it if the hook does not."""
         stream = self._opened(make)
+        # The library's own streams raise when they were cancelled; a second wrapper would cost time for each chunk.
         if stream.ag_code in CHECK_THEIR_END:
             return stream
         whole: Any = self._whole(stream)
-        self.opened[self.opened.index(stream)] = whole
+        self.opened[self.opened.index(stream)] = whole  # closing the wrapper closes the stream
         return whole
 
     def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
         """Open the outermost stream for the loop. The loop itself checks why the stream ended."""
+        # `ModelSource.open` would register the stream a second time.
         return self._opened(flux.inner.open if type(flux) is ModelSource and flux.inner is not None else flux.open)
 
     def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
@@ -179,7 +184,7 @@ class Stage:
         while an item was being handed over. The limit must then convert the cancellation to its own error.
         """
         for stream in reversed(self.opened):
-            if stream.ag_frame is not None and not stream.ag_running:
+            if stream.ag_frame is not None and not stream.ag_running:  # a running one is our caller
                 await raise_in(stream, error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
@@ -197,6 +202,7 @@ class Stage:
             except asyncio.CancelledError as error:  # from `throw`
                 await raise_in(stream, error)
                 raise
+            # After each item, since a hook can hand the iterator to another task between two items.
             task = self.check_reader(task)
         self.check_end(task)
 
@@ -259,6 +265,7 @@ class Stage:
         """
         self.closed = True
         cancellation: asyncio.CancelledError | None = None
+        # Taken first: a cleanup that opens a stream must not change the list that is being read.
         opened, self.opened = self.opened, []
         for stream in opened:
             if stream.ag_frame is None:  # the stream has finished
@@ -267,7 +274,7 @@ class Stage:
                 await close(stream)
             except asyncio.CancelledError as error:
                 if self._scope.is_cancelled():
-                    cancellation = error
+                    cancellation = error  # raised at the end, when every stream is closed
                 else:
                     self._cleanup_failed(error)
             except BaseExceptionGroup as group:  # raised by a generator that is closed inside a task group
@@ -412,6 +419,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
         async for chunk in stream:
             if void:
                 void = False
+                # The reader already has chunks of an earlier attempt, and must discard them.
                 chunk = replace(chunk, restart=True)
             attempts.delivered = True
             attempts.model = name  # of concurrent attempts, the one that delivered the last chunk counts
@@ -425,6 +433,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
     except BaseException as error:  # any failure, or the reader closed this
         if isinstance(error, asyncio.CancelledError):
             stage.failed(error)
+        # Now, not when the generator is collected: the connection belongs to this stage.
         await close_quietly(stream)
         raise
     if getattr(stream, "ag_frame", stream) is not None:  # an iterator of another type may hold a connection

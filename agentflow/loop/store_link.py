@@ -113,6 +113,7 @@ class StoreLink:
         self._claim: Claim | None = None
         self._failure: Exception | None = None
         self._refused: tuple[str, ...] = ()
+        # Created by the first write that needs time: stores that never do need no lock.
         self._writes: FairLock | None = None
 
     @property
@@ -138,6 +139,7 @@ class StoreLink:
             if claiming is not None:
                 self.claims = True
                 self._claim = await claiming
+                # Only if another process has written since must the session be read again.
                 self.loaded = self.loaded and self._claim.version == self.version
         if self.stale or not self.loaded:
             await self.load(session)
@@ -168,11 +170,12 @@ class StoreLink:
         self.held = ()
         self.loaded = True
         self.stale = False
+        # A write of an abandoned run may hold the old lock indefinitely.
         self._writes = None
 
     def release(self) -> None:
         """Release the claim after the call."""
-        self._failure = None
+        self._failure = None  # the next call loads the session, so its facts can be written again
         claim = self._claim
         if claim is not None:
             self._claim = None
@@ -189,6 +192,7 @@ class StoreLink:
         Raises:
             UsageError: The machine refuses the fact.
         """
+        # A write in progress can fail, and the fact would then have been applied on top of it.
         if not self.loaded or session.unsaved or (self._writes is not None and self._writes.locked):
             return None
         added = session.machine.apply(fact)
@@ -224,7 +228,7 @@ class StoreLink:
             return stored[len(written) - len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
-            writes.try_acquire()
+            writes.try_acquire()  # new, so this takes it
         return self._finished(writes, session, written, kept, len(facts))
 
     def pending_writes(self) -> Awaitable[StoredMessages] | None:
@@ -233,7 +237,7 @@ class StoreLink:
         return None if writes is None or not writes.locked else self._settled(writes)
 
     async def _settled(self, writes: FairLock) -> StoredMessages:
-        await writes.acquire()
+        await writes.acquire()  # the lock is fair, so all earlier writes have ended
         writes.release()
         return []
 
@@ -245,6 +249,7 @@ class StoreLink:
             if self.loaded:
                 facts, kept = self._written(session, facts)
         finally:
+            # Also if the write could not be requested: the history in memory must be legal in any case.
             self._apply(session, facts)
         if kept is None:
             return
@@ -264,6 +269,7 @@ class StoreLink:
             raise self._failure  # no fact may follow a fact that is missing in the store
         if facts:
             session.machine.check(*facts)
+            # Not with each fact, since comparing and serializing the whole state takes time.
             if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(
                 session.state
             ):
@@ -271,6 +277,7 @@ class StoreLink:
                 if values != session.machine.state_kept:
                     facts = (StateKept(values), *facts)
         every, expected = (*self.held, *facts), self.version
+        # Held facts have been applied already, so they count now; `_apply` counts the others.
         self.version, self.held = expected + len(self.held), ()
         try:
             versioned, claim = self._versioned, self._claim
@@ -301,6 +308,7 @@ class StoreLink:
 
     def _fail(self, session: LinkedSession, error: BaseException) -> None:
         """Mark the session to be loaded again, since the stored state is unknown."""
+        # For a version conflict too: the facts in memory are no longer those of the store.
         self.loaded = False
         unknown = f"It is unknown whether a fact of session {session.id!r} was stored; the next call loads it again."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
@@ -313,7 +321,7 @@ class StoreLink:
 
     def _state_values(self, session: LinkedSession) -> dict[str, Any]:
         values, refused = session.state.saved()
-        if refused and refused != self._refused:
+        if refused and refused != self._refused:  # one warning for each set of types, not for each write
             self._refused = refused
             logger.bind(session_id=session.id).warning(
                 "The state {} of session {!r} is not stored: pydantic cannot serialize it. Use dataclasses or "

@@ -70,6 +70,7 @@ class EventBuffer:
         self._rounds = 0  # running parallel rounds, including those of sub-agents
         self.events: deque[Event] = deque()
         self._sink = self.events  # after the end of the run, a list that keeps nothing
+        # One future is enough, since there is one reader.
         self._getter: asyncio.Future[None] | None = None
         self.putters: Final[deque[tuple[Event, asyncio.Future[None]]]] = deque()
         self.closed = False
@@ -81,6 +82,7 @@ class EventBuffer:
         events.append(event)
         if self._getter is not None:
             self.wake()
+        # The event is delivered in any case; only the run's next step waits, so a cancellation here loses nothing.
         if len(events) < self._room:
             return None
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,6 +96,7 @@ class EventBuffer:
         So a reader that alternates with the run does not change the order in which tools that never wait finish.
         """
         self._rounds += 1
+        # Counted by `_rounds`: rounds of sub-agents overlap, and the last one restores the capacity.
         self._change_limit(max(self._capacity, BUFFER))
         try:
             yield
@@ -109,9 +112,10 @@ class EventBuffer:
     def release(self) -> None:
         """Release the tasks that were too far ahead of the reader, after it took or requested an event."""
         putters, events = self.putters, self.events
-        requested = self._room - self._limit
+        requested = self._room - self._limit  # 1 while the reader waits, otherwise 0
         while putters:
             event, putter = putters[0]
+            # The deque has only a few events, so the search is cheaper than a counter in each event.
             ahead = events.index(event) + 1 if event in events else 0
             if ahead - requested >= self._limit:
                 break
@@ -136,6 +140,7 @@ class EventBuffer:
 
     def wake(self) -> None:
         """Wake the reader: there is an event, or the run is finished."""
+        # Cleared first: a future is completed once, and several tasks may wake the reader.
         getter, self._getter = self._getter, None
         if getter is not None and not getter.done():
             getter.set_result(None)
@@ -143,7 +148,7 @@ class EventBuffer:
     def close(self) -> None:
         """Drop events, since the reader has closed the stream. Tasks that wait are cancelled together with the run."""
         self._drop_later()
-        self.events.clear()
+        self.events.clear()  # the reader that closed the stream wants no more of them
 
     def end(self) -> None:
         """Drop later events because the run is finished, and release background tasks that wait."""
@@ -205,6 +210,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             UsageError: Another task is waiting for the next event.
             Exception: The error of the run.
         """
+        # The fast path, without a future: `_ready` is empty unless the run has begun and no other task is reading.
         events = self._ready
         if events:
             event = events.popleft()
@@ -217,8 +223,11 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             await self._begin()  # the first read starts the run
         run = self._run
         assert run is not None
+        # True if no task drives this coroutine; the reader is then unknown, but there is one.
         self._current = asyncio.current_task() or True
+        # Until this read ends, a second reader takes the slow path, in which `_begin` refuses it.
         self._ready = _NOWHERE
+        # With capacity 0 this lets the run continue to its next event.
         buffer.request()
         try:
             while not events:
@@ -234,7 +243,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._read_ended()
         self._closed = True
         self._ready = _NOWHERE
-        self._run = None
+        self._run = None  # finished, so `aclose` and `__del__` have nothing to cancel
         try:
             self._reply = await run.scope.result()
         except StopAsyncIteration as error:  # the run has raised this error, which would look like a normal end
@@ -254,6 +263,8 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             run = await self._start(self._buffer)
         except BaseException as error:  # the run has not begun
             was_closed, self._closed = self._closed, True
+            # `aclose` in another task cancelled this one to end its wait: take that request back, and end the read
+            # normally.
             if was_closed and isinstance(error, asyncio.CancelledError) and task and task.uncancel() <= requests:
                 raise StopAsyncIteration from None
             raise
@@ -307,6 +318,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
 
     async def aclose(self) -> None:
         """Cancel the run and wait for its cleanup. A read that is waiting in another task ends as at the end of the run."""
+        # First, so that a reader that wakes up finds the stream closed.
         self._closed = True
         self._ready = _NOWHERE
         self._buffer.close()
@@ -326,6 +338,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._run = None
 
     def __del__(self) -> None:
+        # The garbage collector may call this in any thread, after the loop has closed, or after `__init__` has failed.
         run = getattr(self, "_run", None)
         if run is not None and run.scope.state != "done":
             self._buffer.close()

@@ -62,6 +62,7 @@ def position(task: asyncio.Task[Any]) -> str:
         if file == _CHAIN:
             found = _hook(frame)
             if found is not None:
+                # An inner function of the chain has the same event: it names the hook more exactly.
                 if event is found[0] and parts:
                     parts.pop()
                 event = found[0]

@@ -46,7 +46,7 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 
 __all__ = ["Hold", "HookWork", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 
-FIRST_WAIT = 0.2
+FIRST_WAIT = 0.2  # seconds, before the second attempt; each further wait is longer
 MAX_WAIT = 5.0
 
 
@@ -119,11 +119,13 @@ async def make_attempt(call: AttemptedCall, tool: FullTool[..., Any] | HookWork,
         chunks = ToolChunks(call, TimeLimit(limit), transform)
         context = ToolContext(use, run.context, call.attempt, call.key(), ToolEmitter(chunks.emit))
     try:
+        # Checks the arguments, and runs nothing yet: a call with invalid arguments never counts as started.
         work: Any = tool.start(use, context)
     except BaseException:  # hooks of `Error` run next
         await wait_if_needed(run.journal.write_held())
         raise
     try:
+        # Before the first step of the tool: after a crash, a call without this fact is certain to have had no effect.
         writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, call.attempt, run.call_id)))
         if writing is not None:
             await writing
@@ -131,6 +133,7 @@ async def make_attempt(call: AttemptedCall, tool: FullTool[..., Any] | HookWork,
         if not tool.streaming:
             work.close()
         raise
+    # The tool runs in this task, but in a context of its own: its variables stay out of hooks and of the next attempt.
     step_context = copy_context()
     step_context.run(current_turn.set, call)
     if call.holding:
@@ -221,14 +224,16 @@ async def _locked(call: AttemptedCall, tool: FullTool[..., Any], transform: Tran
             f"Tool {tool.name!r} (lock=True) called itself while holding its own lock, which would deadlock. "
             "Call its function directly there, or remove lock=True."
         )
-    if not lock.try_acquire():
+    if not lock.try_acquire():  # a free lock does not count as a wait
         with call.waits:
             await lock.acquire()
     hold = Hold(lock)
+    # Callers' locks too: a nested call of the same tool would wait for its own caller.
     call.holding = (*held, hold)
     try:
         return await make_attempt(call, tool, transform)
     finally:
+        # Background tasks of the tool keep a copy of the context variable, so the object itself has to say this.
         hold.released = True
         lock.release()
 
@@ -262,6 +267,7 @@ class ToolChunks:
         no_hook = (events.chains[ActingChunk] if hooks is None else events.chain_in(hooks, ActingChunk)) is None
         if no_hook and events.buffer is None:
             events.seq += 1
+            # The fast path: nothing handles the chunk, so no event is built and the limit is not paused.
             if consume is None:
                 run.scope.check()
                 return
@@ -288,6 +294,8 @@ class ToolChunks:
             return
         if self._signal is not None:
             raise self._signal
+        # The tool pushes its chunks, and the transform pulls them: a task between the two is unavoidable. It is created
+        # with the first chunk, and the queue of one chunk keeps the tool from running ahead.
         if self._queue is None:
             self._queue = asyncio.Queue(1)
             self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
@@ -332,6 +340,7 @@ class ToolChunks:
             )
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
+                # Shielded, so that only `_dropped` cancels the pump: it also waits for it.
                 if (failure := await asyncio.shield(self._pump)) is not None:
                     raise failure
         except BaseException:  # no task outlives the attempt
@@ -358,12 +367,14 @@ class ToolChunks:
         try:
             async for value in stream:
                 if consume is not None:
-                    collected.clear()
+                    collected.clear()  # a turn's values go to its reader; only the last one is kept
                 collected.append(value)
                 try:
                     await self.fire(value, consume)
                 except asyncio.CancelledError as error:
                     scope = self._call.run.scope
+                    # A time limit inside the tool has cancelled the task while the chunk was handled. Raise it at the
+                    # tool's `yield`, so that the limit can turn it into its own `TimeoutError`.
                     if scope.is_cancelled() and not scope.stopped:
                         await (raise_in(stream, error) if stage is None else stage.throw(error))
                     raise
@@ -373,6 +384,7 @@ class ToolChunks:
                     await stage.close()
             finally:
                 await driven.aclose()
+        # Compared, since the count may include requests from before this stream.
         if cancel_requests() > requested:
             raise asyncio.CancelledError("a hook of a chunk swallowed the cancellation")
         if consume is not None:
@@ -410,4 +422,5 @@ async def _driven(values: Any, step_context: Context, limit: TimeLimit) -> Async
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:
+            # The tool's limit may have passed already; the run's limit for cleanup applies.
             await drive(aclose(), step_context, TimeLimit(None))

@@ -192,6 +192,7 @@ class Turn(BoundTool, Generic[T_co]):
 
     def copy(self) -> Turn[T_co]:
         """Return a turn with the same tool, arguments, options and hooks that has not run."""
+        # Without `__init__`: the arguments and options have been checked already.
         copy = cast("Turn[T_co]", object.__new__(type(self)))
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(

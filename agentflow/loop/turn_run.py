@@ -67,10 +67,12 @@ class TurnRun(RunBase):
         """Pass a value of a turn to hooks and the reader. If the value is a turn, it is routed."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.events.emit(TurnValue, (turn.view, value))
-            await self.route(value)
+            await self.route(value)  # after the event, which also shows values that are turns
             return
         event = await self.events.emit(TurnValue, (turn.view, value))
         if values is not None:
+            # The reader of a turn is not the reader of the run's events, so it needs the event even if no hook handled
+            # it.
             await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
     async def deliver_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
@@ -81,6 +83,7 @@ class TurnRun(RunBase):
         event = await self.events.emit(TurnValue, (turn.view, value))
         if values is not None:
             self.last = event or self.events.sealed(TurnValue, (turn.view, value))
+        # No wait follows, so a cancellation that hooks swallowed would be lost here.
         self.scope.check()
 
     async def hand_out(self, values: EventBuffer | None) -> None:
@@ -139,6 +142,7 @@ class TurnRun(RunBase):
         self.scope.adopt()
         raised = _caller_error(turn, self, error)
         with self.scope.cleanup():
+            # Before `PostTurn`, whose hooks read the reason from the turn.
             turn.finish(_reason(turn, self, raised), self.config.clock.now(), None)
             await _report_end(turn, self, raised)
         raised.add_note(FailureNote(notice))
@@ -249,7 +253,7 @@ class _TurnCall(ToolCall):
             raise TurnDeniedError(name, result.text)
         if self.error is not None and result.state != "success":
             try:
-                raise self.error
+                raise self.error  # the caller gets the tool's own exception, not the text for a model
             finally:
                 self.error = None  # its traceback holds this
         if result is not self.before_hooks:  # replaced by a hook of PostActing
@@ -291,17 +295,20 @@ def make_run(
     process = config.process
     tags = config.tags | turn.tags
     scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
+    # A tool with another limit or from another registry replaces the agent's tool of the same name, in this run only.
     tools = config.tools if config.tools.get(tool.name) is tool else {**config.tools, tool.name: tool}
     run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place)
     run.bound = turn
     if turn.approval is not None:
         decisions = {turn.id: turn.approval}
+        # As if a suspended call had been resumed with the decision, so approvals need no path of their own.
         run.resumption = Resumption(decisions, decisions, EMPTY, True)
     return run
 
 
 def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
     """Return a run without a conversation; see `make_run`."""
+    # A background task may outlive the run in whose context it was started: its turns then belong to no run.
     outer = None if place is None or place.run.finished else place
     parent = None if outer is None else outer.run
     source = ""
@@ -372,6 +379,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
     finally:
         if not run.events.abandoned:
             run.end()
+            # Last: the turn may be run again as soon as it does not count as running.
             turn.rest()
 
 

@@ -63,6 +63,7 @@ class Waits:
         with _changing:
             if self._outer is not None and self._inside:
                 self._inside = False
+                # A part that leaves while it waits must not be counted as a waiting part afterwards.
                 self._outer._change(parts=-1, waiting_parts=-(self._since is not None))
 
     def _change(self, own: int = 0, parts: int = 0, waiting_parts: int = 0) -> None:
@@ -70,6 +71,7 @@ class Waits:
             self._own += own
             self._parts += parts
             self._waiting_parts += waiting_parts
+            # `0 <`, since work without parts is not waiting, although "all its parts" are.
             waiting = self._own > 0 or 0 < self._parts == self._waiting_parts
             if waiting == (self._since is not None):
                 return

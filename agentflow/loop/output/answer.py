@@ -44,6 +44,7 @@ class AcceptedAnswers:
     a restart, or because a hook changed the text), `accept` reads and validates it again.
     """
 
+    # Not fields of the dataclass, so that they are not stored with the state of the session.
     def __post_init__(self) -> None:
         self.closing: str | None = None
         self.skipped: frozenset[str] = frozenset()
@@ -57,6 +58,7 @@ class AcceptedAnswers:
         Args:
             reply: The number of the event with the new reply.
         """
+        # Several hooks may call this for the same reply, and must keep what the first of them accepted.
         if reply != self._reply:
             self._reply = reply
             self._values.clear()

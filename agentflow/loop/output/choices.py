@@ -78,6 +78,7 @@ class Choices(Form[Any]):
         Raises:
             InvalidOutputError: The text fits none of the outputs, or several.
         """
+        # All are tried: if a text fits two outputs, taking the first one would be a guess.
         found: list[tuple[str, Any]] = []
         for name, tool in self._tools.items():
             if isinstance(tool, AnswerTool):

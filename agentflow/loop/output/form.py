@@ -252,6 +252,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         if stripped[start] == "{" or alone:
             found.append(stripped[start:stop])
         at = stop
+    # Models sometimes repeat the same answer; only different ones are ambiguous.
     if len(found) > 1 and len(set(found)) > 1:
         raise InvalidOutputError(
             "Your answer contains several JSON values. Answer with one JSON object and nothing else."

@@ -78,12 +78,14 @@ class AskForOutput(Hook):
         self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
+        # Without `PreActing` the hook does not cost a chain for each tool call.
         some = output.end != "all"
         self.events = (PreReasoning, PostReasoning, PreActing) if some else (PreReasoning, PostReasoning)
         self._model = model
         self._last = max_iterations
         self._modes: dict[str, AnswerModes] = {}
         self._may_run = any(choice.runs for choice in output.choices)
+        # Some models answer None with an empty reply.
         self._takes_none = any(type(None) in members(choice.form) for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
@@ -106,10 +108,12 @@ class AskForOutput(Hook):
         if not self.output.tools:
             return None
         results = _last_round(event.input_messages)
+        # The final tool succeeded in the last round: the call ends here, without another model call.
         closing = self._closing(results)
         if closing is not None:
             event.context.state[AcceptedAnswers].closing = closing
             return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
+        # Before the request, so that the call fails without paying for another reply.
         self._count_failures(event, results)
         if self._model is None or self.output.via in ("native", "prompt"):
             return self._ask(event, self._way(event, AnswerModes()), AnswerModes())
@@ -129,6 +133,7 @@ class AskForOutput(Hook):
     def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
         if self.output.via is not None:
             return self.output.via
+        # In JSON-schema mode every reply is JSON: no text, no data, and no call of the last step.
         if modes.tools and (self._may_run or self.output.takes_text or self.output.takes_data):
             return "tool"
         if modes.native and (modes.native_with_tools or not event.tools):
@@ -143,6 +148,7 @@ class AskForOutput(Hook):
         match way:
             case "native":
                 event.options = ModelOptions(answer_schema=self.output.asked_schema)
+                # The provider enforces the schema, so text is only added if the user wrote one.
                 if self.output.via == "native" and self.output.prompt:
                     self._ask_in_text(event)
             case "tool":
@@ -214,6 +220,7 @@ class AskForOutput(Hook):
         if isinstance(answer, str) and (output.takes_text or not output.tools or output.runs or is_prose(answer)):
             return
         accepted = event.context.state[AcceptedAnswers]
+        # Keyed by the event, so that the guard, which handles the same event, finds the value.
         accepted.begin(event.seq)
         try:
             await accepted.accept(partial(output.accept, run=event.context, own=True), answer)
@@ -225,6 +232,7 @@ class AskForOutput(Hook):
     def _take_none(self, event: PostReasoning) -> None:
         """If the answer can be None, read a second empty reply as None; the first one is refused."""
         reply = event.reasoning_result
+        # An empty reply that was truncated or filtered does not mean None.
         if not self._takes_none or reply.finish_reason in ("length", "content_filter"):
             return
         if any(
@@ -264,6 +272,7 @@ class AskForOutput(Hook):
     def _make_call(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
         accepted = event.context.state[AcceptedAnswers]
+        # The reply is the result of the last step itself: as a call it would run the function again.
         if accepted.closing is not None and accepted.closing == reply.text:
             return
         try:
@@ -307,6 +316,7 @@ class JudgeOutput(Hook):
     ) -> Awaitable[Again | None] | None:
         """Accept the answer, or return the problem to the model."""
         output = self.output
+        # Any text is an answer.
         if not output.validators and not output.tools and output.takes_text:
             return None
         if isinstance(event, PostCall):
@@ -359,6 +369,7 @@ class JudgeOutput(Hook):
         if event.purpose == "summary":  # a summary is not repeated
             return None
         reply, way = event.reasoning_result, event.context.state[AnswerState].way
+        # Asking again would be refused again, so it is an error at once.
         if reply.finish_reason == "content_filter":
             raise ModelError(
                 "The model refused to answer, or the provider's content filter ended its answer (finish_reason "

@@ -212,7 +212,7 @@ class Output(Generic[T_co]):
                 if choice.has_tool:
                     tool = choice.made_tool(tools, self) if self.several else self.tool
                     tools[tool.name] = tool
-            self._tools = tools
+            self._tools = tools  # only now, since a failed creation must be repeated
         return self._tools
 
     @property

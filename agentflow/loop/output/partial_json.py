@@ -24,6 +24,7 @@ _STOPS: Final = re.compile(r'["\\]')
 _PLAIN: Final = re.compile(r"[-+.0-9a-zA-Z]*")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+# Bounds the text that is kept; a float has at most 309 digits before its point.
 _MAX_PLAIN_LENGTH: Final = 400
 _MAX_DEPTH: Final = 200
 """The maximum depth; pydantic's parser refuses deeper JSON in the complete answer."""
@@ -155,6 +156,7 @@ class JsonFeed:
     def _in_plain(self, text: str, at: int) -> int:
         found = _PLAIN.match(text, at)
         stop = at if found is None else found.end()
+        # A number ends only with the character after it: `12` may become `123`.
         self._plain += text[at:stop]
         if len(self._plain) > _MAX_PLAIN_LENGTH:
             self._at = _At.OVER
@@ -198,6 +200,7 @@ class JsonFeed:
         self._escape = ""
         if escape[1] == "u":
             try:
+                # `fromhex` refuses signs and underscores, which `int(…, 16)` accepts.
                 self._unit(int.from_bytes(bytes.fromhex(escape[2:])))
             except ValueError:
                 self._at = _At.OVER
@@ -209,6 +212,7 @@ class JsonFeed:
 
     def _unit(self, unit: int) -> None:
         """Add a UTF-16 unit: characters beyond the first plane consist of two."""
+        # The halves may arrive in different chunks; a half without the other cannot be encoded, so U+FFFD replaces it.
         if self._high and 0xDC00 <= unit < 0xE000:
             high, self._high = self._high, 0
             self._add(chr(0x10000 + ((high - 0xD800) << 10) + unit - 0xDC00))

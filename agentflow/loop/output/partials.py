@@ -471,6 +471,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
         if isinstance(event, PreReasoning):
             partials.context = output.context_of(event.context)
             partials.begin()
+            # `PreReasoning` is handed over after its hooks, so the request for this reply is settled.
             by_tool, call = event.context.state[AnswerState].way == "tool", -1
         elif isinstance(event, ReasoningChunk):
             if event.restart:
@@ -484,6 +485,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
                         partials.feed(prefix[fragment.name])
                         call = fragment.index
                     news = (fragment.index == call and partials.feed(fragment.arguments)) or news
+            # Text before or after a call of the final tool is not the answer.
             if chunk.text and call < 0 and (not by_tool or partials.takes_text):
                 news = partials.feed(chunk.text) or news
             if news:

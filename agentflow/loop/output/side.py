@@ -51,6 +51,7 @@ async def ask_aside(
         )
     conversation = tuple(messages)
     if output.tools:
+        # A side call has no tools, so `via="tool"` is asked for in the prompt.
         native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
         if native:
             options = options.merge(ModelOptions(answer_schema=output.asked_schema))

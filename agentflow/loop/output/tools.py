@@ -64,6 +64,7 @@ class AnswerTool(FullTool[..., Any]):
         context: ContextOf,
         named: Callable[[str], str] | None,
     ) -> None:
+        # `read` and idempotent: it has no effect, so it may run in parallel and again after a crash.
         super().__init__(_unchanged, name=name, description=description, type="read", timeout=None, idempotent=True)
         spec = ToolSpec(name, description, form.schema, type="read")
         self.__dict__.update(spec=spec, form=form, _accept=accept, _context=context, _named=named)
@@ -148,6 +149,7 @@ class StepTool(FullTool[..., Any]):
         accepted = AcceptedAnswers() if context is None else context.run.state[AcceptedAnswers]
         run = None if context is None else context.run
         inner = full_tool(self._inner).in_context(self._context(run))
+        # `in_context` returns a copy, so this changes one call only.
         inner.__dict__.update(_call=partial(self._step, self._inner.__dict__["_call"], accepted, run))
         return inner.start(tool_use, context)
 

@@ -73,6 +73,7 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
                 result = await result
         except ValueError as error:
             raise InvalidOutputError(f"{what} does not pass: {error}") from error
+        # Raised as it is, so that a bug in a validator is not sent to the model as a problem with its answer.
         except Exception as error:
             error.add_note(
                 f"The validate= of {where} raised {type(error).__name__}, so no value was accepted. It should refuse "
