@@ -132,7 +132,6 @@ SHARED_NAMES = {
 
 MANY_ATTRIBUTES = {
     # Records without behaviour, whose form is that of their data:
-    "RunRow",  # the columns of the inspector's list of runs, as JSON
     "_TrialRow",  # a trial in a file of evaluation results
     "ReplyPlan",  # public: one field for each way in which a scripted reply can be sent wrong, set with `replace`
     "RunResult",

@@ -37,7 +37,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def told(run: RunRow, *names: str) -> tuple[Any, ...]:
-    return tuple([getattr(run, name) for name in names])
+    row = run.as_dict()
+    return tuple([row[name] for name in names])
 
 
 async def test_the_list_of_runs(runs: Path) -> None:

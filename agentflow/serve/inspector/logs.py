@@ -38,6 +38,27 @@ _MAX_READERS: Final = 32
 
 
 @dataclass
+class RunCounts:
+    """What the entries of a run add up to.
+
+    Attributes:
+        rounds: The model replies.
+        tools: The tool calls.
+        tokens: The tokens of the top-level calls, which include those of sub-agents.
+        cost: Their cost, in dollars.
+        errors: The number of `Error` events.
+        decided: The number of events on which a hook decided.
+    """
+
+    rounds: int = 0
+    tools: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    errors: int = 0
+    decided: int = 0
+
+
+@dataclass
 class RunRow:
     """A row of the list of runs.
 
@@ -49,8 +70,7 @@ class RunRow:
         outcome: The outcome; empty while the run is active, or if its process was killed.
         started: The start, in seconds since the epoch.
         seconds: The time from the first to the last entry with a time.
-        errors: The number of `Error` events.
-        decided: The number of events on which a hook decided.
+        counts: What its entries add up to.
         called: The tools called, including those of sub-agents.
         hooks: The hooks that changed something, decided or failed.
         problem: Why the log is unreadable, or an empty string.
@@ -65,19 +85,16 @@ class RunRow:
     outcome: str = ""
     started: float = 0.0
     seconds: float = 0.0
-    rounds: int = 0
-    tools: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    errors: int = 0
-    decided: int = 0
+    counts: RunCounts = field(default_factory=RunCounts)
     called: list[str] = field(default_factory=list[str])
     hooks: list[str] = field(default_factory=list[str])
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON data."""
-        return asdict(self)
+        """Return the row as JSON data, with its counts as columns."""
+        row = asdict(self)
+        row.update(row.pop("counts"))
+        return row
 
 
 @dataclass
@@ -373,7 +390,7 @@ class _Summary:
     def _event(self, entry: EventEntry, info: RunRow) -> None:
         fields, log = entry.fields, self._log
         if entry.decision is not None:
-            info.decided += 1
+            info.counts.decided += 1
             _note(info.hooks, entry.decision["hook"])
         info.seconds = max(info.seconds, entry.time - info.started)
         match entry.type:
@@ -381,11 +398,11 @@ class _Summary:
                 words = " ".join([log.message(ref).text for ref in log.messages(entry)])
                 info.prompt = " ".join(words[: _PROMPT * 2].split())[:_PROMPT]
             case "PostReasoning":
-                info.rounds += 1
+                info.counts.rounds += 1
             case "PostActing":
-                info.tools += 1
+                info.counts.tools += 1
             case "Error":
-                info.errors += 1
+                info.counts.errors += 1
             case "CallEnded":
                 self._ended(entry, info)
             case _:
@@ -425,8 +442,8 @@ class _Summary:
             return  # its usage is included in its caller's
         usage = usage_of(entry.fields.get("usage"))
         info.outcome = entry.fields.get("outcome", "completed")
-        info.tokens += usage.total_tokens
-        info.cost += usage.cost or 0.0
+        info.counts.tokens += usage.total_tokens
+        info.counts.cost += usage.cost or 0.0
 
 
 def _note(names: list[str], name: str) -> None:
