@@ -163,6 +163,7 @@ class Connection:
         try:
             client = Client(
                 self._link.connect(self._stderr),
+                # The SDK would keep lists for as long as the server suggests, and so return old ones after a change.
                 cache=None,
                 mode=settings.protocol,
                 logging_callback=None if settings.log_level is None else self._log,
@@ -343,6 +344,8 @@ class Connection:
             try:
                 async with client.listen(tools_list_changed=True) as events:
                     listening.set()
+                    # Ends without an error if the server closes the subscription properly; otherwise `SubscriptionLost`
+                    # is raised.
                     async for _ in events:
                         wait = 0.5
                         self._announced()

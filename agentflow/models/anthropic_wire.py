@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AnthropicWire"]
 
+# OpenAI's arguments that this wire translates, as LiteLLM lists them for its models.
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
+# The counter refuses other fields.
 _COUNTED = ("model", "messages", "system", "tools", "mcp_servers", "tool_choice", "thinking")
 _BETA = "anthropic-beta"
 _MAX_PAUSES = 20  # a bound for the cost of one reply
@@ -174,6 +176,7 @@ class AnthropicWire(DirectWire):
         """Add betas to the headers of a request, after those of the user."""
         if not (added := [*dict.fromkeys(betas)]):
             return headers
+        # The header of the request replaces that of the model (`DirectWire._send`), so both are joined here.
         own = [value for name, value in {**(self._headers or {}), **headers}.items() if name.lower() == _BETA]
         return {**headers, _BETA: ",".join(own + added)}
 

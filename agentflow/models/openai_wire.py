@@ -33,6 +33,7 @@ from agentflow.vocabulary.chunks import ModelChunk, text_chunk
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
+# Arguments that this wire sends itself, as LiteLLM lists them for its models.
 _SUPPORTED = frozenset({"reasoning_effort", "prompt_cache_key"})
 _ACCOUNT = {
     "openai-organization": ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION"),

@@ -334,6 +334,7 @@ class _GeminiConnection(LiveConnection):
 
 
 def _declaration(spec: ToolSpec) -> Content:
+    # As JSON schema, since the field `parameters` accepts only a subset of OpenAPI's schemas.
     parameters: Content = {"type": "object", "properties": {}, **spec.parameters}
     return {"name": wire_name(spec.name), "description": spec.description, "parametersJsonSchema": parameters}
 
@@ -342,6 +343,7 @@ def _response(call: _LiveCall, result: ToolResultBlock | None) -> Content:
     if result is None:
         answer = {"error": "The call was interrupted."}
     else:
+        # Gemini's documentation names these two keys.
         answer = {"output" if result.state == "success" else "error": result.text}
     return {"id": call.id, "name": call.name, "response": answer}
 
