@@ -167,7 +167,7 @@ class DataBlock:
                 "DataBlock.from_path(...), "
                 "for base64 text DataBlock(media_type, data=...)."
             )
-        data = bytes(data)
+        data = bytes(data)  # a copy, since a bytearray may change
         if not data:
             raise UsageError(
                 f"DataBlock.from_bytes: {name or 'the content'} is empty, and providers refuse empty content. Leave "
@@ -218,7 +218,7 @@ class DataBlock:
         if scheme.lower() == "data" and separator:
             data, detected = from_data_url(rest)
             return cls.from_bytes(data, media_type or detected, name=name)
-        if not rest.startswith("//") or scheme.lower() == "file":
+        if not rest.startswith("//") or scheme.lower() == "file":  # providers cannot read local files
             raise UsageError(
                 f"DataBlock.from_url({url!r}): this is not an address that a provider could fetch. For a file write "
                 "DataBlock.from_path(...)."
@@ -240,7 +240,7 @@ class DataBlock:
     def size(self) -> int | None:
         """The size in bytes; None if only the address is known."""
         data = self.data
-        return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")
+        return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")  # base64: 4 characters for 3 bytes
 
     def to_bytes(self) -> bytes:
         """Return the content.
@@ -353,7 +353,7 @@ class ServerToolBlock:
     def input(self) -> Mapping[str, Any]:
         """The arguments of the call, such as a query, code or an address."""
         for item in self.raw:
-            for key in ("input", "action", "arguments"):
+            for key in ("input", "action", "arguments"):  # Anthropic; OpenAI's own tools; OpenAI's MCP calls
                 if isinstance(value := item.get(key), Mapping):
                     return cast("Mapping[str, Any]", value)
             found = {key: item[key] for key in ("queries", "code", "server_label", "arguments") if item.get(key)}
@@ -366,13 +366,13 @@ class ServerToolBlock:
         """The provider's error, if the tool failed."""
         for item in self.raw:
             content: object = item.get("content")
-            if isinstance(content, Mapping) and "error_code" in content:
+            if isinstance(content, Mapping) and "error_code" in content:  # Anthropic
                 return str(cast("Mapping[str, Any]", content)["error_code"])
-            if item.get("is_error") is True:
+            if item.get("is_error") is True:  # Anthropic's MCP results
                 several = isinstance(content, Sequence) and not isinstance(content, str)
                 texts = cast("Sequence[Mapping[str, Any]]", content if several else ({"text": content},))
                 return "".join([str(text.get("text") or "") for text in texts]) or "failed"
-            if item.get("status") in ("failed", "incomplete") or item.get("error"):
+            if item.get("status") in ("failed", "incomplete") or item.get("error"):  # OpenAI
                 return str(item.get("error") or item["status"])
         return None
 

@@ -106,7 +106,7 @@ class _Folding:
         self.blocks: list[
             ContentBlock | list[str]
         ] = []  # a list represents an unfinished call: its id, its name, fragments of its arguments
-        self.calls: dict[int, list[str]] = {}
+        self.calls: dict[int, list[str]] = {}  # the same lists by index, to find the call of a fragment
         self.parts: list[str] = []
         self.cited: tuple[Citation, ...] = ()
         self.current = ""  # "text" | "thinking" | ""
@@ -137,7 +137,7 @@ class _Folding:
                 self.switch("thinking")
             self.switch("", chunk.signature)
         if chunk.text:
-            if self.current != "text" or (self.cited and self.parts):
+            if self.current != "text" or (self.cited and self.parts):  # citations belong to the text before them
                 self.switch("text")
             self.parts.append(chunk.text)
         if chunk.citations:
@@ -162,12 +162,14 @@ class _Folding:
             self.blocks.append(call)
         else:
             call[0] = call[0] or delta.id
+            # Some servers split the name, others repeat it in each fragment.
             if delta.name and delta.name != call[1]:
                 call[1] += delta.name
         if delta.arguments:
             call.append(delta.arguments)
 
 
+# Tell with one comparison of tuples whether other fields of a chunk are set.
 _besides_text = attrgetter(*[field.name for field in fields(ModelChunk) if field.name != "text"])
 _TEXT_ALONE = _besides_text(ModelChunk(""))
 _beside_words = attrgetter("tool_uses", "thinking", "blocks", "restart", "signature", "model", "citations")
@@ -209,7 +211,7 @@ def fold(
         if _besides_text(chunk) != _TEXT_ALONE:
             if _beside_words(chunk) != _WORDS_ALONE:
                 folding = _Folding()
-                if any(texts):
+                if any(texts):  # empty texts begin no block
                     folding.parts, folding.current = texts, "text"
                 folding.usage, folding.finish_reason = usage, finish_reason
                 content = _fold_rest(folding, chunk, rest, used_ids, new_id)
@@ -234,7 +236,7 @@ def _fold_rest(
     """Fold the rest of a reply, from the first chunk that is not only text."""
     chunk: ModelChunk | None = first
     while chunk is not None:
-        if chunk.restart:
+        if chunk.restart:  # rule 3
             folding.__init__()
         folding.add(chunk)
         chunk = next(rest, None)
@@ -246,6 +248,7 @@ def _fold_rest(
         if isinstance(block, list):
             block = ToolUseBlock.from_json(block[0], block[1], "".join(block[2:]))
         if type(block) is ToolUseBlock:
+            # Rule 4. Results refer to the new id, so the provider's own is not needed.
             if block.id in known or block.id in used_ids or not _LEGAL_ID.match(block.id):
                 block = block.replace(id=new_id("call_"))
             known.add(block.id)

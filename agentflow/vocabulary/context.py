@@ -467,9 +467,11 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
         kwargs: The keyword arguments of the class.
     """
     try:
+        # By `id`: hooks need not be hashable, and the run's chain keeps them alive.
         return context._objects[id(hook), make]  # pyright: ignore[reportPrivateUsage] - see `port_of`
     except KeyError:
         state = make(*args, **kwargs)
+    # Most calls need no dict, so each gets one only with its first object.
     if context._objects is _NO_OBJECTS:  # pyright: ignore[reportPrivateUsage] - the same
         context._objects = {}  # pyright: ignore[reportPrivateUsage] - the same
     context._objects[id(hook), make] = state  # pyright: ignore[reportPrivateUsage] - the same

@@ -39,7 +39,7 @@ def dep_in(deps: object, kind: type[T], name: str) -> T | None:
         return deps
     if isinstance(deps, Mapping):
         by_key = cast("Mapping[Any, Any]", deps)
-        for key in (name, kind):
+        for key in (name, kind):  # the name first, as it is more specific
             if isinstance(found := by_key.get(key), kind):
                 return found
         named = {key: value for key, value in by_key.items() if isinstance(key, str)}
@@ -52,7 +52,7 @@ def dep_in(deps: object, kind: type[T], name: str) -> T | None:
 def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
     """Return the only object of a type; if there are several, the only one of exactly that type."""
     if len(found) > 1:
-        found = [item for item in found if type(item) is kind] or found
+        found = [item for item in found if type(item) is kind] or found  # a subclass matches only if nothing else does
     if len(found) > 1:
         wanted = f"parameter {name!r}" if name else "it"
         have = f" They are named {', '.join(map(repr, names))}." if names else ""

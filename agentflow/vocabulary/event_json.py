@@ -76,6 +76,7 @@ def _safe(value: object) -> Json:
 
 
 def _json(value: object) -> Json:
+    # Not floats, which may be NaN, and not enums; `_foreign` converts both.
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Msg):
@@ -94,6 +95,7 @@ def _json(value: object) -> Json:
             "requires_approval": value.requires_approval,
         }
     if isinstance(value, ModelChunk):
+        # Most fields of a chunk are unset.
         return {name: _json(part) for name, part in _fields(value) if part not in ("", None, (), False)}
     if isinstance(value, TextBlock) and not value.citations:
         return {"text": value.text, "type": value.type}

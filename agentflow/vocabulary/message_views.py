@@ -67,6 +67,7 @@ class Replacements:
             Whether it was added; a message that has a replacement already keeps it.
         """
         stored = view.place(index)
+        # An entry with a later number would be invisible to earlier views, so the first replacement stays.
         if stored is None or stored in self.by_place or _shape(view[index]) != _shape(instead):
             return False
         self.order.append(stored)
@@ -148,6 +149,7 @@ class MessageView(Sequence[Msg]):
 
     def with_replacements(self, replacements: Replacements) -> MessageView:
         """Return the same view with the replacements added so far."""
+        # The number is kept, so that replacements added later do not change this view.
         replaced = replacements, len(replacements.order)
         return MessageView(self._messages, self._stop, self._head, self._start, self._tail, replaced)
 
@@ -173,9 +175,10 @@ class MessageView(Sequence[Msg]):
     def _shared_in(self, earlier: MessageView, stop: int) -> int:
         """Return the index up to which both views have the same replacements."""
         (ours, now), (theirs, then) = self._replaced or _NONE_REPLACED, earlier._replaced or _NONE_REPLACED
-        if ours is not theirs and now and then:
+        if ours is not theirs and now and then:  # nothing is known about two different sets
             return self._start
         order = ours.order if now else theirs.order
+        # The views differ first at the smallest index among the replacements that only one of them has.
         return min([stop, *order[min(now, then) : max(now, then)]])
 
     def since(self, index: int) -> list[Msg]:
@@ -193,6 +196,7 @@ class MessageView(Sequence[Msg]):
         """Whether this is `base` with only system messages before it and only user text after it."""
         if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
             return False
+        # Usually the same object: then it need not be read.
         if self._head is not base._head:
             for msg in (*self._head, *base._head):
                 if msg.role != "system":
@@ -211,6 +215,7 @@ class MessageView(Sequence[Msg]):
             first, last, step = index.indices(len(self))
             return self._part(first, last) if step == 1 else tuple(self)[index]
         head, start = self._head, self._start
+        # The stored messages are tested first, so that the frequent case takes two comparisons.
         at = index - len(head)
         if 0 <= at < self._stop - start:  # nearly always the case
             return self._messages[start + at] if self._replaced is None else self._stored(start + at)
@@ -246,7 +251,7 @@ class MessageView(Sequence[Msg]):
     def _stored(self, index: int) -> Msg:
         replacements, count = self._replaced or _NONE_REPLACED
         number, instead = replacements.by_place.get(index, _NEVER)
-        return instead if number <= count else self._messages[index]
+        return instead if number <= count else self._messages[index]  # added after this view was made
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):

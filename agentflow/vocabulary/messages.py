@@ -131,7 +131,7 @@ class Msg:
             'What is this?[application/pdf, 8 bytes]'
         """
         if not fields:
-            return message("user", _content(content, more), new_id("msg_"))
+            return message("user", _content(content, more), new_id("msg_"))  # the fast path
         return Msg("user", _content(content, more), **fields)
 
     @classmethod
@@ -152,7 +152,7 @@ class Msg:
     @property
     def text(self) -> str:
         """The joined text of all text blocks (in a tool message, of all results)."""
-        content = self.content
+        content = self.content  # most messages are one block of text
         if len(content) == 1 and type(content[0]) is TextBlock:
             return content[0].text
         return "".join([b.text for b in content if type(b) is TextBlock or type(b) is ToolResultBlock])
@@ -346,7 +346,7 @@ class Reply(Msg, Generic[T_co]):
         return NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.content, self.outcome, self.run_id))
+        return hash((self.content, self.outcome, self.run_id))  # not `pending`, which holds any request
 
     @staticmethod
     def of(
@@ -402,6 +402,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
     if isinstance(messages, Msg):
         return (messages,)
     value = cast("object", messages)  # from the user: it may have any type
+    # A mapping is iterable, but only its keys would be read.
     if isinstance(value, Awaitable | Mapping) or not isinstance(value, Iterable):
         raise UsageError(
             f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{_how_to_write(messages)}"

@@ -165,7 +165,7 @@ def _web(uses: int | None, allowed: Iterable[str], blocked: Iterable[str]) -> di
 
 
 def _domains(name: str, value: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(value, str):
+    if isinstance(value, str):  # iterable, but its characters are no domains
         raise UsageError(f"ServerTool({name}={value!r}) is a single text instead of a list. Write {name}=[{value!r}].")
     domains = tuple(value)
     for domain in domains:

@@ -115,7 +115,8 @@ class Usage:
             if usage.cost is not None:
                 cost = usage.cost if cost is None else cost + usage.cost
         read, written, cached, cache_written, thought, calls = map(
-            sum, zip(_NO_COUNTS, *map(_counts, added), strict=True)
+            sum,
+            zip(_NO_COUNTS, *map(_counts, added), strict=True),  # the first row, so that the sum of nothing is 0
         )
         return _usage(read, written, cached, cache_written, thought, cost, calls)
 
@@ -300,7 +301,7 @@ class ModelOptions:
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
         """Return these options, overridden by those that `nearer` sets; `extra` is merged key by key."""
-        if nearer is None or checked_options(nearer) == _UNSET:
+        if nearer is None or checked_options(nearer) == _UNSET:  # usually nothing to merge
             return self
         if self == _UNSET:
             return nearer
@@ -308,7 +309,7 @@ class ModelOptions:
         if nearer.extra:
             changes["extra"] = {**self.extra, **nearer.extra}
         else:
-            changes.pop("extra", None)
+            changes.pop("extra", None)  # unset, although it is not None
         return replace(self, **changes)
 
 
@@ -348,6 +349,7 @@ def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
                 "server_tools=(ServerTool.web_search(),); your own tools belong in the agent's tools=."
             )
     checked = cast("tuple[ServerTool, ...]", tools)
+    # Several MCP servers differ by label, and several tool searches by their tools.
     once = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
     if repeated := next((key for key in once if once.count(key) > 1), None):
         name = repeated[0] if repeated[1] is None else f"mcp {repeated[1]!r}"

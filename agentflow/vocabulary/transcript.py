@@ -147,8 +147,9 @@ class Transcript:
                 f"The assistant cannot ask for tools while {[use.id for use in self.open_round]} wait for results."
             )
         content, used = msg.content, self.used_ids
-        if used is _NO_IDS:
+        if used is _NO_IDS:  # shared, so the first call needs its own set
             used = self.used_ids = set(_NO_IDS)
+        # The frequent case, without building a list. The empty id is in `used`, so it is refused too.
         if len(content) == 1 and type(use := content[0]) is ToolUseBlock and (use_id := use.id) not in used:
             uses = (use,)
             used.add(use_id)
@@ -161,7 +162,7 @@ class Transcript:
         return uses
 
     def _wait(self, index: int, msg: Msg) -> bool:
-        self._waiting = (*self._waiting, (index, msg))
+        self._waiting = (*self._waiting, (index, msg))  # a new tuple, since forks share the old one
         return False
 
     def check_uses(self, uses: Sequence[ToolUseBlock]) -> None:
@@ -215,6 +216,7 @@ class Transcript:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
         """
         wanted = self.open_round
+        # The frequent case: there is nothing to check or to order.
         if len(results) == 1 and len(wanted) == 1 and results[0].tool_use_id == wanted[0].id:
             ordered = tuple(results)
         else:
@@ -250,6 +252,7 @@ class Transcript:
     @property
     def waiting(self) -> tuple[Msg, ...]:
         """The messages that wait for the end of the open round, in the order in which they will be stored."""
+        # Sorting is stable: messages of one call keep their order. Those without a call have the last index.
         return tuple(msg for _, msg in sorted(self._waiting, key=_call_index))
 
     def fork(self) -> Transcript:
@@ -303,6 +306,7 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     original = tuple(messages)
     if _is_legal(original):
         return original
+    # Collected first, because a result may come before its call or much later.
     results = _results_by_call(original)
     legal: list[Msg] = []
     used: set[str] = set()
@@ -323,14 +327,16 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
         legal.append(msg)
         if uses := msg.tool_uses:
             answers = [
-                results.pop(use.id, None) or tool_result(use.id, use.name, "(no result)", "error") for use in uses
+                # Removed when used, so that no result is sent twice.
+                results.pop(use.id, None) or tool_result(use.id, use.name, "(no result)", "error")
+                for use in uses
             ]
             legal.append(message("tool", tuple(answers), new_id("msg_")))
-    legal = [msg for msg in legal if msg.content]
+    legal = [msg for msg in legal if msg.content]  # blocks may have been removed; providers refuse empty messages
     first = next((i for i, msg in enumerate(legal) if msg.role != "system"), len(legal))
     if first == len(legal) or legal[first].role != "user":
         legal.insert(first, _continuation(new_id))
-    if legal[-1].role == "assistant":
+    if legal[-1].role == "assistant":  # refused, or continued as the beginning of the answer
         legal[-1] = note(legal[-1], "assistant")
     return tuple(legal)
 
@@ -379,7 +385,7 @@ def _results_by_call(messages: Iterable[Msg]) -> dict[str, ToolResultBlock]:
     for msg in messages:
         if msg.role == "tool":
             for result in msg.tool_results:
-                results.setdefault(result.tool_use_id, result)
+                results.setdefault(result.tool_use_id, result)  # the first of repeated results
     return results
 
 

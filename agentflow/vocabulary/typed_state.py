@@ -63,6 +63,7 @@ class StateMap:
         if self._objects is _NOTHING:
             self._objects = {}
         self._objects[kind] = value
+        # Looked up here once, because `unsaved` is read with each fact.
         if hasattr(kind, "unsaved"):
             self._urgent = tuple([state for cls, state in self._objects.items() if hasattr(cls, "unsaved")])
 
@@ -123,14 +124,14 @@ class StateMap:
             >>> list(state.saved()[0].values())
             [{'items': 2}]
         """
-        found = dict(self._stored)
+        found = dict(self._stored)  # values that this process has not used are kept
         refused: list[str] = []
         for kind, value in self._objects.items():
             name = state_name(kind)
             try:
                 found[name] = adapter_of(kind).dump_python(value, mode="json")
             except (PydanticUserError, ValueError, TypeError):
-                found.pop(name, None)
+                found.pop(name, None)  # an old value must not come back after a restart
                 refused.append(name)
         return found, tuple(refused)
 

@@ -165,12 +165,13 @@ class Event:
             """
             copy = object.__new__(self.open_form)
             for name in _field_names(self.sealed_form):
-                _put(copy, name, getattr(self, name))
+                _put(copy, name, getattr(self, name))  # without checks: the values passed them when they were set
             for name, value in changes.items():
                 setattr(copy, name, value)
             return copy
 
     def __repr__(self) -> str:
+        # Without the five fields of `Event`, which come first.
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _field_names(type(self))[5:] if name[0] != "_")
         return f"{type(self).__name__}({shown})"
 
@@ -225,7 +226,7 @@ def event_class(cls: type[_T]) -> type[_T]:
 def _init_by_hand(self: Event, **values: object) -> None:
     """Build an open event, for example to test a hook."""
     form = self.sealed_form
-    _put(self, "__class__", draft_class(form))
+    _put(self, "__class__", draft_class(form))  # only a draft has assignable fields
     for f in fields(form):
         if f.name in values:
             _put(self, f.name, values[f.name])
@@ -238,6 +239,7 @@ def _init_by_hand(self: Event, **values: object) -> None:
             f"{form.__name__}() has no field {', '.join(sorted(unknown))}. Its fields are {', '.join(_field_names(form)[5:])}."
         )
     _put(self, "__class__", form.open_form)
+    # Assigned again in the open form, so that the checks apply.
     for name in values.keys() & form.writable.keys():
         setattr(self, name, values[name])
 
@@ -246,6 +248,7 @@ def _made_later(cls: type[Event], open_: bool) -> Callable[..., Any]:
     """Return a builder that is compiled on its first call; most builders are never called."""
 
     def first(*values: Any) -> Any:
+        # `builder` replaces this function on the class.
         return builder(cls, open_)(*values)
 
     first.__doc__ = f"Build a `{cls.__name__}` from the run's `Events`, and a tuple of its own fields."

@@ -23,7 +23,7 @@ def of_messages(field: str) -> Check:
     """Return a check that the value is a sequence of messages, stored as a tuple or a view."""
 
     def check(event: Event, value: object) -> object:
-        if type(value) is MessageView:
+        if type(value) is MessageView:  # read-only, and copying it would take time for each stored message
             return value
         if isinstance(value, Msg) or not isinstance(value, Sequence) or isinstance(value, str):
             raise _wrong(event, field, _MESSAGES, value)
@@ -31,7 +31,7 @@ def of_messages(field: str) -> Check:
         for item in items:
             if not isinstance(item, Msg):
                 raise _wrong(event, field, _MESSAGES, item)
-        return tuple(items)
+        return tuple(items)  # a copy: the hook may change its list later
 
     return check
 

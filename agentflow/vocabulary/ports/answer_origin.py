@@ -88,7 +88,7 @@ class _Noting:
         return self._reader.ended
 
     def read(self, data: bytes) -> Iterable[ModelChunk]:
-        if self._looks and not self._origin.response_id:
+        if self._looks and not self._origin.response_id:  # later events cost no parsing
             self._looks -= 1
             self._look(data)
         return self._reader.read(data)

@@ -83,6 +83,7 @@ async def unit_vectors(embedder: Embedder, texts: Sequence[str]) -> list[array[f
     Raises:
         ModelError: The provider failed, or its vectors are invalid.
     """
+    # Providers refuse empty texts, but each text needs a vector.
     vectors = await embedder.embed([text[:_MAX_LENGTH] if text.strip() else "-" for text in texts])
     payer = _payer.get()
     if payer is not None and vectors.usage is not None:
@@ -97,7 +98,7 @@ def _unit(embedder: Embedder, vector: Sequence[float]) -> array[float]:
     length = hypot(*vector)
     if not length or not isfinite(length):
         raise _unusable(embedder, "a vector that is empty, zero or not finite")
-    return array("f", [number / length for number in vector])
+    return array("f", [number / length for number in vector])  # 4 bytes for each number; a list takes 32
 
 
 def _unusable(embedder: Embedder, found: str) -> ModelError:

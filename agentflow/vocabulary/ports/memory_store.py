@@ -81,6 +81,7 @@ class MemoryStore(SessionStore):
                 raise conflict(session_id, expected, 0)
             journal = self._journal(session_id)
         elif len(journal.facts) != expected:
+            # Rule 3 of the port: the writer did not learn that its facts were stored.
             if journal.facts[expected : expected + len(facts)] == list(facts):
                 return None  # the same facts were delivered twice
             raise conflict(session_id, expected, len(journal.facts))

@@ -176,7 +176,7 @@ def _schemes() -> dict[str, str]:
     from importlib.metadata import entry_points  # 7 ms to import, only needed for model names
 
     found = {entry.name: entry.value for entry in entry_points(group="agentflow.models")}
-    return {**found, **SCHEMES}
+    return {**found, **SCHEMES}  # ours last, so that no package replaces them
 
 
 def resolve_model(model: str | Model) -> Model:
@@ -193,6 +193,7 @@ def resolve_model(model: str | Model) -> Model:
     target = _schemes().get(scheme) if separator else None
     if not separator:
         scheme, separator, rest = model.partition("/")
+        # Only our own schemes: see the module's docstring.
         target = SCHEMES.get(scheme) if separator else None
     if target is None:
         if not separator:

@@ -52,6 +52,7 @@ def model_may_recover(error: Exception) -> bool:
         return error.retryable
     if isinstance(error, AgentFlowError):
         return isinstance(error, SourceTimeoutError)
+    # The time limit of the whole call is an `AgentFlowError`, so it is not retried.
     return isinstance(error, ConnectionError | TimeoutError)
 
 
@@ -194,7 +195,7 @@ class RetryAttempts:
         policy = self._policy
         if policy.attempts == 1 or not policy.allows(error):
             return None
-        state = self._state = self._state or _state(policy)
+        state = self._state = self._state or _state(policy)  # made at the first failure, as most work succeeds
         engine, failed = state.retry_object, state.attempt_number
         state.set_exception((type(error), error, error.__traceback__))
         wait = None if engine.stop(state) else engine.wait(state)

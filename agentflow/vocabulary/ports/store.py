@@ -333,7 +333,7 @@ def prunable(
 
 def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
     """Return the status of a session after these facts; None if they do not change it."""
-    for fact in reversed(facts):
+    for fact in reversed(facts):  # the last fact that changes the status decides
         match fact:
             case CallClosed():
                 return "suspended" if fact.outcome == "suspended" else "idle"
@@ -383,6 +383,7 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     if status_after(facts) == "suspended":
         last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
         pending = () if last is None else last.pending
+        # The outer session prefixes the ids of decisions inside a tool call with that call's id.
         waiting = {wait.id.removeprefix(f"{wait.within}/") for wait in pending if wait.within is not None}
     for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):

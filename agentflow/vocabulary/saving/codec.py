@@ -70,6 +70,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
+# Stored with each fact, so renaming a class of facts would make stored sessions unreadable.
 _KINDS: dict[str, type[Fact]] = {_snake(kind.__name__): kind for kind in get_args(Fact)}
 _NAMES: dict[type, str] = {kind: name for name, kind in _KINDS.items()}
 _OPTIONAL = {"answer", "decisions", "key", "call_id", "number", "waited_ms"}
@@ -114,6 +115,8 @@ def fact_key(fact: Fact) -> str | None:
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:decided" if fact.call_id else None
         case ToolStarted():
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:{fact.attempt}:started" if fact.call_id else None
+        # Without the call and the attempt: a run has one result for each tool call, whichever call and attempt produced
+        # it.
         case ToolFinished():
             return f"{fact.run_id}:{fact.tool_use_id}:finished"
         case RoundClosed():
@@ -169,6 +172,7 @@ def _message(msg: Msg) -> Msg:
 
 # ---- verdicts
 
+# These names are stored too.
 _VERDICTS: dict[str, type[AnyVerdict]] = {kind.__name__.lower(): kind for kind in get_args(AnyVerdict)}
 
 
@@ -256,7 +260,7 @@ def _form_of(value: object) -> tuple[str | None, object]:
 def _form_of_list(items: Sequence[object]) -> tuple[str | None, object]:
     if items and all(isinstance(item, Msg) for item in items):
         return "messages", [_message(item) for item in cast("Sequence[Msg]", items)]
-    if any(isinstance(item, TextBlock | DataBlock) for item in items):
+    if any(isinstance(item, TextBlock | DataBlock) for item in items):  # as tools may return them
         return "blocks", [item if isinstance(item, TextBlock | DataBlock | str) else text_of(item) for item in items]
     return None, items
 

@@ -63,6 +63,7 @@ def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], S
     """
     if isinstance(data, Mapping):
         fields = cast("Mapping[str, object]", data)
+        # First: newer data may have another form, and should not be called damaged.
         refuse_newer(label, fields.get("version", fields.get("form")))
     try:
         return adapter_of(form).validate_python(data)

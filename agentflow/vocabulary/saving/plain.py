@@ -90,14 +90,14 @@ def _simple(value: object, depth: int) -> object:
     """Convert any value to plain data with a JSON form (slow)."""
     if value is None or isinstance(value, bool | int | float):
         return value  # `to_json` writes NaN as text
-    if isinstance(value, str):
+    if isinstance(value, str):  # repairs lone surrogates, the most frequent reason for this slow way
         return encodable(value)
     if isinstance(value, bytes | bytearray):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH:  # also ends cyclic values
         return text_of(type(value))
     if isinstance(value, ToolUseBlock):
         value = adapter_of(ToolUseBlock).dump_python(value)
@@ -105,6 +105,7 @@ def _simple(value: object, depth: int) -> object:
         return {text_of(k): _simple(v, depth + 1) for k, v in cast("Mapping[object, object]", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_simple(item, depth + 1) for item in cast("Iterable[object]", value)]
+    # Field by field, since `to_json` would refuse the whole object for one bad value.
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _simple(getattr(value, f.name, None), depth + 1) for f in fields(value)}
     try:
