@@ -123,7 +123,7 @@ async def test_a_run_is_read_back_as_it_was_seen(place: Place) -> None:
     assert (await Replay(log).arun(agent_with())).divergence is None
     logs = Logs([place.where])
     (run,) = await asyncio.to_thread(logs.runs)
-    assert (run.run, run.outcome, run.tools, run.problem) == (reply.run_id, "completed", 1, "")
+    assert (run.run, run.outcome, run.counts.tools, run.problem) == (reply.run_id, "completed", 1, "")
     assert run.prompt.startswith("go")
     source = await asyncio.to_thread(logs.source, run.id)
     assert source is not None
