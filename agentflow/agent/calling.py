@@ -91,7 +91,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
     ) -> None:
         super().__init__(config, hooks, live)
-        # Weak: a call refers to its configuration, and should not keep the agent alive.
+        # Weak: agent and configuration form no cycle, and a call does not keep the agent alive.
         config.running.owner = ref(self)
         own = vars(self)
         own["_store"], own["_sessions"] = (
@@ -430,6 +430,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise open_call_error(session)
+            # Hooks, in the order in which they are added: the agent's, those of the output, the call's own, the tree-
+            # wide ones of the caller.
             hooks, source, deps, above = self._hooks, "", options.get("deps"), None
             children = options.get("children", False)
             # By identity: the process-wide registry replaces its tuple at each change.

@@ -107,6 +107,7 @@ class _Stopping:
         hurry = asyncio.ensure_future(self._now.wait())
         try:
             await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            # The limit has passed, or a second signal has come: calls that still run are left open (rule 3).
             cancelled = self._running_calls()
             for run in cancelled:
                 run.leave("shutdown")

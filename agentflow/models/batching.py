@@ -299,6 +299,7 @@ class BatchWire(DirectWire):
                 batch.recorded = True
                 await self._submit(batch)
                 batch.bodies.clear()
+            # Recorded without an id: its process ended before the provider's answer was stored.
             elif (known := record.batch(batch.name)).id is None:
                 found = await self._find(known)
                 if found is None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _MAX_ANSWER_BYTES = 1 << 20
-# Other wrong content types are common at servers that do stream.
+# Bodies of all other types are read as a stream, because servers may send any type with one.
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode

@@ -109,6 +109,7 @@ def _driven(
     try:
         while True:
             try:
+                # Up to the next steps that the function awaits, or to its end.
                 awaited: object = work.send(value) if error is None else work.throw(error)
             except StopIteration as end:
                 if rounds:

@@ -225,6 +225,7 @@ class _OpenAILive(LiveConnection):
                 f"{self.model.name} did not end its last reply within {self.model.timeout:g} s. Open another session.",
                 model=self.model.name,
             ) from None
+        # The connection may have failed during these waits.
         self.check()
         self._number += 1
         reply = self.new_reply()
