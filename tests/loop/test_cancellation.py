@@ -1122,8 +1122,8 @@ async def test_late_results_of_abandoned_work_never_reach_the_session() -> None:
     assert history(agent.session())[: len(before)] == before
 
 
-def _beside_a_failure(beside: Callable[[], Awaitable[None]], **options: Any) -> float:
-    """Return when a call ends whose first tool fails after a second, beside a tool that ends at once and this one."""
+def _end_after_a_failure(work: Callable[[], Awaitable[None]], **options: Any) -> float:
+    """Return when a call ends whose first tool fails after a second, in parallel with one that ends at once and this work."""
 
     @tool(type="read")
     async def fails() -> str:
@@ -1140,7 +1140,7 @@ def _beside_a_failure(beside: Callable[[], Awaitable[None]], **options: Any) -> 
 
     @tool(type="read", timeout=None)
     async def other() -> str:
-        await beside()
+        await work()
         return "never"
 
     @on
@@ -1170,7 +1170,7 @@ def test_a_failure_cancels_parallel_calls_once() -> None:
             await asyncio.sleep(1)
             steps.append("clean")
 
-    assert _beside_a_failure(cleans) == pytest.approx(2)
+    assert _end_after_a_failure(cleans) == pytest.approx(2)
     assert steps == ["cleaning", "clean"]
 
 
@@ -1182,7 +1182,7 @@ def test_a_call_that_swallows_its_cancellation_after_a_failure_has_a_limit() -> 
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(100)
 
-    assert _beside_a_failure(swallows, cleanup_timeout=3) == pytest.approx(4)
+    assert _end_after_a_failure(swallows, cleanup_timeout=3) == pytest.approx(4)
 
 
 def test_an_interrupt_after_a_failure_does_not_cut_the_cleanup_of_a_hook() -> None:

@@ -205,10 +205,10 @@ def timeline(branch: Branch) -> list[bool]:
     if not branch.inner:
         return [True] * branch.asks + [False] * branch.works
     inside = [timeline(one) for one in branch.inner]
-    beside = [
+    waiting = [
         all(one[second] for one in inside if second < len(one)) for second in range(max(len(one) for one in inside))
     ]
-    return [True] * branch.asks + beside
+    return [True] * branch.asks + waiting
 
 
 def agent_of(name: str, parts: tuple[Branch, ...], hooks: HookSource = ()) -> Agent:

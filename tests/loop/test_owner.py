@@ -1098,9 +1098,9 @@ class Unchanged(Hook):
 
 
 @pytest.mark.parametrize("hook", [None, RunRecorder(), *map(Unchanged, ("same", "map", "own"))])
-@pytest.mark.parametrize("beside", [0, 1])
-def test_a_tool_that_interrupts_its_call_and_finishes_keeps_its_result(hook: Hook | None, beside: int) -> None:
-    """Alone and beside another call, with a Recorder and with a wrapper: its effect has happened."""
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_tool_that_interrupts_its_call_and_finishes_keeps_its_result(hook: Hook | None, others: int) -> None:
+    """Alone and in parallel with another call, with a Recorder and with a wrapper: its effect has happened."""
 
     @tool(type="read")
     async def last(context: RunContext) -> str:
@@ -1109,11 +1109,11 @@ def test_a_tool_that_interrupts_its_call_and_finishes_keeps_its_result(hook: Hoo
         return "saved"
 
     async def main() -> tuple[str, list[tuple[str, str]]]:
-        uses = [ToolUseBlock(f"t{number}", "last", {}) for number in range(beside + 1)]
+        uses = [ToolUseBlock(f"t{number}", "last", {}) for number in range(others + 1)]
         agent = Agent("a", ScriptedModel([uses, "more"]), tools=[last], hooks=[] if hook is None else [hook])
         reply = await agent.call("go")
         blocks = [block for message in await agent.history() for block in message.content]
         return reply.outcome, [(block.state, block.text) for block in blocks if isinstance(block, ToolResultBlock)]
 
-    not_run = [("interrupted", "Interrupted.")] * beside
+    not_run = [("interrupted", "Interrupted.")] * others
     assert run_virtual(main()) == ("interrupted", [("success", "saved"), *not_run])

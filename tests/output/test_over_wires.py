@@ -51,8 +51,8 @@ def said(way: Way, values: dict[str, Any]) -> WireReply:
 def asked_by_schema(request: WireRequest) -> dict[str, Any] | None:
     """The schema that a request asks by, on any wire."""
     body: Any = request.body
-    beside = body.get("output_config") or body.get("text") or {}
-    wanted = body.get("response_format") or body.get("output_format") or beside.get("format")
+    settings = body.get("output_config") or body.get("text") or {}
+    wanted = body.get("response_format") or body.get("output_format") or settings.get("format")
     return None if wanted is None else wanted.get("schema") or wanted["json_schema"]["schema"]
 
 
