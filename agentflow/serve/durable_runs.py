@@ -33,7 +33,7 @@ from agentflow.durable.records import Request, RunEvent, RunFailedError, events_
 from agentflow.errors import AgentFlowError, StoreError, ToolArgumentError, UsageError
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import SESSION_ID
-from agentflow.serve.event_history import Numbered
+from agentflow.serve.event_history import NumberedEvent
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedCall, StoredSession
@@ -160,7 +160,7 @@ class DurableRun:
         """Cancel its current call; return whether there was one."""
         return self.end is None and await database_work(self._client.cancel(self.id, reason))
 
-    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+    def after(self, last_id: str | None) -> AsyncGenerator[NumberedEvent | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the position is the run's end.
 
         Raises:
@@ -178,17 +178,17 @@ class DurableRun:
             return None
         return self._read(position)
 
-    def read(self) -> AsyncGenerator[Numbered | None]:
+    def read(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield its events from the first one, like `after`."""
         return self._read(_Position())
 
-    def read_call(self) -> AsyncGenerator[Numbered | None]:
+    def read_call(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield the events of the last call only, like `read`."""
         return self._read(_Position(self.number - 1), until=self.number)
 
     async def _read(
         self, position: _Position, *, gap: bool = False, until: int | None = None
-    ) -> AsyncGenerator[Numbered | None]:
+    ) -> AsyncGenerator[NumberedEvent | None]:
         if gap:
             yield _numbered("", GapEvent())
         try:
@@ -197,7 +197,7 @@ class DurableRun:
         except StoreError as error:  # the client reconnects, here or at another process
             log_failure("WARNING", error, "a stream of run {} ends early: its events cannot be read", self.id)
 
-    async def _follow(self, at: _Position, until: int | None) -> AsyncGenerator[Numbered | None]:
+    async def _follow(self, at: _Position, until: int | None) -> AsyncGenerator[NumberedEvent | None]:
         """Yield the events after a position, to the end of a call (by default the last one), and advance the position."""
         async with self._client.watching(self.id) as watch:
             while not self._shared.closed:
@@ -221,7 +221,7 @@ class DurableRun:
                 else:
                     yield None
 
-    async def _news(self, at: _Position) -> AsyncGenerator[Numbered]:
+    async def _news(self, at: _Position) -> AsyncGenerator[NumberedEvent]:
         """Yield the stored events of a call after a position, and advance the position."""
         while batches := await self._client.batches(self.id, at.seq):
             for batch in batches:
@@ -458,8 +458,8 @@ def _check_arguments(agent: Agent[Any], call: ServedCall) -> None:
                 raise Refusal(422, "wrong_arguments", f"The edited arguments are invalid. {error}") from error
 
 
-def _numbered(id: str, event: Public, *, last: bool = False) -> Numbered:  # noqa: A002
-    return Numbered(id, event, event.line(), last)
+def _numbered(id: str, event: Public, *, last: bool = False) -> NumberedEvent:  # noqa: A002
+    return NumberedEvent(id, event, event.line(), last)
 
 
 def _hook_event(event: RunEvent) -> HookEvent | None:

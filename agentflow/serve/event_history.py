@@ -24,7 +24,7 @@ from agentflow.serve.view import GapEvent, Public
 _POSITION: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
 
-class Numbered(NamedTuple):
+class NumberedEvent(NamedTuple):
     """A serialised event.
 
     Attributes:
@@ -54,7 +54,7 @@ class EventHistory:
         self.next = 1
         self._limits = limits
         self._epoch = secrets.token_hex(4)
-        self._events: deque[Numbered] = deque()
+        self._events: deque[NumberedEvent] = deque()
         self._bytes = 0
         self._waiting: set[asyncio.Future[bool]] = set()
         self._changed_at = 0.0  # the time of the last event or heartbeat, by the loop's clock
@@ -63,7 +63,7 @@ class EventHistory:
     def add(self, event: Public, *, last: bool = False) -> None:
         """Append an event, and wake the readers."""
         data = event.line()
-        self._events.append(Numbered(f"{self._epoch}-{self.next}", event, data, last))
+        self._events.append(NumberedEvent(f"{self._epoch}-{self.next}", event, data, last))
         self.next += 1
         self._bytes += len(data)
         while len(self._events) > 1 and (
@@ -101,7 +101,7 @@ class EventHistory:
         """Whether the last event was the last of its call."""
         return bool(self._events) and self._events[-1].last
 
-    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+    def after(self, last_id: str | None) -> AsyncGenerator[NumberedEvent | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the call has ended and no event follows.
 
         Raises:
@@ -127,7 +127,7 @@ class EventHistory:
     def _ended_before(self, number: int) -> bool:
         return self.ended and number >= self.next
 
-    async def read(self, number: int = 1) -> AsyncGenerator[Numbered | None]:
+    async def read(self, number: int = 1) -> AsyncGenerator[NumberedEvent | None]:
         """Yield events, waiting for new ones, until the call has ended; None after each `heartbeat` without an event.
 
         Args:
@@ -138,7 +138,7 @@ class EventHistory:
             if number < first:
                 if not (number == 1 and first == 1):
                     gap = GapEvent()
-                    yield Numbered("", gap, gap.line(), last=False)
+                    yield NumberedEvent("", gap, gap.line(), last=False)
                 number = first
             if number < self.next:
                 event = self._events[number - first]

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from agentflow.loop.session import full_session
 from agentflow.serve.bodies import CallBody, ForkBody, InterruptBody, ResumeBody, SteerBody, read_body
 from agentflow.serve.durable_runs import digest
-from agentflow.serve.event_history import Numbered
+from agentflow.serve.event_history import NumberedEvent
 from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun, StoredSession
@@ -167,7 +167,7 @@ class PlainRoutes:
             return Response(status_code=204)  # tells an EventSource not to reconnect
         return self._stream(run, events, interrupts=False)
 
-    def _stream(self, run: ServedRun, events: AsyncGenerator[Numbered | None], *, interrupts: bool) -> Any:
+    def _stream(self, run: ServedRun, events: AsyncGenerator[NumberedEvent | None], *, interrupts: bool) -> Any:
         async def chunks() -> AsyncGenerator[bytes | None]:
             async with aclosing(events):
                 async for event in events:

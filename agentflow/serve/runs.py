@@ -22,7 +22,7 @@ from agentflow.agent.agent_flux import AgentFlux
 from agentflow.durable.client_side import ClientSide
 from agentflow.errors import ScriptError, ShutdownError
 from agentflow.loop.session import Session
-from agentflow.serve.event_history import EventHistory, Numbered
+from agentflow.serve.event_history import EventHistory, NumberedEvent
 from agentflow.serve.failures import log_failed
 from agentflow.serve.limits import Limits, Slots
 from agentflow.serve.refusals import Refusal
@@ -121,7 +121,7 @@ class ServedRun(Protocol):
         """End its last call; return whether there was one."""
         ...
 
-    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+    def after(self, last_id: str | None) -> AsyncGenerator[NumberedEvent | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
@@ -129,11 +129,11 @@ class ServedRun(Protocol):
         """
         ...
 
-    def read(self) -> AsyncGenerator[Numbered | None]:
+    def read(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield all events until the last call has ended; None after each `heartbeat` without an event."""
         ...
 
-    def read_call(self) -> AsyncGenerator[Numbered | None]:
+    def read_call(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield the events of the last call only, as `read`."""
         ...
 
@@ -217,7 +217,7 @@ class Run:
         """End the current call; return whether there was one."""
         return self.interrupt(reason)
 
-    def after(self, last_id: str | None) -> AsyncGenerator[Numbered | None] | None:
+    def after(self, last_id: str | None) -> AsyncGenerator[NumberedEvent | None] | None:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
@@ -225,11 +225,11 @@ class Run:
         """
         return self.events.after(last_id)
 
-    def read(self) -> AsyncGenerator[Numbered | None]:
+    def read(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield events, waiting for new ones, until the last call has ended; None after each `heartbeat` without an event."""
         return self.events.read()
 
-    def read_call(self) -> AsyncGenerator[Numbered | None]:
+    def read_call(self) -> AsyncGenerator[NumberedEvent | None]:
         """Yield the events of the last call only, as `read`."""
         return self.events.read(self.begin)
 

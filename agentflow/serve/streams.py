@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from agentflow._support.frozen import EMPTY
-from agentflow.serve.event_history import Numbered
+from agentflow.serve.event_history import NumberedEvent
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun
@@ -25,7 +25,7 @@ _HEADERS: Final = [
 ]
 
 
-def sse(event: Numbered) -> bytes:
+def sse(event: NumberedEvent) -> bytes:
     """Return an event in the format of server-sent events."""
     head = f"id: {event.id}\n" if event.id else ""
     kind: str = getattr(event.event, "type", "message")

@@ -25,7 +25,7 @@ from agentflow.loop.session import Session
 from agentflow.serve.a2a.content import data_in
 from agentflow.serve.a2a.sdk import EventQueue, ParseError, agent_execution, helpers, tasks, types
 from agentflow.serve.bodies import DecisionBody, ResumeBody
-from agentflow.serve.event_history import Numbered
+from agentflow.serve.event_history import NumberedEvent
 from agentflow.serve.failures import log_failed
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun, StoredSession
@@ -211,7 +211,7 @@ class TaskReporter:
     def _wait(self) -> float | None:
         return _FLUSH_SECONDS if self._unsent else None
 
-    async def _add(self, numbered: Numbered | None) -> None:
+    async def _add(self, numbered: NumberedEvent | None) -> None:
         match None if numbered is None else numbered.event:
             case None:
                 await self._flush()
