@@ -85,7 +85,7 @@ def lazily(
         module = modules.get(name)
         if module is None:
             # `from package import module` looks for an attribute first, and discards this error
-            if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # pyright: ignore[reportPrivateUsage]
+            if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # pyright: ignore[reportPrivateUsage] - as below
                 raise AttributeError(name)
             raise no_such_name(package, name, f"{package} has no {name!r}{_close_to(package, name)}")
         try:

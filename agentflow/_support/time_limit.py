@@ -77,7 +77,7 @@ class TimeLimit:
         if self.seconds is None or self._counting or self.expired:
             return
         self._task = task = asyncio.current_task()
-        self._base = 0 if task is None else task.cancelling()
+        self._base = 0 if task is None else task.cancelling()  # earlier requests that the task survived do not count
         if not self._held:
             self.resume()
 

@@ -130,6 +130,7 @@ class _Sample:
 
 
 _PARAMS: Any = cast("Any", _Sample).__dataclass_params__
+# `dataclasses` reads it from base classes: a subclass of a frozen class must be frozen too.
 _PARAMS.frozen = True
 _FIELD: object = cast("Any", fields(_Sample)[0])._field_type
 
@@ -191,6 +192,7 @@ class _InitLater:
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         init = self.cls.__init__ = _compiled_init(self.cls)
+        # The class has the compiled function now; this first call needs it bound once.
         return init if instance is None else MethodType(init, instance)
 
 
@@ -325,6 +327,7 @@ else:
         for name in example._fields
     ]
     """Attributes that return an element of a tuple, by its position."""
+    # Made without `_Named.__new__`, which would make a tuple class of it.
     NamedTuple = type.__new__(_Named, "NamedTuple", (), {})
 
     # Only keyword arguments of functions use it, so an instance is a plain dict.

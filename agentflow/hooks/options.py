@@ -205,7 +205,7 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
             if is_later(answer):
                 return later(answer, event, before)
             evaluate(hook, kind, event, answer)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # as in `later`
             failed(error, event, before)
             raise
         return answer
@@ -225,7 +225,7 @@ def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
         failure: BaseException | None = None
         try:
             answer = await settle(call(copy))
-        except Exception as error:
+        except Exception as error:  # recorded, since a shadow must not end the call
             failure = error
         copy, verdict, failure = outcome_of(hook, kind, copy, answer, failure)
         outcome = verdict if failure is None else failure

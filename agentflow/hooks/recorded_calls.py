@@ -229,7 +229,7 @@ def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> N
     for listener in listeners:
         try:
             say(listener)
-        except Exception as error:
+        except Exception as error:  # rule 2 of `agentflow.hooks.recording`
             # The first failure at a place is logged with its traceback, the later ones without.
             if not warn_skipped_listener(listener.name, error):
                 log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)

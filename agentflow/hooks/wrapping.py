@@ -252,7 +252,7 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
         around, hook = layer
         try:
             wrapped = around(event, source)
-        except Exception as error:
+        except Exception as error:  # raised again, with a note of whose code it was
             kind = type(event).__name__
             error.add_note(FailureNote(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
             raise

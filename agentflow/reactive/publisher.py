@@ -101,7 +101,7 @@ class Publisher(Observable[T_co]):
         callback = cast("Callable[[T_co], object] | None", on_next)
         subscription = Subscription()
         if isinstance(scheduler, LoopScheduler):
-            scheduler.adopt(subscription)
+            scheduler.adopt(subscription)  # a foreign observable subscribes: the bridge waits for this run's cleanup
         # reactivex's scheduler has no public attribute for its loop.
         loop = cast("asyncio.AbstractEventLoop | None", getattr(scheduler, "_loop", None))
         subscription.start(

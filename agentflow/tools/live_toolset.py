@@ -90,7 +90,7 @@ class LiveToolset(ABC):
             if callback is not None:
                 try:
                     callback()
-                except Exception as error:
+                except Exception as error:  # the others are still notified
                     log_failure(
                         "WARNING", error, "a watcher failed to handle the changed tools of toolset {}", self.name
                     )

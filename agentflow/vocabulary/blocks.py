@@ -56,7 +56,7 @@ class Citation:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        _set(self, "raw", deep_freeze(self.raw))
+        _set(self, "raw", deep_freeze(self.raw))  # the provider's annotation, which may be a mutable dict
 
     @staticmethod
     def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:

@@ -161,7 +161,7 @@ class _Folding:
             call = self.calls[delta.index] = [delta.id, delta.name]
             self.blocks.append(call)
         else:
-            call[0] = call[0] or delta.id
+            call[0] = call[0] or delta.id  # some servers repeat the id, or send it late
             # Some servers split the name, others repeat it in each fragment.
             if delta.name and delta.name != call[1]:
                 call[1] += delta.name
@@ -181,7 +181,7 @@ _CALLS_ALONE = _beside_calls(ModelChunk(""))
 def fold(
     chunks: Iterable[ModelChunk],
     *,
-    id: str | None = None,  # noqa: A002
+    id: str | None = None,  # noqa: A002 - the name of the field
     used_ids: Collection[str] = (),
     new_id: Callable[[str], str] = fresh_id,
 ) -> Msg:

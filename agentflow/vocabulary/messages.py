@@ -224,7 +224,7 @@ class Msg:
 def message(
     role: Role,
     content: tuple[ContentBlock, ...],
-    id: str,  # noqa: A002
+    id: str,  # noqa: A002 - the name of the field
     metadata: Mapping[str, Any] = EMPTY,
     usage: Usage | None = None,
     finish_reason: str | None = None,

@@ -281,6 +281,7 @@ class ModelOptions:
         object.__setattr__(self, "extra", freeze(self.extra))
         if self.answer_schema is not None:
             object.__setattr__(self, "answer_schema", deep_freeze(self.answer_schema))
+        # One check for all options; the wrong one is only searched for the message.
         if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(

@@ -64,7 +64,7 @@ class ToolUseBlock:
         _set(self, "_error", None)
 
     @classmethod
-    def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002
+    def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002 - as in `__init__`
         """Build a call from a model's JSON text, which is parsed when `input` is first read."""
         # The draft has ordinary attributes: cheaper than five calls of `_set` for each call of a model.
         block: Any = object.__new__(_ToolUseDraft)
@@ -134,9 +134,9 @@ class ToolUseBlock:
     def replace(
         self,
         *,
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,  # noqa: A002 - as in `__init__`
         name: str | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the same
     ) -> ToolUseBlock:
         """Return a copy with another id, name or input."""
         new = self.id if id is None else id, self.name if name is None else name

@@ -201,7 +201,7 @@ class Transcript:
     def close_round(
         self,
         results: Sequence[ToolResultBlock],
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,  # noqa: A002 - the name of the field
     ) -> tuple[Msg, tuple[Msg, ...]]:
         """Store the results of the open round as one tool message, then the messages that waited for it.
 

@@ -90,7 +90,7 @@ async def _watched(
         finally:
             await close(source)
         index = -1
-        for index, end in ends:  # noqa: B007
+        for index, end in ends:  # noqa: B007 - as above
             if end.on_completed is not None:
                 end.on_completed()
     except Exception as error:

@@ -138,7 +138,7 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
             hubs.append(hub)
             hub.spawn(hub.feed(open_source("zip", source)))
         while True:
-            for hub in hubs:
+            for hub in hubs:  # so that all sources work on the next row at the same time
                 hub.release()
             row: dict[int, object] = {}
             while len(row) < len(hubs):
@@ -177,7 +177,7 @@ async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[
         while not (value is EMPTY or isinstance(value, _Failure)):
             try:
                 value = await anext(iterator, EMPTY)
-            except GeneratorExit:
+            except GeneratorExit:  # the iterator is being closed: not a failure of the source
                 raise
             except BaseException as error:  # raised again by `amb`
                 if cancel_requests() or isinstance(error, KeyboardInterrupt | SystemExit):

@@ -94,6 +94,7 @@ class Event:
     @property
     def run_id(self) -> str:
         """The id of the run: a call and its resumes."""
+        # `frame` raises the error for events built by hand; reading `_frame` first saves its call.
         return (self._frame or self.frame).run_id
 
     @property

@@ -46,6 +46,6 @@ class MemoryBank(Protocol):
         """Return all memories of a user, oldest first."""
         ...
 
-    async def forget(self, user: str, id: str | None = None) -> int:  # noqa: A002
+    async def forget(self, user: str, id: str | None = None) -> int:  # noqa: A002 - the field's name
         """Delete one memory of a user, or without an id all of them, and return how many were deleted."""
         ...

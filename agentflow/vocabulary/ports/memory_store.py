@@ -77,7 +77,7 @@ class MemoryStore(SessionStore):
             journal = self._journal(session_id)
             facts = _news(session_id, journal, facts)
         elif journal is None:
-            if expected:
+            if expected:  # the writer knows a session that was deleted
                 raise conflict(session_id, expected, 0)
             journal = self._journal(session_id)
         elif len(journal.facts) != expected:
@@ -112,6 +112,7 @@ class MemoryStore(SessionStore):
         facts = self._existing(session_id).facts
         stop = len(facts) if at is None else at
         if isinstance(stop, str):
+            # A `run_id` means the last fact of that run.
             stop = max((n for n, fact in enumerate(facts, 1) if getattr(fact, "run_id", None) == at), default=0)
         if not 1 <= stop <= len(facts):
             raise no_point(session_id, at or 0, len(facts))

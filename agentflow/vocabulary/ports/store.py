@@ -327,6 +327,7 @@ def prunable(
     found, keep = tuple(found), set(keep)
     old = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
     old_ids = {info.id for info in old}
+    # A suspended or unfinished session that stays needs the sessions of its sub-agents to continue.
     needed = inside([*keep, *[info.id for info in found if info.status != "idle" and info.id not in old_ids]])
     return [info for info in old if not needed(info.id)]
 

@@ -71,5 +71,5 @@ def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
 def _call_safely(on_end: Callable[[], object]) -> None:
     try:
         on_end()
-    except Exception as error:  # noqa: BLE001, RUF100
+    except Exception as error:  # noqa: BLE001, RUF100 - as above
         log_failure("WARNING", error, "a listener to waits failed at the end of a wait")
