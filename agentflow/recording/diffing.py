@@ -165,6 +165,7 @@ class _TreeBuilder:
                 if (entry.changes or entry.verdict or entry.error) and entry.hook not in part.hooks:
                     part.hooks.append(entry.hook)
         for call in self.calls.values():
+            # A hook's entry precedes that of its event, so rounds may be found out of order.
             call.parts.sort(key=lambda part: int(part.name))
 
     def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> RunPart:
@@ -277,6 +278,7 @@ def _key(part: RunPart) -> str:
     """Return the text by which parts of two runs are aligned."""
     if part.kind != "round":
         return part.name
+    # By content, so that one more round shifts the others instead of making all of them differ.
     return repr((part.facts.get("reply", ""), [(tool.name, tool.facts.get("input")) for tool in part.parts]))
 
 
@@ -287,6 +289,7 @@ def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], str]) -> I
 
 
 def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    # By default, difflib ignores items that are frequent in sequences of 200 or more, such as repeated rounds.
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 

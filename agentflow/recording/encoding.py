@@ -36,7 +36,7 @@ Line: TypeAlias = dict[str, Any]
 Clean: TypeAlias = Callable[[Any, str], Any]
 """Takes a value and its run id, and returns the value without secrets."""
 
-_REMEMBERED = 20_000
+_REMEMBERED = 20_000  # objects of each kind; bounds the memory of a recorder that runs for weeks
 SCALARS = (str, int, float, bool, type(None))
 
 
@@ -85,6 +85,7 @@ class ErrorText(NamedTuple):
 
 def digest_of(text: str) -> str:
     """Return sixteen hexadecimal digits as the digest of a text."""
+    # 64 bits are enough to compare values within a log, and keep it short.
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -238,12 +239,14 @@ class Encoder:
             known: If the list has these refs, the caller does not write it, so the call's next list does not build on it.
         """
         last, refs = self._lists.get(call, ((), []))
+        # Views of one history share its messages, so the common start is known without comparing them.
         keep = messages.shared(last) if isinstance(messages, MessageView) else 0
         added = [self.message(messages[index]) for index in range(keep, len(messages))]
         most = min(len(refs) - keep, len(added))
         same = next((n for n in range(most) if refs[keep + n] != added[n]), most)
         keep, added = keep + same, added[same:]
         every = [*refs[:keep], *added]
+        # The reader of the log builds each list on the last one that was written.
         if every != known:
             self._lists[call] = messages, every
         data: Line = {}
@@ -318,6 +321,7 @@ class Encoder:
             return data
         else:
             value = plain(self.cleaned(value))
+            # The user's data may look like a ref; wrapped, it is read as data.
             if isinstance(value, dict) and list(cast("Line", value)) in _LIKE_REFS:
                 value = cast("Line", {"data": value})
         data[field] = value
@@ -384,6 +388,7 @@ def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
     for field in fields(value):
         held = getattr(value, field.name)
         if field.name in keep or not (
+            # The types too, because `True == 1` and `1 == 1.0`.
             held is None or held == {} or (type(held) is type(field.default) and held == field.default)
         ):
             data[field.name] = plain(held)

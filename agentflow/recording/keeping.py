@@ -127,6 +127,7 @@ def logs_to_delete(
         age = now - log.updated
         too_old = max_age is not None and age > max_age.total_seconds()
         too_much = max_bytes is not None and left > max_bytes
+        # A log in use is kept even beyond the limits: without its beginning, the rest of it would be lost.
         if age >= _IN_USE and (too_old or too_much):
             deleted.append(log)
             left -= log.size

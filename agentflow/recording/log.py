@@ -60,6 +60,7 @@ class RunLog:
             "call": self.calls,
         }
         self._made: dict[str, Msg] = {}
+        # By the id of the entry: entries contain dicts, so they cannot be hashed, and `_entries` keeps them alive.
         self._lists: dict[tuple[int, str], _List] = {}
         self._last: dict[str, _List] = {}
         for entry in entries:
@@ -88,7 +89,7 @@ class RunLog:
         match entry:
             case MessageEntry():
                 self._messages[entry.ref] = entry
-                self._made.pop(entry.ref, None)
+                self._made.pop(entry.ref, None)  # a later entry with this ref replaces the message
             case ToolUseEntry():
                 self._uses[entry.ref] = entry
             case ToolResultEntry():
@@ -96,7 +97,7 @@ class RunLog:
             case ToolEntry():
                 self._tools[entry.ref] = entry
             case CallEntry():
-                self.calls.setdefault(entry.call, entry)
+                self.calls.setdefault(entry.call, entry)  # another writer may add one too
             case EventEntry():
                 for name in LISTS:
                     listed = entry.fields.get(name)
@@ -310,13 +311,15 @@ class _List:
     __slots__ = ("add", "before", "keep", "known", "length")
 
     def __init__(self, before: _List | None, keep: int, add: tuple[str, ...]) -> None:
-        self.before = before if keep else None
+        self.before = before if keep else None  # a list that shares nothing ends the chain
         self.keep = keep
         self.add = add
         self.length = keep + len(add)
         self.known: tuple[str, ...] | None = None
 
     def refs(self) -> tuple[str, ...]:
+        # A loop, not recursion: a long conversation has thousands of lists. `known` keeps a second read from repeating
+        # it.
         chain: list[_List] = [self]
         while chain[-1].known is None and chain[-1].before is not None:
             chain.append(chain[-1].before)

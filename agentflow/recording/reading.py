@@ -129,11 +129,13 @@ class LogReader:
             RunLogError: The line is invalid, does not fit the earlier lines, or was written by a newer agentflow.
         """
         self.number += 1
+        # Lone surrogates reach the parser, which refuses the line with its number.
         raw = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
         if not raw.strip():
             return None
         data = self._parsed(raw)
         if data is None:
+            # Of two incomplete lines, only the last can be the end of the file.
             if self._torn:
                 self._check_torn()
             self._torn = self.number
@@ -144,6 +146,7 @@ class LogReader:
         self._torn = 0
         try:
             entry = cast("Entry", self._form.validate_python(data, context=self.log))
+            # Checked and counted before it is added, but built afterwards, since building reads the entry from the log.
             self._check(entry)
             self._count(entry)
             self.log.add(entry)
@@ -171,6 +174,7 @@ class LogReader:
     def lost(self) -> str:
         """Describe lines that must be missing: a call has ended, but work inside it has not. Empty if there are none."""
         for (call, n), what in self._open.items():
+            # If the recorder has reported dropped entries, a missing end is no damage.
             if call in self._ended and not self._dropped:
                 return (
                     f"the line with the end of {what} {n} of call {call!r:.80} is missing, although the call has ended. "
@@ -194,6 +198,7 @@ class LogReader:
             data: Any = from_json(raw, allow_inf_nan=False)
         except ValueError:
             return None
+        # The search over the bytes is fast, and avoids a walk over nearly all lines.
         if _MAY_OVERFLOW.search(raw) and not all_finite(data):
             raise self._damaged("it contains a number that is too large")
         if not isinstance(data, dict):
@@ -219,6 +224,7 @@ class LogReader:
             last = self._numbers[entry.call]
             if entry.number - 1 not in last:
                 raise ValueError(f"a line is missing, entry {last[-1] + 1} of call {entry.call!r:.80}")
+            # Several writers may write entries of one call, and each counts for itself.
             last[last.index(entry.number - 1)] = entry.number
 
     # ---- checks against earlier lines

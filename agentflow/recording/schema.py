@@ -19,6 +19,7 @@ def json_schema() -> dict[str, Any]:
     """
     schema = adapter_of(WrittenEntry).json_schema()
     for entry in schema["$defs"].values():
+        # `kind` has a default in the classes, but each line states it.
         if "kind" in entry["properties"]:
             entry["required"] = ["kind", *entry.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORM} {VERSION}", **schema}

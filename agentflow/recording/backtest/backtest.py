@@ -147,7 +147,7 @@ def _judged(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
 def _work(pipe: Any, make: Callable[[], Variant]) -> None:
     """Evaluate logs in a process until the caller ends it; the process sends None when it is ready for a log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which ends its processes
-    sys.stdout = sys.stderr
+    sys.stdout = sys.stderr  # output of the user's code must not mix with the report
     logger.disable("agentflow")
     make()
     LogReader("")  # builds the validators
@@ -174,6 +174,7 @@ class _Process:
 
 def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: int, limit: float) -> Iterator[RunResult]:
     """Evaluate logs in processes; yield each result when it is available."""
+    # A forked process would inherit the locks of other threads as they are at that moment, perhaps held.
     context: Any = multiprocessing.get_context("spawn")
     running: dict[Any, _Process] = {}
     waiting = next(jobs, None)
@@ -183,7 +184,7 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                 pipe, child_end = context.Pipe()
                 process = context.Process(target=_work, args=(child_end, make), daemon=True)
                 process.start()
-                child_end.close()
+                child_end.close()  # so that reading reports the end of the process
                 running[pipe] = _Process(process, pipe, time.monotonic() + _START)
             soonest = min(each.until for each in running.values())
             ready = connection.wait([*running], max(soonest - time.monotonic(), 0.0))
@@ -194,6 +195,7 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                     else f"exceeded the limit of {limit:g} s"
                 )
                 if runner.pipe in ready:
+                    # Each message restarts the limit, so it holds for one run, not for a log with several.
                     runner.until = time.monotonic() + limit
                     try:
                         if (result := runner.pipe.recv()) is not None:
@@ -207,6 +209,7 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                         runner.process.join()
                         failure = f"ended with code {runner.process.exitcode}"
                 if failure:
+                    # Killed, since code that blocks cannot be cancelled. Another process takes its place.
                     running.pop(runner.pipe).end()
                     if runner.job is None:
                         raise UsageError(f"backtest: a process {failure} before its first run. Is `make` in a module?")

@@ -37,6 +37,7 @@ class BacktestReport:
         """The runs that change in the same way, the most frequent change first, then the most expensive."""
         found: dict[tuple[str, ...], list[RunResult]] = {}
         for each in self.of("changed"):
+            # Without positions in lists, so that the same change in longer and shorter runs is one group.
             where = re.sub(r"\[\d+\]", "[]", each.field)
             values = (each.recorded, each.now) if where == "decision" else ()
             found.setdefault((each.event, each.source, each.tool, where, *each.hooks, *values), []).append(each)
@@ -174,7 +175,7 @@ class ResultFile:
     def _write(self, data: Mapping[str, Any]) -> None:
         if self._file is not None:
             self._file.write(json.dumps(data).encode() + b"\n")
-            self._file.flush()
+            self._file.flush()  # an interrupted backtest loses at most the current result
 
     def close(self) -> None:
         """Close the file."""

@@ -85,6 +85,7 @@ class RecordedCall:
         self.source: str = line.get("source", "")
         self.parent: Line | None = line.get("parent")
         self.root: str = self.run if above is None else above.root
+        # Shared with sub-agents: whatever happens in one of them happens during the hooks of its callers.
         self.begun: list[EntryValues] = [] if above is None else above.begun
         self.interrupted = False
         self.working: dict[int, str] = {}
@@ -138,6 +139,7 @@ NAMES: dict[type[Event], tuple[str, ...]] = {
 def _values_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
     names = (*_COMMON, *NAMES[kind])
     read: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
+    # Values of tools are the user's objects: copied now, since the writer's thread reads them later.
     changeable = NAMES[kind] if issubclass(kind, TurnEvent) else ("chunk",) if kind is ActingChunk else ()
 
     def copied(name: str, value: Any) -> Any:
@@ -146,6 +148,7 @@ def _values_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
         return plain(value) if name in changeable and type(value) not in SCALARS else value
 
     if not changeable and not issubclass(kind, Error | CallEnded):
+        # One call in C for nearly all events.
         return read
     return lambda event: tuple(map(copied, names, read(event)))
 
@@ -202,6 +205,7 @@ class EntryBuilder:
         for observation in observations:
             self._encoder.run = observation.owner.run
             self._now = observation
+            # A call's entry precedes all its others.
             if observation.owner.call not in self._numbers:
                 self._numbers[observation.owner.call] = 0
                 self._add(self._call(observation.owner.line))
@@ -216,7 +220,7 @@ class EntryBuilder:
     def finish(self) -> list[Line]:
         """Return the remaining entries, after the last observation."""
         self._now = None
-        for n in list(self._raw):
+        for n in list(self._raw):  # no event will follow
             self._write_raw(n)
         self._close()
         lines, self._encoder.out = self._encoder.out, []
@@ -225,11 +229,13 @@ class EntryBuilder:
     # ---- single observations
 
     def _one(self, observation: Observation) -> None:
+        # Facts precede the event that was observed with them: a fact is written before its event.
         if isinstance(observation, EventSeen) and observation.facts:
             self._facts(observation.owner.call, observation.facts, observation.values[2])
         match observation:
             case RawChunk():
                 self._write_raws(observation.owner)
+                # Held back until its event shows whether hooks passed it on unchanged; then it is written once.
                 self._raw[observation.n] = observation
             case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(observation)
@@ -365,6 +371,7 @@ class EntryBuilder:
         """Batch a chunk of a reply. A chunk that hooks passed on unchanged is written once, as an event with the reply's
         number."""
         seq, iteration, time, _, chunk, attempt, restart = observation.values
+        # The same object, so no hook has changed it.
         reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
             del self._raw[reply]
@@ -380,8 +387,10 @@ class EntryBuilder:
         call = observation.owner.call
         seq, iteration, time, _, use, value, n = observation.values
         ref = self._encoder.tool_use(use)
+        # Only wrappers that run a tool twice at once need the number to tell the chunks apart.
         several = sum(known == ref for known in self._works.values()) > 1
         head = ("pieces", call, iteration, ref, n if several else None)
+        # A text is not cleaned by itself, since a secret may continue in the next chunk; the redactor cleans the batch.
         alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
         piece = self._encoder.value(call, value) if alone else plain(value)
         self._end_failed(observation, self._append(observation.owner, head, time, piece, seq))
@@ -422,6 +431,7 @@ class EntryBuilder:
         """Add a chunk to the batch, or to a new batch if the chunk does not continue this one."""
         batch = self._batch
         continues = batch is not None and head == self._head and not restart
+        # Only the first number is written, so the events of a batch must follow each other without a gap.
         if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
             self._close()
             batch = {name: value for name, value in zip(_HEADS[head[0]], head, strict=True) if value is not None}
@@ -435,6 +445,7 @@ class EntryBuilder:
             if self._redactor is not None:
                 self._redactor.begin(batch)
         batch["pieces"].append(piece)
+        # Rounded to microseconds: more digits would be noise, and make the log longer.
         batch["at"].append(round((time - batch["time"]) * 1000, 3))
         return batch
 
@@ -449,6 +460,7 @@ class EntryBuilder:
         batch, self._batch = self._batch, None
         if batch is not None:
             if self._redactor is not None:
+                # The observation that ends a batch may belong to another run, with other values to redact.
                 now, self._encoder.run = self._encoder.run, self._run_of_batch
                 self._redactor.close(batch, self._is_whole(batch))
                 self._encoder.run = now

@@ -112,6 +112,7 @@ def lines_of_facts(
 ) -> list[str]:
     """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
     converter = _Converter(session_id, agent)
+    # Filtered after the conversion, since the history of a run contains the runs before it.
     observations = [
         observation for observation in converter.all(facts, times) if run_id in (None, observation.owner.run)
     ]
@@ -134,11 +135,14 @@ class _Converter:
         self._usage = Usage()
 
     def all(self, facts: Sequence[Fact], times: Sequence[float] | None) -> Iterable[Observation]:
+        # Reversed, so that the first model of each run is kept.
         models = {fact.run_id: fact.model for fact in reversed(facts) if isinstance(fact, Reasoned)}
         for fact, time in zip(facts, repeat(None) if times is None else times, strict=times is not None):
+            # Not backwards: the clocks of the processes that wrote the facts may differ.
             self._time = self._time + _seconds(fact) if time is None else max(time, self._time)
             if isinstance(fact, CallOpened | CallResumed):
                 self._begin(fact, models.get(fact.run_id, ""))
+            # Before the fact is applied, since its event shows the history before it.
             history = self._machine.transcript.messages
             added = self._machine.apply(fact)
             if self._owner.call:

@@ -66,8 +66,10 @@ class FileSink:
     def open(self) -> str:
         """Open the file; see `Sink`."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # `O_BINARY`: otherwise Windows converts line ends. `O_RDWR`, since `write` reads the last byte.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         try:
+            # Exactly one writer creates the file; only its refs need no suffix.
             self._fd = os.open(self._path, flags | os.O_EXCL, 0o644)
         except FileExistsError:
             self._fd = os.open(self._path, flags, 0o644)
@@ -77,12 +79,13 @@ class FileSink:
     def write(self, lines: Sequence[str]) -> None:
         """Add lines to the end."""
         assert self._fd is not None
+        # `replace`: a text of a model can contain lone surrogates, which UTF-8 refuses.
         data = "".join([f"{line}\n" for line in lines]).encode("utf-8", "replace")
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             data = b"\n" + data
         while data:
-            data = data[os.write(self._fd, data) :]
+            data = data[os.write(self._fd, data) :]  # a write may be partial
 
     def close(self) -> None:
         """Close the file."""
@@ -117,9 +120,11 @@ class StoreTarget:
             return
         try:
             while self._waiting:
+                # Removed only after success: the store ignores a repeated write, by its writer and number.
                 self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
                 self._waiting.popleft()
         except StoreError as error:
+            # The caller stops writing then; what waits is given up, so that memory stays bounded.
             if not error.retryable or sum(len(batch[-1]) for batch in self._waiting) > _MAX_WAITING:
                 self._waiting.clear()
                 raise
@@ -170,6 +175,7 @@ def is_folder(path: str | Path) -> bool:
 
 def file_of(folder: Path, run_id: str) -> Path:
     """Return the file of a run's log."""
+    # Most file systems limit a name to 255 bytes, and a run id may contain slashes.
     return folder / f"{quote(run_id, safe='')[:200] or 'run'}.jsonl"
 
 

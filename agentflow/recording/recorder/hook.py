@@ -191,9 +191,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._put = self._writer.put
         self._owners: OrderedDict[str, RecordedCall] = OrderedDict()
         self._seen_facts: OrderedDict[str, FactsSeen] = OrderedDict()
-        self._number = count(1).__next__
+        self._number = count(1).__next__  # one call in C, so runs in several threads can share it
         if target is not None:
-            closing = weakref.finalize(self, self._writer.close)
+            closing = weakref.finalize(self, self._writer.close)  # refers to the writer, not to `self`
             if isinstance(target, StoreTarget):
                 atexit.register(closing)  # runs before the store's own handler, so the store still accepts the rest
 
@@ -251,14 +251,14 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             return None
         owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         kind = event.__class__
-        values = VALUES_OF[kind](event)
+        values = VALUES_OF[kind](event)  # read now, since an event keeps its whole run alive
         decision, facts = values[3], _NONE
         if owner.begun:
             self._write_begun(owner, event.seq)
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
             run_facts = owner.facts
-            facts = run.journal.facts[run_facts.count :]
+            facts = run.journal.facts[run_facts.count :]  # each fact once, although calls share a run
             if facts:
                 run_facts.count += len(facts)
             if run.scope.cause is not None and not owner.interrupted:
@@ -283,7 +283,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._owners.pop(call_id, None)
         # A call inside another call's tool does not wait: concurrent work would overtake it.
         if self.where is not None and owner.parent is None and current_turn.get() is None:
-            return asyncio.to_thread(self._writer.flush)
+            return asyncio.to_thread(self._writer.flush)  # a slow disk must not block the event loop
         return None
 
     def _end_abandoned(self, owner: RecordedCall, time: float) -> None:
@@ -329,7 +329,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         """Record the starts of running hooks, except the last ones if they belong to the event that ends now."""
         begun = owner.begun
         while begun and begun[-1].owner is owner and begun[-1].fields["seq"] == seq:
-            begun.pop()
+            begun.pop()  # nothing happened during the hook, so its event is enough
         for mark in begun:
             self._put(mark)
         begun.clear()
@@ -390,7 +390,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             owner.root = turn.run.run_id
         buffer = run.events.buffer
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
-            buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)
+            buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)  # another recorder may be there
         listener = run.scope.listener  # the listener of another recorder
 
         def notice(what: Notice) -> None:
@@ -515,7 +515,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         try:
             stream = work()
             async for chunk in stream:
-                put(_make(RawChunk, (owner, n, now(), chunk, events.seq)))
+                put(_make(RawChunk, (owner, n, now(), chunk, events.seq)))  # before its hooks, which may change it
                 try:
                     yield chunk
                 except asyncio.CancelledError as error:  # a time limit of the model has expired meanwhile
@@ -573,7 +573,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             finished["end"], finished["error"] = self._ending(owner, run, error)
             raise
         finally:
-            injecting.set(outer)
+            injecting.set(outer)  # `reset` would fail if the coroutine is closed in another context
             WORKS.set(works)
             if injections.added:
                 finished["injected"] = _injections(injections.added)

@@ -39,6 +39,7 @@ class ReaderWait:
         self._record = record
 
     def __await__(self) -> Generator[Any, Any, None]:
+        # Compared by identity after the wait: any other observation means that something happened meanwhile.
         latest, began = self._latest(), self._now()
         try:
             yield from self._inner.__await__()

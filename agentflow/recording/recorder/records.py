@@ -321,6 +321,7 @@ class _RecordReader:
                 edits.append(Edit(change.field, was, now))
             if entry.via != "around":
                 edits.extend(self._marked(change.field, *refs))
+        # Only ids have changed, which digests ignore, or the effect is an injection, which has a record of its own.
         if (entry.changes or entry.injected) and not (edits or entry.verdict or entry.error):
             return
         verdict, failed = entry.verdict, entry.error
@@ -520,6 +521,7 @@ class Recording:
         if isinstance(message, Msg):
             calls |= {result.tool_use_id for result in message.tool_results}
         born = {(r.call_id, r.iteration) for r in messages if r.event == "PostReasoning" and r.role == "assistant"}
+        # A reply of the model belongs to its round. Only other final messages come from verdicts about the whole call.
         ends = {r.call_id for r in messages if r.event == "PostCall"} if not born else set[str]()
         shaped: list[HookRecord] = []
         shadows: list[HookRecord] = []
@@ -548,12 +550,14 @@ class Recording:
     def _ancestors(self, message_id: str) -> set[str]:
         """Return the ids of the message and of those from which hooks made it."""
         ids = {message_id}
+        # From the last edit to the first, so that one pass follows a chain of edits to its beginning.
         for record in reversed(self.hook_records):
             if record.via == "shadow":
                 continue
             for edit in record.edits:
                 if edit.field in _MADE_OF and any(shown_id in ids for shown_id, _ in edit.after.parts):
                     ids.update(shown_id for shown_id, _ in edit.before.parts if shown_id)
+                # An edited message of the user can have a new id, so messages at the same position belong together.
                 elif record.event == "PreCall" and len(edit.before.parts) == len(edit.after.parts):
                     pairs = zip(edit.before.parts, edit.after.parts, strict=True)
                     ids.update(before for (before, _), (after, _) in pairs if after in ids)

@@ -22,6 +22,7 @@ def work_of(owner: RecordedCall) -> int | None:
     """Return the number of the call's work to which the running code belongs; None if there is none. Hooks of a tool's
     chunk belong to the tool's work."""
     works = WORKS.get()
+    # Work nests through sub-agents, and each recorder adds its own entry.
     while works is not None and works[0] is not owner:
         works = works[2]
     return None if works is None else works[1]

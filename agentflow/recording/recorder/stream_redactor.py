@@ -80,6 +80,7 @@ class StreamRedactor:
         """Split off the leading chunks of an open batch that may be written; None if there are none."""
         pieces = cast("list[Any]", batch["pieces"])
         calls = [n for n, piece in enumerate(pieces) if batch["kind"] != "pieces" and _has_calls(piece)]
+        # Arguments are cleaned as a whole (rule 4), so nothing from the first call on is split off.
         most = calls[0] if calls else len(pieces)
         looked: list[tuple[str, str, list[Match], int, list[int]]] = []
         for name, channel in self._channels(batch).items():
@@ -95,6 +96,7 @@ class StreamRedactor:
                 for _, _, found, reached, borders in looked
             )
 
+        # As many chunks as possible, up to a border that is settled and inside no secret, for each of the texts.
         n = next((n for n in range(most, 0, -1) if free(n)), 0)
         if n == 0:
             return None
@@ -144,11 +146,12 @@ class StreamRedactor:
         channel = self._channels(batch)[name]
         pieces, held = cast("list[Any]", batch["pieces"]), len(channel.held)
         channel.advance(raw, settled_end)
-        if not found and not held and settled_end == len(raw):
+        if not found and not held and settled_end == len(raw):  # rule 2
             return
         places = [n for n, piece in enumerate(pieces) if _text(batch, piece, name)] or [len(pieces) - 1]
         if found:
             _say(batch, places[0], name, _replaced(raw[:settled_end], found))
+            # A replacement has another length, so the text can no longer be divided as it arrived.
             for n in places[1:]:
                 _say(batch, n, name, "")
             return

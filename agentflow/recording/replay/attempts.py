@@ -67,7 +67,7 @@ class RecordedAttempts:
                     if task is None or not task.cancelling() or self._waiting[round_] > len(left):
                         raise
                     early += 1  # recorded as cancelled after its start
-                    task.uncancel()
+                    task.uncancel()  # taken back for now, and repeated after the start
         finally:
             self._waiting[round_] -= 1
         if early and task is not None:

@@ -123,6 +123,8 @@ class RecordedCancellation:
 
     def _check_between(self, loop: asyncio.AbstractEventLoop, position: int, turn: int) -> None:
         """Insert a check before a callback that is already scheduled; only asyncio's own loops allow that."""
+        # No public API inserts before a scheduled callback; other loops, such as uvloop, only check once in each
+        # iteration.
         ready = getattr(loop, "_ready", None)
         if isinstance(ready, deque):
             cast("deque[asyncio.Handle]", ready).insert(
@@ -136,6 +138,7 @@ class RecordedCancellation:
         scope = self._scope()
         if scope is None or scope.cause is not None or scope.state in ("ending", "done"):
             return
+        # Before the next step, which may resume one of the tasks that must be suspended.
         if scope.positions(self._requester) == self._at:
             self._cancel(scope)
         else:
@@ -172,6 +175,7 @@ class RecordedCancellation:
             return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step
+        # Not 0: nothing has moved for a while already, so fewer iterations are enough after a timer.
         self._unchanged = _TURNS // 2
         loop.call_later(step, self._check)
         return False

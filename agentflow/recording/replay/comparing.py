@@ -193,7 +193,7 @@ class LogNormalizer:
             return [self.log.tool(ref) for ref in value]
         if name == "error":
             kind = value.get("type")
-            text = None if kind == "CancelledError" else value.get("message")
+            text = None if kind == "CancelledError" else value.get("message")  # rule 3
             return {"type": kind, "message": self._data(call, text)}
         if name == "approval":
             return self._verdict(call, value)
@@ -271,6 +271,7 @@ class LogNormalizer:
 
     def _once(self, call: str, key: str, make: Callable[[], Any]) -> Any:
         known = self._known.setdefault(call, {})
+        # Messages occur in the history of each later event, so a long run would normalise them many times.
         found = known.get(key)
         if found is None:
             found = known[key] = make()
@@ -296,6 +297,7 @@ def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
 def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
     """Return the hooks that changed a recent event of a call, or decided on it."""
     found: dict[str, None] = {}
+    # A hook's entry is just before that of its event.
     for entry in log.entries[-50:]:
         if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
             found[entry.hook] = None

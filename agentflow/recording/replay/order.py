@@ -103,6 +103,7 @@ class Order:
     def add(self, key: Key, time: float) -> None:
         """Add the next step; for an event, with the time at which its hooks started."""
         self._keys.append(key)
+        # Never backwards, since waits are computed from differences; the clock of the recording may have been set back.
         self._times.append(max(time, self._times[-1]) if self._times else time)
         if key[0] == "cut":
             self.cuts[str(key[1])] = key
@@ -187,8 +188,10 @@ class Progress:
         self._order = order
         self._clock = clock
         self.free = free
+        # Steps can be done out of turn; `_next` is the first that is not.
         self._done_steps = bytearray(len(order))
         self._next = 0
+        # One future for all waiting steps: each checks its own condition when any step is done.
         self._moved: asyncio.Future[None] | None = None
         self._events = {of: iter(keys) for of, keys in order.events.items()}
         self._marked: Counter[Key | int] = Counter()
@@ -332,6 +335,7 @@ class Progress:
         while not reached():
             if self._moved is None:
                 self._moved = asyncio.get_running_loop().create_future()
+            # Compared after the wait: without progress, time decides whether the replay has diverged.
             before = self._next
             await asyncio.wait([self._moved], timeout=patience)
             # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.

@@ -65,6 +65,7 @@ class ReplayBuffer(EventBuffer):
     __slots__ = ("_inner", "_waits")
 
     def __init__(self, inner: EventBuffer, hold: Callable[[Event], Awaitable[None] | None]) -> None:
+        # Its own queue stays empty: the inner buffer has the reader, and `hold` decides whether the run waits.
         super().__init__(0)
         self._inner = inner
         self._waits = hold

@@ -31,6 +31,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
     if (known.__module__, known.__qualname__) == (module, name):
         error = _build(known, message, attributes)
+        # A class that computes its text from other attributes would show a different one, so a subclass shows the text.
         if error is not None and str(error) == message:
             return error
 
@@ -38,6 +39,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
         return message
 
     body: dict[str, Any] = {"__str__": text_of, "__module__": module, "__qualname__": name}
+    # `type` refuses a name with a null character, which a damaged log may contain.
     short = name.rpartition(".")[2].replace("\0", "")
     for base in (known, Exception):
         try:
@@ -53,6 +55,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
 def _build(kind: type[BaseException], message: str, attributes: Mapping[str, Any]) -> BaseException | None:
     """Create an exception without its constructor; None if that fails."""
     try:
+        # Without `__init__`: its parameters are unknown, and it may have effects.
         error = kind.__new__(kind, message)
     except Exception:
         return None

@@ -178,6 +178,7 @@ class Replay:
         """
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it must be a number above 0, or None.")
+        # A new script for each replay, since a player uses up its replies.
         script = Script(self.log)
         clock = ReplayClock(script.roots[0].time, pace)
         chosen = _hooks_for(agent, without)
@@ -187,6 +188,7 @@ class Replay:
         changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
         assert isinstance(agent, FullAgent)  # every agent is one
         variant = agent.variant([*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
+        # The recorded exceptions of calls are results; only an exception of `diverged` is raised.
         reply, error = await _repeat_calls(variant, script, player, deps, output)
         if player.compared.raised is not None:
             raise player.compared.raised
@@ -316,6 +318,7 @@ async def _read_stream(flux: AgentFlux[Any], call: CallEntry, player: Player) ->
         async for _ in events:
             pass
         if call.call in player.closed:
+            # Leaves `async with`, which closes the stream as in the recording.
             raise asyncio.CancelledError("its stream was closed")
         return await events.reply()
 
@@ -329,7 +332,7 @@ async def _run_call(
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        task.cancel()
+        task.cancel()  # the replay itself was cancelled: its call must not outlive it
         await asyncio.wait([task])
         raise
     if task.cancelled():
