@@ -430,8 +430,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise open_call_error(session)
-            # Hooks, in the order in which they are added: the agent's, those of the output, the call's own, the tree-
-            # wide ones of the caller.
+            # Hooks are added in this order: the agent's, the output's, the call's own, the caller's tree-wide ones.
             hooks, source, deps, above = self._hooks, "", options.get("deps"), None
             children = options.get("children", False)
             # By identity: the process-wide registry replaces its tuple at each change.

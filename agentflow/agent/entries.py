@@ -35,8 +35,7 @@ class Entries:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        # Reentrant, because `_Workers` calls `orphan` while it holds the lock. Notifications are sent after its
-        # release.
+        # Reentrant: `_Workers` calls `orphan` while it holds it. Notifications are sent after its release.
         self.guard = threading.RLock()
         self.changed = Condition()
         self._waiting: deque[QueueEntry] = deque()

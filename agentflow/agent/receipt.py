@@ -143,8 +143,7 @@ def waits_for(target: Line) -> Generator[None]:
         yield
         return
     with _graph:
-        # Checked and registered under one lock: of two waits that close a circle at the same time, the second is
-        # refused.
+        # Checked and registered under one lock: of two waits that close a circle, the second is refused.
         path = _path_back(target, enclosing)
         if not path:
             for queue in enclosing:

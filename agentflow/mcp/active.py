@@ -96,8 +96,7 @@ class ActiveCall:
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()  # model calls for the server, cancelled when the call ends
         self._ended = asyncio.Event()
-        # Both context variables are read here: questions may arrive in a task of the connection, which has an
-        # empty context.
+        # Read here, because questions may arrive in a task of the connection, which has an empty context.
         self._user = client_user.get()
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}

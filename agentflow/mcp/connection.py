@@ -85,8 +85,7 @@ class Connection:
         self._settings = settings
         self._link = link
         self._take = take
-        # The task that opens, holds and closes the connection, and the client once it is open; `_closing` ends the
-        # holding.
+        # The task that opens, holds and closes the connection, and its client; `_closing` ends the holding.
         self._holder: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
@@ -183,8 +182,7 @@ class Connection:
                     client.session.validate_tool_result = _unchecked
                     self._take(await self._listed(client), client.instructions)
                     if settings.follow:
-                        # A change between the listing and the subscription would be missed, so callers wait for the
-                        # subscription.
+                        # Callers wait for the subscription, before which a change would be missed.
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
                         # Also if the server has nothing to subscribe to.
@@ -344,8 +342,7 @@ class Connection:
             try:
                 async with client.listen(tools_list_changed=True) as events:
                     listening.set()
-                    # Ends without an error if the server closes the subscription properly; otherwise `SubscriptionLost`
-                    # is raised.
+                    # Ends without an error only if the server itself closes the subscription.
                     async for _ in events:
                         wait = 0.5
                         self._announced()

@@ -387,8 +387,7 @@ class MCPServer(LiveToolset):
             if request.done() and not request.cancelled():
                 # Marked as retrieved: the error is raised above, or concerns a call that was abandoned.
                 request.exception()
-            # After the cancellation, so that questions are not answered while the server still waits for them
-            # (`elicit`).
+            # After the cancellation, so that the server gets no answers to its questions before (`elicit`).
             await call.end(finished)
             if abandoned:
                 await connection.flush_cancellation()

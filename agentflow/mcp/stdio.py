@@ -63,8 +63,7 @@ async def _posix(
         env=get_default_environment() | (parameters.env or {}),
         cwd=parameters.cwd,
         limit=limit,
-        # A process group of its own: signals reach the server's children, and Ctrl-C in the terminal does not reach the
-        # server.
+        # A process group of its own: signals reach its children, and Ctrl-C in the terminal does not reach it.
         start_new_session=True,
     )
     # Size 0: a server that writes faster than its messages are handled has to wait.

@@ -96,8 +96,7 @@ class AnthropicWire(DirectWire):
                         if paused:
                             continue
                     if chunk.usage is not None:
-                        # The usage of a request is cumulative, so each report replaces the last, on top of the requests
-                        # before.
+                        # Each report replaces the last of its request, on top of the requests before.
                         used = replace(before + chunk.usage, model_calls=1)
                         chunk = ModelChunk(usage=used)
                     chunks.append(chunk)

@@ -57,8 +57,7 @@ class ChunkReader:
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed
-        # `_calls` counts the calls begun; `_last` is the id of the latest one, which some servers repeat in every
-        # fragment.
+        # `_calls` counts the calls begun; `_last` is the id of the latest one, which may be in each of its fragments.
         self._calls = 0
         self._last = ""
         self._foreign: set[int] = set()  # indices of the vendor's own calls: their later fragments have no id

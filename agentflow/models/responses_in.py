@@ -129,8 +129,7 @@ class ItemsReader:
         self._known: set[str] = set()  # ids of calls that were read, which the last event repeats
         self._named: set[int] = set()  # indices of calls that have an id and a name
         self._silent: dict[int, str] = {}  # calls without fragments until now, and the arguments in their start
-        # Fragments in the current part, and in the parts of the item before it: whether the texts of later events are
-        # repetitions.
+        # Fragments in the current part, and in the item's parts before it: if any, later events repeat their text.
         self._in_part = self._in_item = self._searches = 0
         # Whether a message has ended, and whether the current reasoning item had fragments.
         self._spoken = self._thought = False

@@ -236,8 +236,7 @@ class DirectWire(Adapter):
             events = EventReader(self._max_event)
             while not reader.ended and (part := part or await next_part()):
                 for data in events.feed(part):
-                    # Yielded at once: a consumer that stops reading closes this generator here, and `finally` closes
-                    # the connection.
+                    # A consumer that stops reading closes this generator here; `finally` closes the connection.
                     for chunk in reader.read(data):
                         yield chunk
                     # Anything after the end mark is left to `finish`.

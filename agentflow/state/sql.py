@@ -169,8 +169,7 @@ class SqlStore(KeepsLogs, SessionStore):
     ) -> Awaitable[None]:
         """Add facts, all or none; see `SessionStore.append`."""
         check_id(session_id)
-        # In the caller's thread: a fact without a JSON form raises where it is appended, and later changes have
-        # no effect.
+        # In the caller's thread: a fact without a JSON form raises where it is appended.
         records = [record_of(fact) for fact in facts]
         status = status_after(facts)
 

@@ -80,8 +80,7 @@ class JobThread:
         return queued
 
     def _loop(self) -> None:
-        # `last` is the time of the last idle call, or of the last moment when none was needed; `due` that of the next
-        # one.
+        # `last`: when `idle` was called, or was last not needed; `due`: when the next call is due.
         last = 0.0
         due: float | None = None
         while True:
