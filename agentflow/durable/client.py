@@ -75,11 +75,11 @@ APPLICATION: Final = "agentflow"
 QUEUED_OR_RUNNING: Final = ("ENQUEUED", "DELAYED", "PENDING")
 """The statuses of a call that has not ended, for DBOS."""
 
-_BATCH = 500
+_BATCH = 500  # ids in one query; older versions of SQLite allow 999 parameters
 _ENDED = ("SUCCESS", "ERROR")
-_CONNECTIONS = 5
+_CONNECTIONS = 5  # of one client; a process may have several, and PostgreSQL allows 100 by default
 _MAX_LENGTH = 200
-_PAGE_SIZE = 16
+_PAGE_SIZE = 16  # calls of a run read by one query; few runs are resumed as often
 
 
 class _Query(TypedDict, total=False):
@@ -126,6 +126,7 @@ class DurableClient:
         self._tables: Tables | None = None
         self._dbos: DBOSClient | None = None
         self._engine: Engine | None = None
+        # Several calls may open the client at once; only one creates the connections.
         self._opening = asyncio.Lock()
 
     # ---- submitting
@@ -165,6 +166,7 @@ class DurableClient:
     async def _submit(self, request: Request) -> None:
         """Submit the first call of a run."""
         tables, _ = await self._open()
+        # Taken even if this request was submitted before: a gap in the positions does no harm.
         position = await asyncio.to_thread(tables.next_position, request.session)
         await self._enqueue(request.run_id, await self._with_deadline(request), position=position)
 
@@ -172,6 +174,7 @@ class DurableClient:
         """Return the request with its deadline and trace."""
         tables, _ = await self._open()
         left = request.timeout
+        # By the database's clock: the clocks of client and worker may differ.
         deadline = None if left is None else await asyncio.to_thread(tables.now) + left
         return request._replace(deadline=deadline, trace=current_trace())
 
@@ -206,6 +209,7 @@ class DurableClient:
         """Submit a call that resumes the run's last call with decisions, with the run's agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
+        # Not always the last call: a repeated `decide` finds its own call after it, and `_enqueue` compares the two.
         waiting = next((segment for segment in reversed(segments) if pending_of(segment) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
@@ -232,6 +236,7 @@ class DurableClient:
         if newest.status not in QUEUED_OR_RUNNING and pending is None:
             return False
         tables, _ = await self._open()
+        # Before the request that closes a suspended run, whose worker reads it.
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
             last = request_of(newest)
@@ -246,7 +251,7 @@ class DurableClient:
             Whether the run was lost.
         """
         newest = await self._newest(run_id)
-        if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
+        if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):  # the statuses shown as "lost"
             return False
         _, client = await self._open()
         queue = QUEUE + request_of(newest).agent
@@ -349,6 +354,7 @@ class DurableClient:
             for run_id, segments in of.items()
             if all(segment.status in _ENDED and number_of(segment.updated_at) / 1000 <= before for segment in segments)
         }
+        # Results are loaded in a second step, and only for old runs: they can be large.
         for batch in _batches([last_call(segments).workflow_id for segments in ended.values()]):
             for status in await self._statuses(workflow_ids=batch, load_input=False):
                 if is_suspended(status):
@@ -384,6 +390,7 @@ class DurableClient:
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
         await self._in_thread(client.enqueue, options, request.to_dict())
+        # DBOS ignores a second workflow with the same id, so the stored request shows which one was accepted.
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
         if not request.same_as(request_of(stored)):
             conflict = "submitted with another call" if segment_number(workflow_id) == 1 else "decided otherwise"
@@ -403,6 +410,7 @@ class DurableClient:
         for first in count(1, _PAGE_SIZE):
             ids = [segment_id(run_id, number) for number in range(first, first + _PAGE_SIZE)]
             found += await self._statuses(workflow_ids=ids)
+            # Calls are numbered without gaps, so a page that is not full is the last one.
             if len(found) < first + _PAGE_SIZE - 1:
                 break
         return sorted(found, key=lambda status: segment_number(status.workflow_id))
@@ -439,6 +447,7 @@ class DurableClient:
     async def close(self) -> None:
         """Close the connections; the client may be used again."""
         tables, client, engine = self._tables, self._dbos, self._engine
+        # Cleared before anything is awaited, so that a call that follows opens new connections.
         self._tables = self._dbos = self._engine = None
         if client is not None:
             await asyncio.to_thread(client.destroy)

@@ -63,6 +63,7 @@ def shared_database(url: str, migrate: Callable[[Connection], None]) -> Database
         url,
         _SQLITE_TIMEOUT if sqlite else _TIMEOUT,
         power_safe=not sqlite,  # on SQLite a power failure may lose these rows; the facts are in the store
+        # Always `migrate`: it is idempotent, and the store's tables in the same file have versions of their own.
         is_current=lambda _: False,
         migrate=migrate,
         text=_text,
@@ -99,17 +100,19 @@ def dbos_engine(url: str, size: int) -> Engine:
         connect_args={**postgres_options(make_url(url), _TIMEOUT), "row_factory": _postgres_rows},
         pool_size=size,
         max_overflow=0,
-        pool_pre_ping=True,
+        pool_pre_ping=True,  # a server may have closed idle connections
     )
 
     def late(_connection: object, record: Any) -> None:
         if engine in _closed:
+            # `dispose` closes only idle connections; this one was in use then, and would stay open.
             record.invalidate()
 
     event.listen(engine, "checkin", late)
     return engine
 
 
+# Weak references, so that closed engines can be collected.
 _closed: WeakSet[Engine] = WeakSet()
 
 

@@ -49,6 +49,7 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
+# Not 0, which is no valid limit.
 IMMEDIATE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 
@@ -73,6 +74,7 @@ class _Ids:
 
     def __call__(self, kind: str) -> str:
         fixed = _fixed_ids.get()
+        # The tasks of a call share the dict of the context variable, so each id is used once.
         return (fixed.pop(kind, None) if fixed else None) or self._usual(kind)
 
 
@@ -95,6 +97,7 @@ class _Fence(StoreWrapper):
             raise StoreError(f"This worker lost its lease: session {session_id!r} was taken over by another worker.")
         return self.inner.append(session_id, facts, expected=expected, claim=self._claim)
 
+    # The worker holds the claim for the whole request, before this store exists.
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
         return None
 
@@ -132,6 +135,7 @@ class Host:
     def __init__(self, agent: Agent, store: SessionStore, deps: object, state: Sequence[type] = ()) -> None:
         config = full_agent(agent).config
         if not isinstance(config.new_id, _Ids):
+            # Past the agent's `__setattr__`. Calls of this agent outside a worker get the usual ids, as before.
             vars(agent)["_config"] = replace(config, new_id=_Ids(config.new_id))
         self._agent = agent
         self.store = store
@@ -167,11 +171,13 @@ class Host:
         """Cancel an active run, from any thread. Repeat this until the run has ended, since its call might begin later."""
         running = self._running.get(run_id)
         if running is not None:
+            # The first reason is kept, as in the database.
             self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
 
     @property
     def sessions(self) -> frozenset[str]:
         """The sessions of the active runs."""
+        # A copy, since the thread that watches the database reads this while runs begin and end.
         return frozenset(running.session.id for running in tuple(self._running.values()))
 
     def steer(self, messages: Iterable[StoredMessage]) -> None:
@@ -206,7 +212,7 @@ class Host:
         finally:
             if claim is not None:
                 self._claims.discard(claim)
-                if not self.closed:
+                if not self.closed:  # `close` has released it
                     claim.release()
 
     async def run(
@@ -239,9 +245,11 @@ class Host:
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
         session = FullSession(request.session, store=store, new_id=full_agent(self._agent).config.new_id)
+        # Messages that an earlier attempt in this process received are sent again from the database below.
         self.steering.withdraw(session)
         self._running[run_id] = running = _Running(session, claim)
         if sent:
+            # Messages in facts were delivered before: the conversation contains them already.
             running.known.update(message_ids(await self.facts(session.id)))
             self.steer(sent)
         if cancelled is not None:
@@ -249,13 +257,16 @@ class Host:
         try:
             call = _RunAttempt(self, workflow_id, request, session, progress)
             with use_trace(request.trace):
+                # A task of its own, so that `cancel_lost` cancels the call, but not DBOS's workflow that waits for it.
                 running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
         except asyncio.CancelledError:
+            # With a request, this task was cancelled itself (a shutdown), which has precedence.
             if claim is None or not running.lost or cancel_requests():
                 raise
             raise lease_lost(request.session, claim) from None
         finally:
+            # Another attempt at the same run may have replaced this one.
             if self._running.get(run_id) is running:
                 del self._running[run_id]
                 self._cancelled.pop(run_id, None)
@@ -315,13 +326,16 @@ class _RunAttempt:
         facts = await host.facts(request.session)
         call_facts = self._own_facts(facts)
         end = None if call_facts is None else end_of_call(call_facts)
+        # Before anything else, so that a reader gets the events in order, even if the call has ended already.
         if call_facts is not None:
             await self._progress.catch_up(call_facts)
+        # The earlier worker died after the end of the call, but before its result was stored.
         if isinstance(end, CallClosed):
             return self._closed_reply(facts, end)
         remaining = None if request.deadline is None else request.deadline - now
         if host.why_cancelled(request.run_id) is not None:
             return await self._end_at_once(facts, call_facts, end)
+        # Suspended by an earlier attempt at this request, so its decisions are about other calls.
         if end is not None and not self._decides(end.pending):
             return self._suspended_reply(facts, end.pending)
         if remaining is not None and remaining <= 0:
@@ -350,11 +364,13 @@ class _RunAttempt:
     # ---- open, resume, end
 
     async def _open(self, remaining: float | None) -> Reply:
+        # In the facts these ids show which request a call belongs to (rule 1).
         _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
         messages, session, options = list(self._request.messages), self._session, self._arguments(remaining)
         return await self._read(lambda agent, deps: agent.stream(messages, session=session, **options(deps)), remaining)
 
     async def _resume(self, decisions: Mapping[str, Any], remaining: float | None, *, first: bool = False) -> Reply:
+        # A later attempt has another call id: the facts with the request's id mark the beginning of its call.
         _fixed_ids.set({"call_": self._workflow_id} if first else None)
         decided, session, options = decisions_from_dict(decisions), self._session, self._arguments(remaining)
         return await self._read(lambda agent, deps: agent.resume_stream(session, decided, **options(deps)), remaining)
@@ -373,6 +389,7 @@ class _RunAttempt:
         """End a call that was cancelled or has no time remaining, without running it."""
         request = self._request
         if call_facts is not None or request.decisions is not None:  # close the open call, so that the history is legal
+            # A suspended call can only be resumed with decisions, so each pending call is denied.
             pending = pending_of(facts) if call_facts is None or end is not None else ()
             denied = {wait.id: verdict_to_dict(Deny("cancelled")) for wait in pending}
             try:
@@ -394,6 +411,7 @@ class _RunAttempt:
                         self._seen.append(event)
                     await self._progress.publish(event)
         except CallTimeoutError as error:
+            # Otherwise the message should show the limit as submitted, not the seconds that remained for this attempt.
             if remaining is None or remaining == IMMEDIATE or self._request.timeout is None:
                 raise
             raise CallTimeoutError(self._request.timeout, self._host.name) from error

@@ -23,7 +23,7 @@ from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-_BATCHES: Final = 4
+_BATCHES: Final = 4  # read at once for a reader, which may be slow: bounds the memory
 
 
 class CallRecord(NamedTuple):
@@ -85,6 +85,7 @@ class Watch:
         try:
             async with asyncio.timeout(timeout):
                 while not self.ended and self._last <= seq:
+                    # Cleared directly before the wait, without an `await` between: an update cannot be missed.
                     self._changed.clear()
                     await self._changed.wait()
                     if self._error is not None:
@@ -184,6 +185,7 @@ class FollowingClient(DurableClient):
         """Watch a run for the duration of the block."""
         watch = Watch(run_id)
         self._watches.add(watch)
+        # One task polls for all readers. It ends when the last of them has left.
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll_on(), name="agentflow: follow runs")
         try:
@@ -195,15 +197,17 @@ class FollowingClient(DurableClient):
         try:
             while self._watches:
                 await asyncio.sleep(self._poll)
+                # A copy, since readers come and go during the queries.
                 watches = tuple(self._watches)
                 try:
+                    # Before the events (rule 3).
                     ended = await self._ended({watch.call_id for watch in watches})
                     tables, _ = await self._open()
                     last = await asyncio.to_thread(tables.last_events, {watch.run_id for watch in watches})
                 except StoreError as error:
                     for watch in watches:
                         watch.fail(error)
-                    continue
+                    continue  # the next poll may succeed, for readers that come later
                 for watch in watches:
                     watch.update(last.get(watch.run_id, 0), ended)
         finally:
@@ -211,6 +215,7 @@ class FollowingClient(DurableClient):
 
     async def _ended(self, call_ids: set[str]) -> set[str]:
         found = await self._statuses(workflow_ids=list(call_ids), load_input=False, load_output=False)
+        # A call that is not found (it was deleted) counts as ended, so that no reader waits for it.
         return call_ids - {status.workflow_id for status in found if status.status in QUEUED_OR_RUNNING}
 
     def release(self) -> None:

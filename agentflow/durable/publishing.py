@@ -68,6 +68,7 @@ class EventPublisher:
         def body(number: int, attempt: int) -> str:
             return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker, "call": self._call_id}])
 
+        # Before anything is published: from now on the events of earlier attempts are refused.
         self._attempt, self._last = await in_daemon(self._tables.begin_attempt, self._run_id, body)
         self._task = asyncio.create_task(self._write_on(), name=f"agentflow: events of {self._run_id}")
         return self
@@ -84,12 +85,14 @@ class EventPublisher:
             return
         self._caught_up = True
         self._queue(event_to_dict(event))
+        # Before these events, hooks and tools may have changed the state. Comparing it after each event would be slow.
         if self._state and isinstance(event, PreReasoning | PostActing | PostCall) and not event.source:
             saved, _ = event.context.session_state.saved()
             values = {name: saved[name] for name in self._state if name in saved}
             if values != self._values:
                 self._values = values
                 self._queue({"type": "SessionState", "values": values})
+        # The run waits instead of filling the memory, but not for a task that no longer writes.
         while len(self._waiting) > MAX_QUEUED and not self._stopped:
             self._room.clear()
             await self._room.wait()
@@ -141,8 +144,10 @@ class EventPublisher:
     async def _write_all(self) -> None:
         while not self._stopped:
             await self._wake.wait()
+            # Events of this interval are written in one transaction; at the end there is no reason to wait.
             if not self._closing:
                 await asyncio.sleep(WRITE_INTERVAL)
+            # Before the list is taken: an event that is added afterwards sets it again.
             self._wake.clear()
             batch, self._waiting = self._waiting, []
             if batch:
@@ -155,6 +160,7 @@ class EventPublisher:
         body = json.dumps(events, separators=(",", ":"), allow_nan=False)
         batch = Batch(self._last + 1, self._last + len(events), body)
         policy = RetryPolicy(attempts=None, first_wait=WRITE_INTERVAL, max_wait=_MAX_PAUSE, should_retry=_may_respond)
+        # Retried indefinitely, as facts are: the run cannot continue without the database anyway.
         attempts = policy.start()
         try:
             while True:
@@ -168,13 +174,13 @@ class EventPublisher:
             logger.bind(run_id=self._run_id).warning(
                 "run {!r} was taken over by another worker; the events of this worker are dropped", self._run_id
             )
-            self._stopped = True
+            self._stopped = True  # the other worker's attempt writes them
         except StoreError as error:
             logger.bind(run_id=self._run_id).warning(
                 "the events of run {!r} could not be written; the run continues without them: {}", self._run_id, error
             )
             self._stopped = True
-        self._last = batch.last
+        self._last = batch.last  # only the writing task changes it, so no lock is needed
 
 
 def _may_respond(error: BaseException) -> bool:

@@ -155,6 +155,7 @@ class Request(NamedTuple):
         decisions = None if self.decisions is None else dict(self.decisions)
         data = {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
         side = None if self.side is None else self.side.to_dict()
+        # Left out if unset, so that older workers, which do not know these fields, accept the request.
         optional = {"trace": dict(self.trace), "side": side, "key": self.key}
         return {**{name: value for name, value in data.items() if name not in optional}, **_set_values(optional)}
 
@@ -199,6 +200,7 @@ def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
+# Python's JSON parser accepts NaN, with which every comparison of a deadline is false.
 _Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -334,6 +336,7 @@ def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowEr
 
 def error_out(error: BaseException) -> dict[str, Any]:
     """Return a failure as data."""
+    # Notes say what failed during cleanup; the exception itself stays in the worker's process.
     notes = "; ".join(getattr(error, "__notes__", ()))
     text = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None

@@ -138,6 +138,7 @@ class Tables:
             self._write(lambda _: None)  # opening the database creates the tables
 
     def _make(self, connection: Connection) -> None:
+        # Workers start at the same time, and two concurrent `CREATE TABLE IF NOT EXISTS` can fail in PostgreSQL.
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         _metadata.create_all(connection)
@@ -160,7 +161,7 @@ class Tables:
         try:
             with self._database.begin(write) as connection:
                 return work(connection)
-        except IntegrityError:
+        except IntegrityError:  # callers handle conflicts with other writers themselves
             raise
         except SQLAlchemyError as error:
             raise explain(error, self.shown, "Managing durable runs") from driver_error(error)
@@ -298,6 +299,7 @@ class Tables:
 
         def work(connection: Connection) -> None:
             last, newest = self._end_of(connection, run_id)
+            # Checked in the transaction of the insert: if a later attempt writes meanwhile, the primary key refuses it.
             if newest != attempt:
                 raise TakenOver
             if last == batch.last:  # already written: the connection broke after the commit

@@ -119,7 +119,7 @@ def info_of(segments: Sequence[WorkflowStatus]) -> RunInfo:
         session_of(newest),
         status,
         outcome,
-        min(number_of(status.created_at) for status in segments) / 1000,
+        min(number_of(status.created_at) for status in segments) / 1000,  # DBOS stores milliseconds
         number_of(newest.updated_at) / 1000,
         newest.executor_id,
         int(number_of(newest.recovery_attempts)),
@@ -128,4 +128,4 @@ def info_of(segments: Sequence[WorkflowStatus]) -> RunInfo:
 
 
 def number_of(stored: object) -> float:
-    return stored if isinstance(stored, int | float) else 0
+    return stored if isinstance(stored, int | float) else 0  # a damaged row has something else
