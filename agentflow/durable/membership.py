@@ -54,6 +54,7 @@ class Membership:
             status="PENDING", name=WORKFLOW, queue_name=queues, load_input=False, load_output=False
         )
         owners = {run.executor_id for run in running if run.executor_id is not None}
+        # Read after the runs: a worker reports before its first run, so no living owner is missing.
         dead = sorted(owners - self.tables.alive() - {self.id})
         if dead:
             logger.warning("worker {} takes over the runs of {}, which stopped reporting", self.id, ", ".join(dead))

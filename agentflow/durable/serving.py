@@ -105,6 +105,7 @@ class RequestRunner:
             _answer(done, await self._run(workflow_id, request))
         except StoreError as error:  # not a valid request
             _answer(done, error_out(error))
+        # The `finally` answers: the thread of DBOS gets an exception that DBOS does not store.
         except (Abandoned, asyncio.CancelledError):
             pass
         except Exception as error:
@@ -138,6 +139,7 @@ class RequestRunner:
                         store.answered()
                         return ended
             except StoreError as error:
+                # Another worker has the call, or will get it: what this one would report is not the result.
                 if host.closed or not await self._member.owns(workflow_id):
                     raise Abandoned from error
                 if not await attempts.another(error):
@@ -150,9 +152,12 @@ class RequestRunner:
             return None
         waiting = asyncio.ensure_future(claiming)
         try:
+            # The holder may be the same run in a slow worker, so the wait has no limit; but ownership may change
+            # meanwhile.
             while not (await asyncio.wait({waiting}, timeout=self._member.lease / 3))[0]:
                 await self._check(host, workflow_id)
         except BaseException:  # including cancellation
+            # The store may have granted the claim already, in which case `cancel` has no effect.
             waiting.add_done_callback(_release_late_claim)
             waiting.cancel()
             raise

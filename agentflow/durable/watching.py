@@ -52,12 +52,13 @@ class Watcher:
             try:
                 if time.monotonic() >= due:
                     member.beat()
-                    due = time.monotonic() + member.lease / 3
+                    due = time.monotonic() + member.lease / 3  # two reports may fail before the lease ends
                     member.outage.answered()
                     if not self._stopping.is_set():
                         member.take_over(self._hosts)
                 for host in self._hosts.values():
                     if host.running:
+                        # Sessions belong to the event loop. `cancel` below may be called from any thread.
                         self._loop.call_soon_threadsafe(host.cancel_lost)
                         if sent := member.tables.sent(host.sessions):
                             self._loop.call_soon_threadsafe(host.steer, sent)

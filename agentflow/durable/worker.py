@@ -120,8 +120,10 @@ class Worker:
     # ---- starting and stopping
 
     async def __aenter__(self) -> Self:
+        # Before anything is opened: a second worker would share the one DBOS of the process.
         _claim(self)
         async with AsyncExitStack() as undo:
+            # Undone last, since the next worker of this process may start at once.
             undo.callback(_release, self)
             self._loop = asyncio.get_running_loop()
             self._stop.clear()
@@ -138,7 +140,7 @@ class Worker:
             self._requests = RequestRunner(self._hosts, member, self._places)
             self._watcher = Watcher(self._hosts, member, self._poll, self._stop)
             await in_daemon(self._launch)
-            undo.pop_all()
+            undo.pop_all()  # from here on `__aexit__` closes everything
         self._watcher.start()
         return self
 
@@ -195,6 +197,8 @@ class Worker:
         finally:
             for host in self._hosts.values():
                 host.close()  # nothing is written after this: remaining calls look as after a crash
+            # The watcher still reports that this worker is alive, so no other takes over a call before it has ended
+            # here.
             await self._requests.close(_CLOSING)
             self._watcher.end()
             await self._leave()
@@ -209,6 +213,7 @@ class Worker:
         """Remove the worker from the table. If the database does not respond, others take over when the lease expires."""
         try:
             async with asyncio.timeout(_CLOSING):
+                # Before `leave`: a late report would add this worker again.
                 await in_daemon(self._watcher.join)
                 await in_daemon(self._tables.leave, self.id)
         except (StoreError, TimeoutError) as error:
@@ -233,6 +238,7 @@ class Worker:
 # ---- a process has one DBOS
 
 _current: list[Worker] = []
+# DBOS keeps its workflows for the life of the process, so later workers find the first registration.
 _registered: list[object] = []
 
 
@@ -253,6 +259,7 @@ def _release(worker: Worker) -> None:
 def _serve(data: Any) -> dict[str, Any]:
     """Run a request: the body of every workflow."""
     workflow_id = DBOS.workflow_id
+    # DBOS may still call this after the worker has been released.
     if not _current or workflow_id is None:
         raise Abandoned
     return _current[0].serve(workflow_id, data)

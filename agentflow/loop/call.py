@@ -133,8 +133,7 @@ class Call(RunBase):
                 ending = end(self, reply.outcome, None, reply)
                 if ending is not None:
                     await ending
-            # After `CallEnded`: the output is only for the caller. Events contain the text, from which it can be read
-            # again.
+            # After `CallEnded`: the output is only for the caller; events contain the text from which it is read.
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
@@ -363,8 +362,7 @@ class Call(RunBase):
             if scope.stopped:  # a tool may have swallowed the cancellation
                 scope.check()
             action = machine.next()
-            # Between two actions all finished work is stored, so it is safe to stop. (`halts` asks the parents, so it
-            # is last.)
+            # Between two actions all finished work is stored, so it is safe to stop. (`halts` is the slowest check.)
             if (scope.halting or scope.parent is not None) and action in _WORK and scope.halts():
                 raise Halted
             if action == "reason" or action == "summary":

@@ -59,8 +59,7 @@ class _Round:
 
     def answer_interrupted(self, text: str) -> None:
         """Set the result of each call that has none. If a sub-agent is suspended in a call, suspend the round instead."""
-        # A suspended sub-agent has its own open call: an answer now would leave that call without a caller to resume
-        # it.
+        # A suspended sub-agent has an open call of its own, which nothing could resume if this call were answered.
         inside = self.run.machine.waiting_inside()
         self.suspended = {
             **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
@@ -190,8 +189,7 @@ class _Round:
     async def execute(self, call: ToolUseBlock, index: int, defers: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
         tool_call = self.tool_call(call, index)
-        # In the driver's task the variable is not set, since hooks of the round run there too; `inject` reads this
-        # instead.
+        # The driver's task does not set the variable, since hooks of the round run in it too; `inject` reads this.
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
             self.run.additions.inline = index
@@ -462,8 +460,7 @@ def _close(
 
 async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None:
     """Close a round that was cancelled or has failed: answer all calls, emit the Post event, make the results a fact."""
-    # Nested `finally`, so that a signal in one step does not prevent the next: first answers, then the event, then the
-    # fact.
+    # Nested `finally`, so that a signal in one step does not prevent the next: answers, event, fact.
     with run.scope.cleanup(error):
         try:
             await round_.abort_waiting(error)

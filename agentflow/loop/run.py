@@ -321,7 +321,7 @@ class RunBase:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
         buffer, parent = self.events.buffer, self.settings.parent
-        if buffer is not None and (parent is None or parent.events.buffer is not buffer):
+        if buffer is not None and (parent is None or parent.events.buffer is not buffer):  # not the caller's
             buffer.end()
         self.events.release()
         if self.session.store is not None:
@@ -338,10 +338,10 @@ class RunBase:
         if tool is None:
             return None
         narrower, process = tool.hooks, self.config.process
-        if not narrower and not (tool.tags and process.hooks):
+        if not narrower and not (tool.tags and process.hooks):  # the usual case: nothing to look up
             return None
         found = self.events.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
-        return None if found is self.events.hooks else found
+        return None if found is self.events.hooks else found  # the same set if nothing was added
 
     # ---- the position of the running code
 
@@ -380,7 +380,7 @@ class RunBase:
     def legal_reply(self, msg: Msg) -> Msg:
         """Fold a reply changed by hooks again, since it may repeat ids of calls or contain results."""
         content = tuple([block for block in msg.content if not isinstance(block, ToolResultBlock)])
-        chunk = ModelChunk(blocks=content)
+        chunk = ModelChunk(blocks=content)  # `fold` repairs the ids
         folded = fold((chunk,), id=msg.id, used_ids=self.machine.transcript.used_ids, new_id=self.config.new_id)
         return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
@@ -414,13 +414,13 @@ class RunBase:
         key: str | None = None
         additions = self.additions
         if keep and additions.repeatable:
-            key = f"{self.events.iteration}:{additions.repeatable}:{additions.injections}"
+            key = f"{self.events.iteration}:{additions.repeatable}:{additions.injections}"  # the same after a crash
             additions.injections += 1
-            if key in self.machine.injected:
+            if key in self.machine.injected:  # stored before the crash
                 return
         note_injection(self, marked, keep)
         if not keep:
-            additions.transient = (*additions.transient, *marked)
+            additions.transient = (*additions.transient, *marked)  # no fact: gone after the next request
             return
         at = additions.inline if (position := self.place()) is None else position
         self.journal.request(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))

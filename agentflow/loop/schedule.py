@@ -76,6 +76,7 @@ class ToolSchedule:
 
     def waits(self, vetted: ToolType, planned: ToolType) -> bool:
         """Whether a call must wait because hooks have changed its tool to a type that runs later."""
+        # Only later types wait: a call that was changed to an earlier type has missed its batch, and runs now.
         return self.policy == "by_type" and TOOL_ORDER[vetted] > TOOL_ORDER[planned]
 
 

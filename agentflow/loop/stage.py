@@ -135,8 +135,7 @@ class Stage:
         try:
             return await work()
         except asyncio.CancelledError as error:
-            # For a model, `_attempt` notes it. The work of the other stages is a part of the run, with stages of its
-            # own.
+            # For a model, `_attempt` notes it. The work of the other stages has stages of its own.
             if self._kind is PreActing:
                 self.failed(error)
             raise

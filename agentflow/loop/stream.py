@@ -263,8 +263,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             run = await self._start(self._buffer)
         except BaseException as error:  # the run has not begun
             was_closed, self._closed = self._closed, True
-            # `aclose` in another task cancelled this one to end its wait: take that request back, and end the read
-            # normally.
+            # `aclose` in another task cancelled this one to end its wait: undo that, and end the read normally.
             if was_closed and isinstance(error, asyncio.CancelledError) and task and task.uncancel() <= requests:
                 raise StopAsyncIteration from None
             raise

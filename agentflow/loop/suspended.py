@@ -16,6 +16,7 @@ __all__ = ["frames_of", "innermost", "position", "positions", "suspends_as"]
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
+# By code object: a suspended frame shows its code, but not its function.
 _PLACES: dict[CodeType, str] = {}
 """The functions at which a position ends."""
 
@@ -75,6 +76,7 @@ def position(task: asyncio.Task[Any]) -> str:
             inside = name
         elif "/asyncio/" not in file:
             event = None
+            # Relative to the function, so that a change elsewhere in the file does not move the position.
             parts.append(f"{name}+{frame.f_lineno - code.co_firstlineno}")
             inside = ""
     return " > ".join([*parts, inside] if inside else parts)
@@ -101,6 +103,7 @@ def positions(
         tasks = [driver, *(task for group in parallel for task in group if not task.done())]
         first, *others = ["here" if task is requester else position(task) for task in tasks]
         others += [f"{n}> {location}" for places in inside for n, location in enumerate(places)]
+        # Sorted, so that the order in which the tasks started does not matter.
         return (first, *sorted(others))
     except Exception:  # a hook's `name` may raise
         return ()

@@ -244,7 +244,7 @@ class Turn(BoundTool, Generic[T_co]):
             "stop_reason": self.stop_reason,
             "output": output,
         }
-        return dict(data)
+        return dict(data)  # pyright does not accept a `TypedDict` as `dict[str, Any]`
 
     @staticmethod
     def from_dict(

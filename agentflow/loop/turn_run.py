@@ -71,8 +71,7 @@ class TurnRun(RunBase):
             return
         event = await self.events.emit(TurnValue, (turn.view, value))
         if values is not None:
-            # The reader of a turn is not the reader of the run's events, so it needs the event even if no hook handled
-            # it.
+            # The turn's own reader needs the event, even if no hook handled it.
             await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
     async def deliver_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:

@@ -59,7 +59,7 @@ def run_graph(log: RunLog) -> Graph:
                 parts[keys[entry.call]].duration_ms += entry.fields.get("duration_ms", 0)
             case EventEntry(type="PostActing") if entry.call in keys:
                 use = log.use_data(entry.ref("tool_use"))
-                if (entry.call, use["id"]) in agents:
+                if (entry.call, use["id"]) in agents:  # the sub-agent has a node of its own
                     continue
                 name = str(use.get("input", {}).get("function", "")) if use["name"] == WORKFLOW_STEP else ""
                 own = f"{keys[entry.call]}/{use['name']} {name}"

@@ -120,7 +120,7 @@ def logs_to_delete(
     logs: Iterable[KeptLog], now: float, max_bytes: int | None, max_age: timedelta | None
 ) -> list[KeptLog]:
     """Select the logs to delete, oldest first; logs that are being written are kept."""
-    found = sorted(logs, key=lambda log: (log.updated, log.run_id))
+    found = sorted(logs, key=lambda log: (log.updated, log.run_id))  # by id too, so that ties are stable
     left = sum(log.size for log in found)
     deleted: list[KeptLog] = []
     for log in found:

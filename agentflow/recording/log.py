@@ -318,8 +318,7 @@ class _List:
         self.known: tuple[str, ...] | None = None
 
     def refs(self) -> tuple[str, ...]:
-        # A loop, not recursion: a long conversation has thousands of lists. `known` keeps a second read from repeating
-        # it.
+        # A loop, not recursion: a long conversation has thousands of lists. `known` saves a second walk.
         chain: list[_List] = [self]
         while chain[-1].known is None and chain[-1].before is not None:
             chain.append(chain[-1].before)

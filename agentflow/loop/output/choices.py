@@ -118,6 +118,7 @@ def _one(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, 
     """Return the schema of one output; definitions of recursive types move to the top under names of their own."""
     name, schema = tool.name, dict(tool.form.schema)
     for own, definition in schema.pop("$defs", {}).items():
+        # Two outputs may have different definitions of the same name; `$ref` finds only those at the top.
         definitions[f"{name}_{own}"] = with_prefix(definition, name)
     return {
         "type": "object",

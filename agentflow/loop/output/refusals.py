@@ -47,6 +47,7 @@ class Refusals:
             names: The outputs with which it answers; none if it does not name one.
         """
         self.sent_back += 1
+        # A set: a reply with two refused answers of one output is one refusal.
         self._counts.update({name if name in self._own else _OTHERS for name in names} or {_OTHERS})
 
     def named_in(self, reply: Msg) -> tuple[str, ...]:

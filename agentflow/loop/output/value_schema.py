@@ -29,6 +29,7 @@ def value_schema(kinds: Iterable[Any], where: str) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for kind in kinds:
         schema = _schema_of(kind, where)
+        # Two types with the same schema would be two equal branches of `anyOf`.
         if schema not in found:
             found.append(schema)
     if len(found) == 1:

@@ -123,8 +123,7 @@ class RecordedCancellation:
 
     def _check_between(self, loop: asyncio.AbstractEventLoop, position: int, turn: int) -> None:
         """Insert a check before a callback that is already scheduled; only asyncio's own loops allow that."""
-        # No public API inserts before a scheduled callback; other loops, such as uvloop, only check once in each
-        # iteration.
+        # No public API inserts before a scheduled callback; on other loops, such as uvloop, `_check` alone decides.
         ready = getattr(loop, "_ready", None)
         if isinstance(ready, deque):
             cast("deque[asyncio.Handle]", ready).insert(

@@ -39,8 +39,7 @@ class ReplayClock:
 
     async def reach(self, time: float) -> None:
         """Wait until the clock reaches a time."""
-        # A float of seconds since the epoch is exact to about 2e-7, so an exact comparison could wait again for
-        # nothing.
+        # Floats of seconds since the epoch are exact to about 2e-7, so an exact comparison could wait again.
         while (left := time - self.now()) > 1e-6:
             jumped = asyncio.get_running_loop().create_future()
             self._waiting.add(jumped)

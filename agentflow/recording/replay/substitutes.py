@@ -55,6 +55,7 @@ def bill(context: RunContext, step: Any) -> None:
     """
     if isinstance(step, RecordedWork):
         chunks = [chunk_of(due.piece) for due in step.pieces]
+        # As in `ask_beside`: an interrupted call is billed only if the provider has reported its usage.
         if step.end == "done" or any(chunk.usage is not None for chunk in chunks):
             run_of(context).add_usage(one_call(fold(chunks).usage))
 
