@@ -71,7 +71,7 @@ def _limit(schema: Subschema, key: str, rule: Any) -> Check | None:
     if isinstance(rule, bool) and key.startswith("exclusive"):  # draft 4: it modifies the other keyword
         return None
     limit = schema.number(key, rule)
-    if schema.raw.get(f"exclusive{key.capitalize()}") is True:
+    if schema.raw.get(f"exclusive{key.capitalize()}") is True:  # draft 4
         key = f"exclusive{key.capitalize()}"
 
     def check(value: Any, at: At, run: SchemaCheck, marks: Marks) -> None:
@@ -204,6 +204,7 @@ def _items(schema: Subschema, key: str, rule: Any) -> Check:
     if isinstance(rule, list):
         return _prefix_items(schema, key, cast("Any", rule))
     first = schema.raw.get("prefixItems")
+    # Old drafts do not know `prefixItems`.
     after = len(cast("list[Any]", first)) if isinstance(first, list) and not schema.compiler.old else 0
     return _entries(schema.inner(rule, key), after)
 

@@ -504,7 +504,7 @@ def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
             link = cast("StepMono[Any]", mono)
             links.append(link)
             mono = link.upstream
-        elif mono.inner is not None:
+        elif mono.inner is not None:  # it only wraps another mono, so the links of both form one chain
             mono = mono.inner
         else:
             return mono
@@ -546,7 +546,7 @@ async def _run_links(chain: Mono[Any]) -> Any:
                         following = _source_of(operator, link.function(caught))
                         value = EMPTY
                     elif isinstance(link.function, _Watcher) and link.function.error is not None:
-                        link.function.error(failure)
+                        link.function.error(failure)  # only `tap` observes a failure; other links are skipped
                 elif (kind == _MAP and value is not EMPTY) or kind == _TAP:
                     value = link.function(value)
                 elif kind == _TAP_VALUE and value is not EMPTY:
@@ -565,7 +565,7 @@ async def _run_links(chain: Mono[Any]) -> Any:
 
 
 def _source_of(operator: str, result: object) -> object:
-    if result is None:
+    if result is None:  # a missing `return`; in `_run_links`, None means that no source follows
         raise not_a_source(operator, result)
     return result
 

@@ -209,7 +209,7 @@ def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
         if kind is None:
             raise ValueError(f"unknown verdict {name!r}")
         return kind(_value_in(data, kind.__match_args__[0]))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:  # data of any other form
         raise ValueError(f"it is not a verdict ({type(error).__name__}: {error})") from error
 
 
