@@ -295,7 +295,7 @@ class Machine(FoldedState):
         if final is not self.final or run_id != self.run_id or outcome == "suspended" or self.transcript.open_round:
             self.check_closed(fact)
             if outcome == "suspended":
-                self.state = AFTER_CLOSE["as suspended"]
+                self.state = AFTER_CLOSE["suspended"]
                 return ()
         if final is not None and not is_blank(final):
             self.transcript.stored.append(final)
@@ -336,11 +336,11 @@ def _case_of_round(machine: Machine, fact: RoundClosed) -> RoundCase:
 def _case_of_resume(machine: Machine, fact: CallResumed) -> ResumeCase:
     if machine.transcript.open_round:
         return "in a round"
-    return "between rounds" if machine.final is None else "with the answer"
+    return "between rounds" if machine.final is None else "after the answer"
 
 
 def _case_of_close(machine: Machine, fact: CallClosed) -> CloseCase:
-    return "as suspended" if fact.outcome == "suspended" else "ended"
+    return "suspended" if fact.outcome == "suspended" else "ended"
 
 
 _CASES: dict[type, Callable[[Machine, Any], str]] = {

@@ -75,8 +75,8 @@ SUSPENDED: Final = State.SUSPENDED
 
 ReplyCase: TypeAlias = Literal["with tool calls", "without tool calls", "rejected"]
 RoundCase: TypeAlias = Literal["without a Stop", "with a Stop"]
-ResumeCase: TypeAlias = Literal["in a round", "between rounds", "with the answer"]
-CloseCase: TypeAlias = Literal["as suspended", "ended"]
+ResumeCase: TypeAlias = Literal["in a round", "between rounds", "after the answer"]
+CloseCase: TypeAlias = Literal["suspended", "ended"]
 
 AFTER_OPENING: Final = ASSISTANT
 AFTER_SUSPENDING: Final = SUSPENDED
@@ -89,9 +89,9 @@ AFTER_ROUND: Final[dict[RoundCase, State]] = {"without a Stop": ASSISTANT, "with
 AFTER_RESUME: Final[dict[ResumeCase, State]] = {
     "in a round": TOOL_EXECUTION,
     "between rounds": ASSISTANT,
-    "with the answer": RESPONSE,
+    "after the answer": RESPONSE,
 }
-AFTER_CLOSE: Final[dict[CloseCase, State]] = {"as suspended": SUSPENDED, "ended": USER_INPUT}
+AFTER_CLOSE: Final[dict[CloseCase, State]] = {"suspended": SUSPENDED, "ended": USER_INPUT}
 
 TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State]]]] = {
     USER_INPUT: {
