@@ -44,6 +44,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     events.iteration = machine.iteration + 1
     transcript = machine.transcript
     if machine.compacted is None:
+        # The history is legal by construction, so a request is only put in order if a hook has changed it.
         base, legal = transcript.view(additions.head), transcript.sendable
     else:
         base, legal = machine.request_view(additions.head), False
@@ -59,7 +60,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if PreReasoning not in events.handled:
         events.seq += 1
     else:
-        stored = len(transcript.stored)
+        stored = len(transcript.stored)  # what follows this was injected by the hooks
         additions.repeatable, additions.injections = "reasoning", 0
         emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
         if emitted is None:  # no other code has run since
@@ -74,20 +75,24 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             if event is not None:
                 if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                     return
+                # Only if it was changed, since the agent's model can be an object, which its name does not replace.
                 if event.model != model_name:
                     model = model_name = event.model
+                # Again, since a hook may have allowed calls, for which the summary has no round.
                 options = event.options if purpose == "reason" else without_calls(run, event.options)
                 messages, tools = event.input_messages, tuple(event.tools)
             if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
                 messages = with_appended(messages, *transcript.since(stored), *additions.transient)
                 additions.transient = ()
     if messages is not base:
+        # A view that only adds messages to the legal history needs no copy and no search.
         legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
     if not legal:
         messages = legalise(messages, config.new_id)
     request = ModelRequest(messages, tools, options, model_name)
-    if run.scope.stopped:
+    if run.scope.stopped:  # a request costs money, so a cancelled run sends none
         run.scope.check()
+    # Until the reply is a fact: messages that are injected meanwhile are stored after it.
     journal.awaits_place = True
     started = config.clock.monotonic()
     hooks = events.hooks
@@ -116,6 +121,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
+    # Before the hooks of PostReasoning, so that budgets count this reply.
     run.add_usage(used)
     duration_ms = (config.clock.monotonic() - started) * 1000
     chain = events.chains[PostReasoning]
@@ -185,6 +191,7 @@ def _judged(
             run.outcome = "stopped"
             return run.journal.append(reasoned._replace(stop=reason))
         case Suspend():
+            # Together: after a crash between the two, the calls would run without the decision.
             return run.journal.append(reasoned, _suspension(run, reasoned, verdict, hook))
         case _:
             assert_never(verdict)
@@ -288,6 +295,7 @@ async def _pull(
                     attempt += 1
                 if restart:
                     _bill(run, chunks)
+                    # Not `clear`: the events of the earlier attempt refer to the old list.
                     chunks = []
             chunks.append(chunk)
             if handled:
@@ -318,6 +326,7 @@ async def _pull(
     except BaseException as error:  # the reply is incomplete, whatever ended it
         # otherwise the stage closes the stream
         await _settle_incomplete(run, chunks, error, stream if attempts is None else None)
+        # Checked only after a failure, since a check of each chunk would cost time in every reply.
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise
@@ -366,6 +375,7 @@ async def _through_arounds(
     try:
         wrapped: Any = wrap(run, PreReasoning, event, inner)
         flux: Flux[ModelChunk] = wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped)  # pyright: ignore[reportUnknownVariableType] - the hook's items
+        # Hooks that only map or filter with plain functions need no stage: the loop applies the functions itself.
         steps = steps_over(flux, inner) if attempts.observed is None else None
         if steps is not None:
             target_model = resolve_model(model) if isinstance(model, str) else model

@@ -125,7 +125,7 @@ class RunScope:
         self.task = task
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
-            loop.call_soon(self._deliver)
+            loop.call_soon(self._deliver)  # after its first step, so that it ends with its last events
         elif self.timeout is not None:
             self._timer = loop.call_later(self.timeout, self._expire)
 
@@ -216,8 +216,8 @@ class RunScope:
         if cancellation is not None or kind == "closed":
             value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
         elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
-            self.parent.mark_raised()
-        self.value_and_error = (value, None)
+            self.parent.mark_raised()  # this task stops because of its run: no second cancellation
+        self.value_and_error = (value, None)  # raised once; its traceback would keep frames alive
         if error is not None:
             try:
                 raise error
@@ -275,7 +275,7 @@ class RunScope:
         if running_task() is None:  # a signal handler may call this while the loop waits: wake it
             loop.call_soon_threadsafe(lambda: None)
         if self.state == "new":
-            loop.call_soon(self._deliver)
+            loop.call_soon(self._deliver)  # as in `start`
         else:
             self._deliver(requester)
 
@@ -333,7 +333,7 @@ class RunScope:
                 would raise at its next await, possibly during its cleanup.
         """
         task = self.task
-        if task is None or self._tries:
+        if task is None or self._tries:  # once; `_cancel_again` repeats it if cleanup is late
             return
         self._tries = 1
         if self._timer is not None:
@@ -369,19 +369,19 @@ class RunScope:
             self._tries = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)
+            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)  # only to look again
             return
         self._tries += 1
         if self._tries <= _INSISTENCE:
             task.cancel()
-            loop.call_soon(self._cancel_again)
+            loop.call_soon(self._cancel_again)  # in each iteration of the loop, until it gives way
         elif self._abandon is not None:
             self._abandon()
 
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
         """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
         loop = asyncio.get_running_loop()
-        self.tasks = self.cleaning = self._raised_in = ()
+        self.tasks = self.cleaning = self._raised_in = ()  # they belong to the abandoned tasks
         self._abandon = abandon
         self._tries = 1
         self._timer = loop.call_later(self.cleanup_timeout / 5, self._cancel_again)
@@ -449,7 +449,7 @@ class RunScope:
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)
         if self.stopped:
-            forget_cancellations()
+            forget_cancellations()  # otherwise time limits of hooks would take them for their own
         try:
             yield
         finally:

@@ -165,6 +165,7 @@ class ToolCall:
         self.hooks = run.hooks_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
+        # `shown=False`: the reader gets one `PreActing` for each call.
         emitted = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
         event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
         if event is None:
@@ -241,7 +242,7 @@ class ToolCall:
                 ):
                     self._take_approval(hook)
                 self.phase = "vetted"
-                if not self.pending:
+                if not self.pending:  # a suspended call is decided when it is resumed
                     decided = new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
                     if (writing := run.journal.append(decided)) is not None:
                         await writing
@@ -251,7 +252,7 @@ class ToolCall:
                 self._recall()
                 if defers is not None and self._defers(defers):
                     return False
-            if scope.stopped:
+            if scope.stopped:  # cancelled while its decision was written: no tool may start
                 scope.check()
             self.began = run.config.clock.monotonic()
             if self.waited is not None:
@@ -285,6 +286,7 @@ class ToolCall:
                     attach(error, problem)
             raise
         else:
+            # Not in the `try`: after a failure here the call has had its PostActing, and `abort` must not emit another.
             if (closing := self.close()) is not None:
                 await closing
             return True
@@ -353,6 +355,7 @@ class ToolCall:
             self.pending = error.pending_of(self.use)
             return self._result("Suspended: waits for a decision.", "suspended")
         if isinstance(error, Exception):
+            # Raised through the tool unchanged, so it needs no second raise: None ends the call.
             if error is self.chunk_error:
                 self.chunk_error = None
                 return None
@@ -422,7 +425,7 @@ class ToolCall:
         events = run.events
         waited = 0.0 if waits is None else waits.seconds * 1000
         duration = 0.0 if began is None else (run.config.clock.monotonic() - began) * 1000 - waited
-        self.phase = "closed"
+        self.phase = "closed"  # before the hooks, so that `abort` emits no second event
         if self.hooks is None and PostActing not in events.handled:
             events.seq += 1
             return self._record(None, duration, waited)
@@ -449,6 +452,7 @@ class ToolCall:
             if event.decision is not None and (verdict := event.verdict) is not None:
                 self.stop = verdict.reason
         writing: Awaitable[None] | None = None
+        # Without a `ToolFinished` the call stays open, for a resume or for a later process.
         if not (self.pending or self.open_end or (run.scope.stopped and run.scope.leaves())):
             finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
             writing = run.journal.append(new_fact(ToolFinished, finished))

@@ -60,6 +60,7 @@ class Variant:
         added = hooks_of(self.options.get("hooks", ()))
         modules = {getattr(hook, "handler", type(hook)).__module__ for hook in (*self.agent.hooks, *added)}
         files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
+        # By content, so that stored results are not used after a hook was edited.
         code = b"".join(Path(file).read_bytes() for file in files if file is not None and Path(file).is_file())
         named = {**self.options, "agent": self.agent.name, "hooks": [hook.name for hook in added]}
         named["model"] = getattr(self.options.get("model"), "name", self.options.get("model"))
@@ -141,6 +142,7 @@ def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
     if found.no_data and not live:
         reason = f"the change needs a {found.event} that is not in the recording; set a model to continue"
         return replace(known, status="incomparable", reason=reason)
+    # Only now, since most runs do not differ: a second replay for each would double the time.
     base = Replay(log).run(variant.agent, **variant.unchanged).divergence
     if base is not None and (base.source != found.source or base.seq <= found.seq):
         reason = f"the agent differs from the recording without the change too: {_text(str(base))}"
@@ -162,6 +164,7 @@ def _exchanged(log: RunLog, variant: Variant) -> ReplayResult:
         if found is None or found.field != "decision.hook":
             return done
         position = _place(log, done.log, found)
+        # Each pass must get further than the last one, so that this ends.
         if position <= last or _decision(log.entries[position])[0] not in variant.without:
             return done
         last, entries = position, [*compared.entries]

@@ -79,10 +79,12 @@ class Writer:
         self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
         self._latest: Observation | None = None
         self.seen: deque[Observation] = deque(maxlen=self._room if target is None else None)
+        # `deque.append` is atomic, so threads that record at the same time need no lock.
         self.put: Callable[[Observation], None] = self.seen.append if target is None else self._put
         """Adds an observation."""
         self.kept: deque[Observation] = deque(maxlen=most)
         self._logs: dict[str, _Open] = {}
+        # Reentrant, since the garbage collector may call `close` in the thread that holds it.
         self._lock = threading.RLock()
         self.failure: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -95,13 +97,14 @@ class Writer:
         self._latest = observation
         queue = self.seen
         waiting = len(queue)
+        # The end of a run is never dropped: its log would stay open.
         if waiting >= self._room and not _ends(observation):
             self._drop(observation)
             return
         queue.append(observation)
         if self._thread is None:
             self._begin()
-        elif waiting == self._room // 2:
+        elif waiting == self._room // 2:  # exactly, so that it wakes the thread once
             self._woken.set()
 
     def _drop(self, observation: Observation) -> None:
@@ -130,6 +133,7 @@ class Writer:
         thread = self._thread
         self._woken.set()
         if thread is not None and thread is not threading.current_thread():
+            # Limited: everything is written already, and a thread that was woken ends soon.
             thread.join(timeout=1.0)
 
     def close(self) -> None:
@@ -177,6 +181,7 @@ class Writer:
             touched: dict[str, None] = {}
             while queue:
                 observation = queue.popleft()
+                # First, so that `in_memory` is complete even if writing has failed.
                 self.kept.append(observation)
                 if self._target is None or self.failure is not None:
                     continue
@@ -208,6 +213,7 @@ class Writer:
         log = self._logs.get(root)
         if log is None:
             return
+        # Taken first, so that a failure does not write them twice.
         waiting, log.waiting = log.waiting, []
         if lost := self._lost.pop(root, 0):
             log.lines.append(log.builder.header(lost))

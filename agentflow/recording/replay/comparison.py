@@ -98,6 +98,7 @@ class RunComparison:
         """Find the recorded call that corresponds to this one."""
         recorded: str | None = None
         if call.parent is None or call.parent.call not in self.log.calls:
+            # Top-level calls follow each other, so they correspond by their order.
             if self._next_root < len(self._script.roots):
                 recorded = self._script.roots[self._next_root].call
                 self._next_root += 1
@@ -122,7 +123,7 @@ class RunComparison:
             self.events += 1
             if done < len(steps):
                 self.differ(call, steps[done], step)
-            elif recorded not in self._script.broken_off:
+            elif recorded not in self._script.broken_off:  # if it breaks off, what follows cannot be compared
                 self.differ(call, None, step)
         done = self._done[call]
         if isinstance(entry, EventEntry) and entry.type == "CallEnded" and done < len(steps):
@@ -147,7 +148,7 @@ class RunComparison:
         if self.divergence is not None and not (self.reaction == "continue" and divergence.no_data):
             return
         first, self.reaction = self.divergence is None, "stop"
-        self.divergence = self.divergence or divergence
+        self.divergence = self.divergence or divergence  # the first one is kept
         if first:
             try:
                 self.reaction = self._diverged(divergence)

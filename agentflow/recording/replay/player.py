@@ -71,7 +71,7 @@ class Player(Recorder):
         tools: Names of the tools that may run after that.
     """
 
-    priority = 1_000_000_000
+    priority = 1_000_000_000  # inside all other hooks (rule 1)
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Player(Recorder):
         self.script = script
         self.compared = RunComparison(script, since, diverged, self)
         self._pairs = self.compared.pairs
+        # Entries go to the comparison instead of a queue, so that a divergence is known before the run continues.
         self._put = self.compared.add
         self._runs: dict[str, RunBase] = {}
         self._clock = clock
@@ -290,12 +291,13 @@ class Player(Recorder):
     def on_compared(self) -> None:
         """Wake the steps that wait for events of the new run."""
         self._moved.set()
+        # A new event for the next step: `set` has woken all tasks that waited for this one.
         self._moved = asyncio.Event()
         self._end_of_log()
 
     def on_divergence(self) -> None:
         """Stop the run, or let it continue live."""
-        self._cancellations.perform()
+        self._cancellations.perform()  # the recorded order no longer holds
         if self.compared.reaction == "stop":
             if self._root is not None:
                 self._root.interrupt("the replay has diverged from its recording")
