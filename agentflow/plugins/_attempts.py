@@ -18,6 +18,7 @@ AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | No
 """Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt, or None
 to raise the failure."""
 
+# The first is this package's own message; the others are those of OpenAI, Anthropic and LiteLLM.
 _OVERFLOW = (
     "cannot hold the conversation in its context window",
     "context length",
@@ -106,6 +107,8 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
                 if shown:
                     delivered = [True] * len(layers)
                 index, source = await _another(layers, delivered, error)
+                # The hooks inside this one begin anew with the new source, so what they delivered before does not
+                # count.
                 layers[index:] = _layers(layers[index]._replace(source=source))
                 delivered[index + 1 :] = [False] * (len(layers) - index - 1)
                 shown, restarts = False, delivered[index]
@@ -121,6 +124,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
 def _layers(attempt: Attempt) -> list[Attempt]:
     """Return the first attempts of all directly nested hooks, the outermost first."""
     layers = [attempt]
+    # Exactly this class: a subclass could open in its own way, which this loop would skip.
     while type(inner := attempt.source.inner) is RetriedChunks:
         attempt = inner.begin()
         layers.append(attempt)
@@ -158,13 +162,14 @@ def is_context_overflow(error: BaseException) -> bool:
     """
     if not isinstance(error, ModelError):
         return False
-    if error.kind is not None or error.status == 413:
+    if error.kind is not None or error.status == 413:  # 413: the request is too large
         return error.kind == "context_overflow" or error.status == 413
     link: BaseException | None = error
-    for _ in range(5):
+    for _ in range(5):  # causes could form a cycle
         if link is None:
             break
         text = str(link).lower()
+        # LiteLLM's, not imported here
         if type(link).__name__ == "ContextWindowExceededError" or any(word in text for word in _OVERFLOW):
             return True
         link = link.__cause__

@@ -28,10 +28,11 @@ def canonical(use: ToolUseBlock) -> str:
     if use.input_error is not None:
         return use.raw
     data: Any = dict(sorted(use.input.items()))
+    # Only nested values need the slower encoder, which sorts their keys too.
     if not _FLAT.issuperset(map(type, data.values())):
         data = to_jsonable_python(data, fallback=str)
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return to_json(data, inf_nan_mode="constants").decode()
+    return to_json(data, inf_nan_mode="constants").decode()  # NaN and Infinity as json.dumps writes them
 
 
 class Cache(Protocol):
@@ -66,6 +67,7 @@ class Repeats:
     """
 
     def __post_init__(self) -> None:
+        # These are not dataclass fields, so they are not stored with the session.
         self.cache: Cache | None = None
         self.ran: set[str] = set()
         self.cached: dict[str, tuple[str, ToolResultBlock]] = {}
@@ -98,8 +100,8 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
     key_of_question, use_id = (event.call_id, event.iteration, key), event.tool_use.id
     while (earlier := repeats.questions.get(key_of_question)) is not None and earlier[0] not in repeats.done:
         first, question = earlier
-        answer: T | None = await asyncio.shield(question)
-        if answer is not None:
+        answer: T | None = await asyncio.shield(question)  # a cancelled call must not cancel it for others
+        if answer is not None:  # otherwise it was cancelled or failed: look again
             repeats.follows[use_id] = first
             return answer
     question = asyncio.get_running_loop().create_future()

@@ -122,7 +122,7 @@ def most_tokens(messages: Iterable[Msg]) -> int:
     """Return an upper bound for the tokens of messages: a token is at least one byte."""
     total = 0
     for msg in messages:
-        total += 8
+        total += 8  # an allowance for the role and the separators
         for block in msg.content:
             total += _most(block)
     return total
@@ -133,7 +133,7 @@ def _most(block: ContentBlock) -> int:
         case TextBlock(text=text) | ThinkingBlock(text=text):
             return _bytes(text)
         case ToolUseBlock():
-            return 16 + _bytes(block.name) + _bytes(block.raw)
+            return 16 + _bytes(block.name) + _bytes(block.raw)  # 16: an allowance for ids and JSON punctuation
         case ToolResultBlock():
             content = block.content
             if isinstance(content, str):
@@ -149,6 +149,7 @@ def _most(block: ContentBlock) -> int:
 
 
 def _bytes(text: str) -> int:
+    # `isascii` only reads a flag in CPython. Models can write lone surrogates, which UTF-8 cannot encode.
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
@@ -167,10 +168,12 @@ class SharedPart:
         If it does not extend the last one, it belongs to another conversation, so results of earlier requests do not apply.
         """
         if not isinstance(messages, MessageView):
+            # A hook replaced the list, so nothing is known about what it shares with other requests.
             self._messages, self._length = (), 0
             return False, (), messages
         tail = messages.tail
         lasting = len(messages) - len(tail)
+        # Only if all lasting messages of the last request are at the start of this one too.
         begin = self._length if messages.shared(self._messages) == self._length <= lasting else 0
         self._messages, self._length = messages, lasting
         return begin > 0, messages[begin:lasting], tail
@@ -286,6 +289,7 @@ class Rendering:
         """Return the conversation without its system prompt, as `render` does."""
         extends, new, rest = self._shared.split(messages)
         if not extends:
+            # The system messages can be in either part.
             self._lines, head = [], head_length(messages)
             new, rest = new[head:], rest[max(0, head - len(new)) :]
         for msg in new:

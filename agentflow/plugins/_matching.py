@@ -35,6 +35,7 @@ def may_reject(context: RunContext, hook: Hook, counted_in: type[object], total:
         limit: The maximum number of rejections by one hook.
     """
     counts = context.state[_RejectionCounts].rejections.setdefault(counted_in, {})
+    # The id is not reused while the run lasts, because the agent holds the hook. Hooks need not be hashable.
     before = counts.setdefault(id(hook), total - sum(counts.values()))
     if before < limit:
         counts[id(hook)] = before + 1

@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
+# In PostgreSQL, `CREATE ... IF NOT EXISTS` can fail if two connections execute it at the same time.
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('agentflow NAME', 0))"
 _VECTORS: Final = """
 CREATE EXTENSION IF NOT EXISTS vector;
@@ -30,7 +31,7 @@ CREATE TABLE IF NOT EXISTS NAME_vectors (
 );
 CREATE TABLE IF NOT EXISTS NAME_model (one int PRIMARY KEY CHECK (one = 1), model text NOT NULL, size int NOT NULL);
 """
-_INDEXED: Final = 2_000
+_INDEXED: Final = 2_000  # the limit of pgvector for an index of the type `vector`
 
 
 class PostgresTexts(Texts[Connection]):
@@ -40,6 +41,7 @@ class PostgresTexts(Texts[Connection]):
         "SELECT m.id FROM NAME m, websearch_to_tsquery('english', ?) q WHERE m.words @@ q AND SCOPE "
         "ORDER BY ts_rank_cd(m.words, q) DESC, m.id DESC LIMIT ?"
     )
+    # FOR KEY SHARE: the text must not be deleted before its vector, which refers to it, is stored.
     _put_vector = (
         "INSERT INTO NAME_vectors SELECT id, ?::vector FROM NAME WHERE id = ? FOR KEY SHARE "
         "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector"
@@ -49,13 +51,13 @@ class PostgresTexts(Texts[Connection]):
 
     def __init__(self, url: str, embedder: Embedder | None = None) -> None:
         super().__init__(embedder)
-        self._url = url.replace("+psycopg", "", 1)
+        self._url = url.replace("+psycopg", "", 1)  # accepts a URL of SQLAlchemy too
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_password(self._url)!r})"
 
     def _sql(self, sql: str) -> bytes:
-        return sql.replace("NAME", self._name).replace("?", "%s").encode()
+        return sql.replace("NAME", self._name).replace("?", "%s").encode()  # bytes for psycopg's types
 
     def _connect(self) -> Connection:
         return psycopg.connect(self._url, autocommit=True, connect_timeout=10)
@@ -72,6 +74,7 @@ class PostgresTexts(Texts[Connection]):
         return connection.transaction()
 
     def _nearest(self, scope: str, size: int) -> str:
+        # The planner uses the index only for the expression that is indexed, and without a condition on the texts.
         column = f"v.vector::vector({size})" if scope == ALL and size <= _INDEXED else "v.vector"
         return (
             f"SELECT v.id FROM NAME_vectors v JOIN NAME m ON m.id = v.id WHERE {scope} "

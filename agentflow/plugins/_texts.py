@@ -51,7 +51,7 @@ END;
 _WORD: Final = re.compile(r"\w+")
 _MAX_WORDS: Final = 64
 _MAX_WORD_LENGTH: Final = 200
-_BATCH: Final = 256
+_BATCH: Final = 256  # texts that are embedded at a time
 _FUSION: Final = 60  # the constant of reciprocal rank fusion in the original paper, and in most products
 ALL: Final = "1 = 1"
 _MISSING: Final = (
@@ -91,7 +91,7 @@ class Texts(ABC, Generic[C]):
 
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # worker threads share the connection
         self._open: C | None = None
         self._closing: Callable[[], object] = lambda: None
 
@@ -150,10 +150,10 @@ class Texts(ABC, Generic[C]):
                 if self._open is None or self._is_lost(self._open):
                     self._closing()
                     self._open = self._connected()
-                    self._closing = weakref.finalize(self, self._open.close)
+                    self._closing = weakref.finalize(self, self._open.close)  # also if the object is never closed
                 with self._transaction(self._open):
                     return work(self._open)
-        except (*self._failures, UnicodeEncodeError) as error:
+        except (*self._failures, UnicodeEncodeError) as error:  # a lone surrogate cannot be stored
             raise StoreError(f"The {self._name} in {self!r} cannot be used: {str(error).strip()}.") from error
 
     def _connected(self) -> C:
@@ -196,6 +196,7 @@ class Texts(ABC, Generic[C]):
         """
         if limit < 1 or not query.strip():
             return []
+        # Fusion needs more candidates than it returns: a text can be far down in one order, and first in the other.
         most = max(4 * limit, 20) if self._embedder else limit
         words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _MAX_WORD_LENGTH))[:_MAX_WORDS]
         match = " OR ".join(f'"{word}"' for word in words)  # terms are quoted, so that none of them is an operator
@@ -220,7 +221,7 @@ class Texts(ABC, Generic[C]):
 
     def _put(self, embedder: Embedder, size: int, vectors: Sequence[tuple[object, int]], connection: C) -> None:
         model = "INSERT INTO NAME_model VALUES (1, ?, ?) ON CONFLICT DO NOTHING"
-        if self._change(connection, model, (embedder.name, size)):
+        if self._change(connection, model, (embedder.name, size)):  # the row is new: these are the first vectors
             self._begin_vectors(connection, size)
         self._check(connection, embedder, size)
         self._change(connection, self._put_vector, *vectors)
@@ -268,7 +269,7 @@ class SqliteTexts(Texts[sqlite3.Connection]):
         return f"{type(self).__name__}({self.path!r})"
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=10, check_same_thread=False)
+        return sqlite3.connect(self.path, timeout=10, check_same_thread=False)  # see `_lock`
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA secure_delete = ON")
@@ -310,10 +311,11 @@ def _load_distance(connection: sqlite3.Connection) -> None:
         library: Any = import_module("sqlite_vec")
         connection.enable_load_extension(True)  # the method is missing if Python was built without extensions
         library.load(connection)
-        connection.enable_load_extension(False)
+        connection.enable_load_extension(False)  # SQL must not be able to load libraries
     except (ImportError, AttributeError, sqlite3.Error):
         connection.create_function("vec_distance_cosine", 2, _distance, deterministic=True)
 
 
 def _distance(one: bytes, other: bytes) -> float:
+    # vectors are stored with length 1
     return 1.0 - sum(map(mul, memoryview(one).cast("f"), memoryview(other).cast("f")))

@@ -40,6 +40,7 @@ class _Results:
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
             # this request belongs to another conversation
             self.replacements, self.cleared, self.examined = Replacements(), {}, 0
+        # The conversation is the same up to `begin`: forget what followed.
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.examined = min(self.examined, len(self.places))
@@ -53,6 +54,7 @@ class _Results:
                 self.places.append(index)
                 for result in msg.content:
                     content = result.content if isinstance(result, ToolResultBlock) else ""
+                    # media are measured when they are cleared
                     if not isinstance(content, str) or len(content) >= least:
                         self.large.add(index)
         self.messages = messages
@@ -137,6 +139,7 @@ class ClearOldResults(Hook):
             self._clear(results, count - min(self.keep, max(1, count // 2)))
         if len(results.cleared) == cleared_before:
             return None
+        # By id: hooks that follow may have moved the messages.
         cleared = {msg.id: msg for msg in results.cleared.values()}
         return tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
 

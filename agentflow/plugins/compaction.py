@@ -70,10 +70,12 @@ class _ObservedRequest:
     def bound(self) -> int:
         """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
         messages = self.messages
+        # First what costs the same however long the conversation is; most replies report their usage.
         near = _near_bound(messages)
         if near is not None:
             return near
         extends, new, rest = self._shared.split(messages)
+        # The last bound can be continued only by messages without usage.
         if not extends or rest or _has_usage(new):
             known, since = _reported(messages)
             bound = known + most_tokens(messages[since:])
@@ -186,7 +188,7 @@ class SummaryCompaction(Hook):
         if self.at_tokens is None:
             return False
         known, since = _reported(messages)
-        if known <= self.at_tokens:
+        if known <= self.at_tokens:  # if these alone are too many, nothing has to be counted
             known += await count_tokens(messages[since:], model, self.count)
         return known > self.at_tokens
 
@@ -211,7 +213,7 @@ class SummaryCompaction(Hook):
         split = _split_index(messages, head, self.keep_rounds, halve=overflow)
         if split is None:
             return None
-        context.session_state[_Cooldown].left = self.cooldown
+        context.session_state[_Cooldown].left = self.cooldown  # before the attempt, so that a failed one waits too
         offset = _offset(messages[head], head, context.history)
         if offset is None:
             logger.bind(**ids_of(context)).warning(
@@ -244,7 +246,7 @@ class SummaryCompaction(Hook):
             except Exception as error:
                 if clip <= _SHORT_CLIP or not is_context_overflow(error):
                     raise
-                clip = _SHORT_CLIP
+                clip = _SHORT_CLIP  # the text to summarise was too long itself; try once more, shorter
                 continue
             if summary := reply.text.strip():
                 return summary
@@ -281,6 +283,7 @@ def _reported(messages: Sequence[Msg]) -> tuple[int, int]:
     """
     head = head_length(messages)
     mark = _mark(messages[head]) if head < len(messages) else None
+    # The index of the first message that was stored after the last compaction.
     fresh = 0 if mark is None else mark["stored"] - mark["until"] + head + mark["messages"]
     for index in range(len(messages) - 1, max(fresh, head) - 1, -1):
         msg = messages[index]
@@ -327,6 +330,7 @@ def _messages(
 def _spliced(messages: Sequence[Msg], compaction: _ShortRequest) -> tuple[Msg, ...]:
     """Insert the compaction into the request that other hooks may have changed."""
     head = tuple(messages[: head_length(messages)])
+    # By id: hooks that follow may have added, removed or replaced messages.
     ids = [msg.id for msg in messages]
     first = next((ids.index(msg.id) for msg in compaction.recent if msg.id in ids), None)
     rest = compaction.recent if first is None else tuple(messages[first:])

@@ -128,7 +128,7 @@ class ModelFallback(Hook):
         failed: list[tuple[str, str]] = []
 
         def next_source() -> ModelSource:
-            model = candidates[len(failed)].model
+            model = candidates[len(failed)].model  # each failed once, so their number is the index of the current one
             return source if model is None else source.using(model=model)
 
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
@@ -138,7 +138,7 @@ class ModelFallback(Hook):
             is_last = len(failed) == len(candidates) or (delivered and self._after == "raise")
             if not is_last and self._passes_on(error):
                 return next_source()
-            if len(failed) > 1:
+            if len(failed) > 1:  # a single failure is the error itself
                 error.add_note(
                     FailureNote(f"{self.name}: " + "; ".join(f"{name} failed: {text}" for name, text in failed))
                 )
@@ -171,4 +171,5 @@ class ModelFallback(Hook):
             return chain, _NONE_RESTING
         now = clock.monotonic()
         resting = frozenset(candidate.name for candidate in chain if self._cooldowns.get(candidate.name, now) > now)
+        # stable: the order is kept within both groups
         return tuple(sorted(chain, key=lambda candidate: candidate.name in resting)), resting

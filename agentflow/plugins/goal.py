@@ -119,6 +119,7 @@ class GoalJudge(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[Again | None]:
         """Judge the answer."""
+        # the summary is the last call, so `Again` is illegal
         if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return event
         answer = event.reasoning_result

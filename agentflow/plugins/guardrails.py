@@ -216,6 +216,7 @@ async def _with_check(
     """Yield the model's chunks while a check runs; if `hold` is set, only after it has passed."""
     passed = not hold
     waiting: list[ModelChunk] = []
+    # if the check raises `Veto`, `merge` closes the model's stream
     stream = Flux.merge(Mono[ModelChunk | _Passed](check), source).open()
     try:
         async for item in stream:
@@ -286,6 +287,7 @@ class OutputGuardrail(Hook):
         if reason is None:
             return event
         refusals = context.state[_Refusals]
+        # The summary is the last call, so `Again` is illegal there.
         if event.purpose == "summary" or not may_reject(context, self, _Refusals, refusals.count, self.times):
             return self._stop(event, reason)
         refusals.count += 1

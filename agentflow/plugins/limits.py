@@ -238,6 +238,7 @@ class UsageLimits(SideWrapper):
         self._count = count
         self._counts = self.count_input and not limits.keys().isdisjoint(("tokens", "input_tokens"))
         self._for_models = _Checks(limits, [name for name in limits if name != "tool_calls"])
+        # Tokens and cost are spent by models, so their limits do not stop a tool.
         self._for_tools = _Checks(limits, [name for name in limits if name in ("tool_calls", "seconds")])
         self._total = Spent()
         self._expected = 0
@@ -322,21 +323,21 @@ class UsageLimits(SideWrapper):
         chunks = inner.open()
         try:
             async for chunk in chunks:
-                if chunk.restart:
+                if chunk.restart:  # an inner hook makes another attempt; the failed one is billed apart
                     self._note_unpriced(root, meter, inner, bill)
                     bill, shown = None, []
                 if chunk.usage is not None:
                     bill = chunk.usage
-                elif bill is None:
+                elif bill is None:  # kept only for an estimate
                     shown.append(chunk)
                 yield chunk
             finished = True
         finally:
             with self._lock:
                 if not side and self.per == "hook":
-                    self._expected -= expected
+                    self._expected -= expected  # no longer reserved: the bill or the estimate counts
                 if not side and (finished or bill is not None):
-                    meter.unbilled += 1
+                    meter.unbilled += 1  # its bill will count a call that was counted when it began
             if finished and bill is None and self._bills:
                 bill = self._estimate(root, meter, context, inner, shown)
             if bill is not None and bill.cost is None:  # also for a broken attempt, if it reported usage
@@ -394,7 +395,7 @@ class UsageLimits(SideWrapper):
 
     def _root(self, context: RunContext) -> RunContext:
         """Return the run that is billed: for a sub-agent, the caller's."""
-        return (_roots.get() or {}).get(self, context) if context.source else context
+        return (_roots.get() or {}).get(self, context) if context.source else context  # without a source it is the top
 
     def _exceeded(
         self,
@@ -410,7 +411,7 @@ class UsageLimits(SideWrapper):
             raise self._unpriced(meter.unpriced)
         with self._lock:
             spent = self._sync(root, meter)
-            if expected or checks.reached(spent):
+            if expected or checks.reached(spent):  # first a check without a loop, which nearly always suffices
                 for name, limit in checks.limits:
                     used = getattr(spent, name)
                     if expected and name in ("tokens", "input_tokens"):
@@ -420,7 +421,7 @@ class UsageLimits(SideWrapper):
                         return self._reason(name, used, limit, 0)
             if begin == "model_calls":
                 spent.model_calls += 1
-                self._expected += expected if self.per == "hook" else 0
+                self._expected += expected if self.per == "hook" else 0  # reserved, as other runs share the limit
             elif begin == "tool_calls":
                 spent.tool_calls += 1
             return None
@@ -461,7 +462,7 @@ class UsageLimits(SideWrapper):
         now, usage, seen = root.clock.monotonic(), root.usage, meter.seen
         spent.seconds += now - meter.at
         meter.at = now
-        if usage is not seen:
+        if usage is not seen:  # each bill makes a new `Usage`
             calls = usage.model_calls - seen.model_calls
             counted = min(calls, meter.unbilled)
             meter.unbilled -= counted

@@ -67,7 +67,7 @@ _Write: TypeAlias = "Callable[[str, _LogLine], object]"
 """The `log` of a logger."""
 _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
-_NUMBERS = frozenset({int, float})
+_NUMBERS = frozenset({int, float})  # exact classes, so that a bool is written as true or false
 
 
 class _LoggedCall:

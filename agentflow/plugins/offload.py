@@ -81,7 +81,7 @@ class OffloadResults(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent]:
         """Store a long result elsewhere."""
-        if not isinstance(event, PostActing) or event.tool_use.name == READER:
+        if not isinstance(event, PostActing) or event.tool_use.name == READER:  # what was read must not be stored again
             return event
         text = event.tool_result.text
         return event if len(text) <= self.over_chars else self._offload(event, text)
@@ -129,7 +129,7 @@ class OffloadResults(Hook):
                 f"offset={offset}, length={length}: offset must be 0 or more and length 1 or more; the result has {len(text)} "
                 "characters."
             )
-        end = min(offset + min(length, self.over_chars), len(text))
+        end = min(offset + min(length, self.over_chars), len(text))  # no more at a time than a result may have
         rest = f"read on with offset={end}" if end < len(text) else "this is the end"
         return f"{text[offset:end]}\n[Characters {min(offset, end)} to {end} of {len(text)}; {rest}.]"
 
@@ -165,6 +165,7 @@ class OffloadResults(Hook):
         """Return the folder of a session, for ids with any characters."""
         assert self.directory is not None
         digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        # The hash tells ids apart that become the same name.
         return self.directory / f"{_UNSAFE.sub('-', session_id)[:40]}-{digest}"
 
 

@@ -29,7 +29,7 @@ _Signature: TypeAlias = "tuple[str, ...]"
 class _RepeatedCalls:
     """The run's last calls, how many times in a row they occurred, and the number of warnings."""
 
-    __saved_as__ = "agentflow.plugins.progress:_Repeats"
+    __saved_as__ = "agentflow.plugins.progress:_Repeats"  # the name in stored sessions
 
     last: _Signature = ()
     count: int = 0
@@ -73,6 +73,7 @@ class NoProgress(Hook):
 
     def on_event(self, event: HookEvent) -> Again | Stop | None:
         """Compare the reply with the earlier ones."""
+        # the summary is the last call, so `Again` is illegal
         if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return None
         reply, state = event.reasoning_result, event.context.state[_RepeatedCalls]
@@ -100,7 +101,7 @@ class NoProgress(Hook):
             return ("", text) if text else ()
         if self.ignore and any(matches(self.ignore, use.name) for use in uses):
             return ()
-        if len(uses) == 1:
+        if len(uses) == 1:  # without building a set, for the usual reply
             return (f"{uses[0].name} {canonical(uses[0])}",)
         return tuple(sorted({f"{use.name} {canonical(use)}" for use in uses}))
 

@@ -85,7 +85,7 @@ class _Bucket:
 
         More than the bucket's size is booked in parts: it is delayed, not impossible.
         """
-        begin = due = math.ceil(now * 1000)
+        begin = due = math.ceil(now * 1000)  # GCRA counts whole milliseconds; up, so that no call is early
         while amount:
             part = max(-self._burst, min(self._burst, amount))
             state, decision = _GCRA.step(self._rates, self._state, due, part)
@@ -93,7 +93,7 @@ class _Bucket:
                 self._state = state
                 amount -= part
             else:
-                due += max(1, decision.retry_after_ms or 0)
+                due += max(1, decision.retry_after_ms or 0)  # at least 1, so that the loop ends
         return due / 1000 - now if due > begin else 0.0
 
 
@@ -213,7 +213,7 @@ class RateLimit(Hook):
         try:
             async for chunk in chunks:
                 if chunk.restart:
-                    spent, latest = spent + latest, 0
+                    spent, latest = spent + latest, 0  # the tokens of a failed attempt are spent too
                 if chunk.usage is not None:
                     latest = chunk.usage.total_tokens
                 yield chunk

@@ -138,7 +138,7 @@ class ChainOfThought(Hook):
     def on_event(self, event: HookEvent) -> None:
         """Add the instruction, or record the thought."""
         if isinstance(event, PreReasoning):
-            if event.purpose == "reason" and event.tools:
+            if event.purpose == "reason" and event.tools:  # without tools there is nothing to think about before
                 event.input_messages = self._with_prompt(event.input_messages, own(event.context, self, _Head))
         elif isinstance(event, PostReasoning):
             reply = event.reasoning_result
@@ -148,9 +148,10 @@ class ChainOfThought(Hook):
     def _with_prompt(self, messages: Sequence[Msg], head: _Head) -> Sequence[Msg]:
         """Add the instruction to the system prompt, once for all requests with the same one."""
         view = messages if isinstance(messages, MessageView) else None
+        # Most requests of a run share one head object, so comparing it by identity is enough.
         if view is None or view.head is not head.before:
             length, before = head_length(messages), head.before
-            if view is None or length != len(view.head):
+            if view is None or length != len(view.head):  # a hook has put system messages after the head
                 return (*self._grown(tuple(messages[:length])), *messages[length:])
             if before is None or len(before) != length or not all(map(is_, before, view.head)):
                 head.after = self._grown(view.head)

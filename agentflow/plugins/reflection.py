@@ -71,7 +71,7 @@ class Reflection(Hook):
         """Review the results of a round."""
         if not isinstance(event, PostToolRound) or event.iteration % self.every:
             return event
-        if any(result.state == "suspended" for result in event.tool_results):
+        if any(result.state == "suspended" for result in event.tool_results):  # the round ends after the resume
             return event
         return self._reflect(event)
 

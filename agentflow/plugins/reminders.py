@@ -171,7 +171,7 @@ def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %
         nonlocal known
         time = event.context.clock.now()
         second, text = known
-        if not steady or second != int(time):
+        if not steady or second != int(time):  # `strftime` is slow, and most texts are the same for a second
             text = f"It is {datetime.fromtimestamp(time, tz).strftime(format)}."
             known = int(time), text
         return text
@@ -204,9 +204,10 @@ class FileContent:
 
     def _look(self) -> str | None:
         try:
-            stat = self.path.stat()
+            stat = self.path.stat()  # before reading: a change in between is seen next time
         except FileNotFoundError:
             return None
+        # The time of change and the inode show a file that was replaced by one with the same time and size.
         stamp = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
         known = self._known
         if known is not None and known[0] == stamp:

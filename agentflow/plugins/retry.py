@@ -105,7 +105,7 @@ class _Retrying:
         failure, self._failure = self._failure, None
         if failure is not None and isinstance(error, Veto):
             failure.add_note(FailureNote(f"There was no retry: {error.reason}"))
-            raise failure from failure.__cause__
+            raise failure from failure.__cause__  # not from the refusal, which would hide its own cause
         if self._attempts is None:
             self._attempts = self._policy.start(self._context.clock.sleep, self._note)
         if not await self._attempts.another(error):

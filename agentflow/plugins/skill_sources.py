@@ -34,7 +34,7 @@ from agentflow.errors import UsageError
 _PROTOCOLS: Final = ("https", "http", "ssh", "file")
 _MAX_FILES: Final = 5_000
 _POLL: Final = 0.02
-_LINK, _FILE, _SCRIPT = "120000", "100644", "100755"
+_LINK, _FILE, _SCRIPT = "120000", "100644", "100755"  # modes in a tree of git; others, such as submodules, are skipped
 _SETTINGS: Final[Mapping[str, str]] = {
     "core.hooksPath": os.devnull,
     "credential.helper": "",
@@ -142,9 +142,11 @@ class GitSkills:
         inner = _inner(self.path, self)
         name = posixpath.basename(inner or where.path.rstrip("/").removesuffix(".git")) or "skills"
         cache = Path(self.cache) if self.cache is not None else _default_cache()
+        # "%" stands for the whole repository; no quoted path is equal to it.
         final = cache / self.commit / (quote(inner, safe="") or "%") / name
         if not final.is_dir():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # in the cache: a rename needs one file system
             with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as temporary:
                 _Fetch(self, Path(temporary), inner).write(Path(temporary, "files"))
                 try:
@@ -166,6 +168,7 @@ class _Fetch:
     def __init__(self, source: GitSkills, room: Path, inner: str) -> None:
         self._source, self._room, self._inner = source, room, inner
         self._until = time.monotonic() + source.timeout
+        # GIT_SSL_CAINFO and its like name the certificates to trust, which the user's network may need.
         env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "_SSL_" in name}
         self._environment = {**env, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": ":".join(source.protocols)}
 
@@ -176,7 +179,7 @@ class _Fetch:
             UsageError: The commit cannot be fetched, or its files are not allowed.
         """
         source = self._source
-        self._git("init", "--quiet", "--bare", "--template=", ".")
+        self._git("init", "--quiet", "--bare", "--template=", ".")  # a template could have hooks
         self._git("fetch", "--quiet", "--depth=1", "--no-tags", "--no-auto-gc", "--", source.url, source.commit)
         if self._git("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip() != source.commit:
             raise UsageError(f"{source}: this is not the hash of a commit. A tag has another hash.")
@@ -194,7 +197,7 @@ class _Fetch:
         data = self._git("cat-file", "--batch", text="".join(f"{identity}\n" for _, _, identity, _ in entries))
         target.mkdir()
         for name, mode, identity, size in entries:
-            begin = len(f"{identity} blob {size}\n")
+            begin = len(f"{identity} blob {size}\n")  # `cat-file --batch`: this header, the content, a line break
             content, data = data[begin : begin + size], data[begin + size + 1 :]
             if mode == _LINK:
                 self._check_link(name, content)
@@ -232,6 +235,7 @@ class _Fetch:
         repository.mkdir(exist_ok=True)
         into.write_text(text, "ascii")
         settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
+        # Files instead of pipes: their size can be limited while git runs, and none of them can fill up and block it.
         with out.open("wb") as stdout, err.open("wb") as stderr, into.open("rb") as stdin:
             try:
                 running = subprocess.Popen(
@@ -246,7 +250,7 @@ class _Fetch:
                         raise UsageError(
                             f"{self._source}: git {arguments[0]} took more than timeout={self._source.timeout} s."
                         )
-                    if self._size() > 2 * self._source.max_bytes:
+                    if self._size() > 2 * self._source.max_bytes:  # the repository and the contents are both in it
                         raise UsageError(f"{self._source}: it is larger than max_bytes={self._source.max_bytes}.")
                     time.sleep(_POLL)
             finally:
@@ -271,6 +275,7 @@ def _end(running: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, unless it has ended."""
     if running.poll() is None:
         with suppress(OSError):
+            # The group, since git starts helpers such as ssh.
             os.killpg(running.pid, signal.SIGKILL) if hasattr(os, "killpg") else running.kill()
         running.wait()
 

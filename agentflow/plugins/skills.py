@@ -97,12 +97,13 @@ class Skills(Hook):
         for skill in read_skills(folders, max_bytes):
             if (other := self.skills.setdefault(skill.name, skill)) is not skill:
                 raise UsageError(f"Two skills are named {skill.name!r}: {other.folder} and {skill.folder}. Remove one.")
+        # Escaped, so that no description can end the list.
         listed = "\n".join(f"- {name}: {html.escape(one_line(s.description))}" for name, s in self.skills.items())
         self._text = f"<available_skills>\n{_HINT}\n{listed}\n</available_skills>"
 
     def on_event(self, event: HookEvent) -> HookEvent:
         """Add the list to the system prompt, which is the first message."""
-        if isinstance(event, PreReasoning) and event.tools:
+        if isinstance(event, PreReasoning) and event.tools:  # without tools, no skill can be read
             first = event.input_messages[0] if event.input_messages else None
             if first is not None and first.role == "system":
                 own = message("system", (*first.content, TextBlock(f"\n\n{self._text}")), first.id, first.metadata)
@@ -164,7 +165,7 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
 
 
 def _skill(folder: Path, max_bytes: int) -> Skill:
-    text = _read(folder / MAIN, max_bytes).removeprefix("\ufeff")
+    text = _read(folder / MAIN, max_bytes).removeprefix("\ufeff")  # editors on Windows write it
     first, _, rest = text.partition("\n")
     lines = rest.splitlines(keepends=True)
     end = next((n for n, line in enumerate(lines) if line.rstrip() == "---"), None)
@@ -195,7 +196,7 @@ def _problem(name: str, folder: str) -> str:
 
 def _front_matter(text: str) -> dict[str, str]:
     """Return the texts of a YAML mapping. Nothing is constructed: tags and aliases have no effect."""
-    import yaml
+    import yaml  # loaded only for agents with skills
 
     library = cast("Any", yaml)
     try:
@@ -233,6 +234,7 @@ def _read(path: Path, max_bytes: int) -> str:
     """
     if path.resolve() != path:
         raise ValueError("its path contains a symbolic link")
+    # Opening a pipe would block without O_NONBLOCK; Windows has neither flag.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

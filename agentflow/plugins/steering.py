@@ -35,7 +35,7 @@ class _Waiting:
 class _SentBack:
     """How many times a run continued after an answer because a message was waiting."""
 
-    __saved_as__ = "agentflow.plugins.steering:_Sent"
+    __saved_as__ = "agentflow.plugins.steering:_Sent"  # the name in stored sessions
 
     back: int = 0
 
@@ -197,7 +197,7 @@ class Steering(Hook):
 
     def _note_running(self, event: PreCall | PreReasoning) -> None:
         name = event.session_id
-        if event.call_id in self._running:
+        if event.call_id in self._running:  # without the lock: only this call adds its id
             return
         with self._lock:
             self._running[event.call_id] = name, event.agent.name

@@ -102,6 +102,7 @@ class ToolSearch(Hook):
         elif isinstance(event, PreReasoning) and event.tools:
             index = self._index_of(event.agent.tools)
             loaded = event.context.session_state[FoundTools].names
+            # A provider refuses a request that demands a tool which it does not define.
             at_first = [*filter(None, (event.options.tool_choice,)), *index.shown]
             shown = [spec for spec in event.tools if spec.name in at_first or spec.name not in index.hidden]
             hidden = {spec.name: spec for spec in event.tools if spec not in shown}
@@ -127,7 +128,7 @@ class ToolSearch(Hook):
     def _index_of(self, specs: Sequence[ToolSpec]) -> _Index:
         """Return the index of an agent's tools; it is built again if they change."""
         index = self._index
-        if index is None or index.specs is not specs:
+        if index is None or index.specs is not specs:  # by identity: comparing hundreds of tools would be slow
             shown = [
                 spec.name for spec in specs if spec.name == SEARCH or (self.always and matches(self.always, spec.name))
             ]
@@ -221,6 +222,7 @@ class _Index:
                 scores[name] += weight
         if (exact := query.strip()) in self.hidden:
             scores[exact] = float("inf")
+        # Rounded, because the order of additions must not decide a tie.
         ranked = sorted(scores, key=lambda name: (-round(scores[name], 6), self.hidden[name].writes))
         return [self.hidden[name] for name in ranked[:most]]
 

@@ -77,7 +77,7 @@ def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **ar
     return Rule(tool, arguments, when)
 
 
-def Refuse(  # noqa: N802
+def Refuse(  # noqa: N802 - see Allow
     tool: str, reason: str = "", *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str
 ) -> Rule:
     """Create a rule for calls that must not run, whatever other rules say; arguments as for `Allow`, the reason is for the
@@ -139,7 +139,7 @@ class Granted:
         scopes: The scopes that were answered with `"session"`.
     """
 
-    __saved_as__ = "agentflow.plugins.approval:Granted"
+    __saved_as__ = "agentflow.plugins.approval:Granted"  # the name in stored sessions
 
     scopes: list[str] = field(default_factory=list[str])
 
@@ -213,6 +213,7 @@ class Approval(Hook):
         for rule in self.rules:
             if not rule.arguments or rule.tool != use.name:
                 continue
+            # Unknown tools and tools that accept further arguments cannot be checked.
             spec = next((tool_spec for tool_spec in event.agent.tools if tool_spec.name == use.name), None)
             known: object = None if spec is None else spec.parameters.get("properties")
             if spec is None or not isinstance(known, Mapping) or spec.parameters.get("additionalProperties"):
@@ -247,13 +248,13 @@ class Approval(Hook):
         choices: tuple[Choice, ...] = ("once", "session", "always", "no") if scope else ("once", "no")
         request = ApprovalRequest(event.agent.name, use, event.session_id, self.reason(use), scope, choices, settled)
         decision = await ask_once(event, lambda: self._decision(request))
-        if decision.choice == "no" or decision.choice not in choices:
+        if decision.choice == "no" or decision.choice not in choices:  # an asker could answer more than was offered
             return Deny(decision.reason or f"{use.name} was not approved")
         if decision.choice == "session" and scope not in granted:
             granted.append(scope)
         if decision.choice == "always":
             self.always.add(scope)
-        event.context.approve(use.id)
+        event.context.approve(use.id)  # a tool with `requires_approval` needs no second answer
         return event
 
     # ---- methods that a subclass may override

@@ -49,7 +49,7 @@ class Questions:
     def __init__(self) -> None:
         self.pending = 0
         self.turn = FairLock()
-        self.terminal = threading.RLock()
+        self.terminal = threading.RLock()  # reentrant: a watcher may write, which takes it too
         self._watchers: list[Callable[[], object]] = []
 
     def watch(self, on_begin: Callable[[], object]) -> Callable[[], None]:
@@ -130,7 +130,7 @@ class TerminalAsker:
             return await answer
         finally:
             withdrawn.set()
-            loop.call_soon(received.set)
+            loop.call_soon(received.set)  # after the code that awaits this answer has continued
             if not answer.done() or answer.cancelled():
                 self._say("\n  (withdrawn: the call was cancelled)")
 
@@ -142,7 +142,7 @@ class TerminalAsker:
                 )
             with questions.open():
                 return self._dialogue(request, withdrawn)
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as error:  # rule 2; a custom `read` may raise either
             return ApprovalDecision(
                 "no", f"{request.tool_use.name} was not approved ({type(error).__name__} at the terminal)"
             )
@@ -168,7 +168,7 @@ class TerminalAsker:
             choice = _choice(key.lower(), offered)
             if choice == "no":
                 return ApprovalDecision("no", reason.strip())
-            if choice is not None and not reason:
+            if choice is not None and not reason:  # "y but not there" is not an approval
                 return ApprovalDecision(choice)
             self._say("  Please enter one of the answers above.")
 
@@ -203,6 +203,7 @@ def _line_of_terminal(withdrawn: threading.Event) -> str:
 
 
 def _settle(answer: asyncio.Future[ApprovalDecision], decision: ApprovalDecision) -> None:
+    # The call can be cancelled before the thread's answer arrives.
     if not answer.done():
         answer.set_result(decision)
 

@@ -97,7 +97,7 @@ class ModelCache(Hook):
         try:
             async for chunk in chunks:
                 if chunk.restart:
-                    reply.clear()
+                    reply.clear()  # the reader discards these chunks too
                 reply.append(chunk)
                 yield chunk
         finally:
@@ -136,7 +136,7 @@ class RequestDigest:
             self._begin()
         for msg in new:
             self._hash.update(_line(_message(msg, self._places)))
-        key = self._hash.copy()
+        key = self._hash.copy()  # the hash without `rest` is continued by the next request
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
         places = dict(self._places) if calls else self._places  # `rest` belongs to this request only
         for msg in rest:
@@ -148,7 +148,7 @@ class RequestDigest:
 
 
 def _line(value: object) -> bytes:
-    return f"{as_json(value)}\n".encode("utf-8", "surrogatepass")
+    return f"{as_json(value)}\n".encode("utf-8", "surrogatepass")  # models can write lone surrogates
 
 
 def _message(msg: Msg, places: dict[str, int]) -> tuple[object, ...]:

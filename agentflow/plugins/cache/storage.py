@@ -40,7 +40,7 @@ class CacheUse:
         shared: Hits that waited for the same work in another call or turn.
     """
 
-    __saved_as__ = "agentflow.plugins.cache:CacheUse"
+    __saved_as__ = "agentflow.plugins.cache:CacheUse"  # the name in stored sessions
 
     hits: int = 0
     misses: int = 0
@@ -58,7 +58,7 @@ class _Memory:
 
     def get(self, key: str, now: float) -> object:
         with self._lock:
-            expires, value = self._entries.get(key, (0.0, None))
+            expires, value = self._entries.get(key, (0.0, None))  # no value is None
             if value is None:
                 return None
             if expires <= now:
@@ -97,6 +97,7 @@ class _Disk:
     def _open(self) -> Generator[sqlite3.Connection]:
         """Open a connection for one transaction."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # A connection as a block ends the transaction, but does not close.
         with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
             connection.execute(self._TABLE)
             yield connection
@@ -115,6 +116,7 @@ class _Disk:
             expires = None if self._ttl is None else now + self._ttl
             connection.execute("REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, text, expires, now))
             connection.execute("DELETE FROM entries WHERE expires <= ?", (now,))
+            # SQLite has no OFFSET without LIMIT; -1 means no limit.
             connection.execute(
                 "DELETE FROM entries WHERE key IN (SELECT key FROM entries ORDER BY used DESC LIMIT -1 OFFSET ?)",
                 (self._size,),
@@ -147,12 +149,14 @@ class Storage:
     async def get(self, key: str, clock: Clock) -> Any:
         """Return the value, or None."""
         if self._memory is not None:
+            # Files are read by other processes, so they need the time of day; memory does not depend on changes of
+            # the clock.
             return self._memory.get(key, clock.monotonic())
         assert self._disk is not None
         try:
             text = await self._disk.get(key, clock)
             return None if text is None else _adapter(self._kind).validate_json(text)
-        except (sqlite3.Error, OSError, ValidationError) as error:
+        except (sqlite3.Error, OSError, ValidationError) as error:  # another version may have written the entry
             logger.warning("{} could not be read, so the work is done: {!r}", self._hook, error)
             return None
 

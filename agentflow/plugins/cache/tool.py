@@ -45,12 +45,12 @@ class _SharedWork:
         result = self._running[work]
         if result is None:
             result = self._running[work] = work[0].create_future()
-        return asyncio.shield(result)
+        return asyncio.shield(result)  # a cancelled call must not cancel it for others
 
     async def run(self, work: _Work, run: Awaitable[T]) -> T:
         """Do the work, and pass the value to those waiting for it."""
         outer = _in_progress.get()
-        if work in outer:
+        if work in outer:  # a tool that makes its own call again: waiting would deadlock
             return await run
         self._running[work] = None
         value: T | None = None
@@ -152,7 +152,7 @@ class ToolCache(Hook):
     def _key(self, event: PreActing, spec: ToolSpec | None) -> str:
         use = event.tool_use
         known = self._specs.get(use.name)
-        if known is None or known[0] is not spec:
+        if known is None or known[0] is not spec:  # agents that share the cache can have different tools of one name
             known = self._specs[use.name] = spec, digest("tool", use.name, None if spec is None else content_of(spec))
         vary = "" if self._vary is None else as_json(self._vary(event))
         return self._storage.key_of(f"{known[1]}{canonical(use)}\n{vary}")
@@ -169,6 +169,7 @@ class ToolCache(Hook):
         clock, use = context.clock, context.state[CacheUse]
         found_key, result = repeats.cached.pop(use_id, ("", None))
         while True:
+            # A result that was found instead of asking a person is used even if it has expired: the tool may not run.
             if found_key != key:
                 result = await self._storage.get(key, clock)
             if result is not None:
@@ -180,6 +181,7 @@ class ToolCache(Hook):
             work = asyncio.get_running_loop(), key
             other = self._shared.result_of_other(work)
             if other is None:
+                # One approval allows one run of the tool, and that run has failed.
                 if repeats.follows.get(use_id) in repeats.done:
                     raise ToolError(
                         "An equal call, which was approved together with this one, failed or was cancelled, so this one did "

@@ -25,7 +25,7 @@ from agentflow.plugins.code.calls_refused import refusing
 from agentflow.plugins.code.running import check_limits, source_of, start_process
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
-_NOBODY: Final = 65_534
+_NOBODY: Final = 65_534  # the number on Debian, Fedora, Alpine and others
 _SYSTEM: Final = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 
 
@@ -78,11 +78,11 @@ class Bubblewrap:
         self.output = output
         self._limits = {
             "RLIMIT_AS": memory,
-            "RLIMIT_CPU": math.ceil(seconds) + 1,
+            "RLIMIT_CPU": math.ceil(seconds) + 1,  # in case the time limit itself does not work
             "RLIMIT_FSIZE": disk,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_NPROC": processes,
-            "RLIMIT_CORE": 0,
+            "RLIMIT_CORE": 0,  # a core dump would be written outside of the sandbox
         }
         self._refusing = refusing(platform.machine())
         self._command = _command(bwrap, disk, folders, _interpreter() if python is None else Path(python).resolve())
@@ -92,7 +92,7 @@ class Bubblewrap:
         reads, writes = os.pipe()
         try:
             with os.fdopen(writes, "wb") as pipe:
-                pipe.write(self._refusing)
+                pipe.write(self._refusing)  # smaller than a pipe's buffer, so it does not block
             return await start_process(
                 [self._command[0], "--seccomp", str(reads), *self._command[1:]],
                 program,
@@ -106,7 +106,7 @@ class Bubblewrap:
                 pass_fds=(reads,),
             )
         finally:
-            os.close(reads)
+            os.close(reads)  # the child has a copy
 
 
 def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> list[str]:
@@ -114,9 +114,10 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
     for name in _SYSTEM:
         path = Path(name)
         if path.is_symlink():
-            binds += ["--symlink", os.readlink(path), name]
+            binds += ["--symlink", os.readlink(path), name]  # /bin is a link to /usr/bin in most distributions
         elif path.is_dir():
             binds += ["--ro-bind", name, name]
+    # It lists the keys of the host's user.
     hidden = ("--ro-bind", "/dev/null", "/proc/keys") if Path("/proc/keys").exists() else ()
     prefix = python.parents[1]
     for folder in (*([] if prefix.is_relative_to("/usr") else [prefix]), *folders):
@@ -127,6 +128,7 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
         *("--cap-drop", "ALL"),
         *binds,
         *("--proc", "/proc", *hidden, "--dev", "/dev", "--remount-ro", "/dev", "--size", str(disk), "--tmpfs", "/tmp"),
+        # sets keep their order when it runs again
         *("--remount-ro", "/", "--chdir", "/tmp", "--setenv", "PYTHONHASHSEED", "0"),
         *("--", str(python), "-S", "-s", "-P", "-c", source_of("runner.py")),
     ]
@@ -134,8 +136,9 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
 
 def _interpreter() -> Path:
     """Return this interpreter, or the system's if `nobody` cannot read it."""
-    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # outside of a virtual environment
     for python in (own, Path("/usr/bin/python3").resolve(), Path("/usr/local/bin/python3").resolve()):
+        # The lowest bit: others may enter the folder.
         if python.exists() and (os.geteuid() != 0 or all(folder.stat().st_mode & 1 for folder in python.parents)):
             return python
     raise UsageError(

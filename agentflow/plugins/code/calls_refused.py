@@ -30,6 +30,7 @@ _CALLS: Final = {  # on x86-64, and on the others
 }
 _MACHINES: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "riscv64": (0xC00000F3, 1)}
 """The kernel's number of each architecture, and the place of its numbers in `_CALLS`."""
+# Instructions of classic BPF, and results of a seccomp filter (linux/bpf_common.h, linux/seccomp.h).
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _KILL, _FAIL, _ALLOW = 0x80000000, 0x00050000 | errno.EPERM, 0x7FFF0000
 _SECOND_ABI: Final = 0x40000000  # of x86-64, with other numbers for the same calls
@@ -51,6 +52,8 @@ def refusing(machine: str) -> bytes:
         )
     architecture, table = _MACHINES[machine]
     numbers = [numbers[table] for numbers in _CALLS.values()]
+    # Offsets in struct seccomp_data: 4 is the architecture, 0 the number of the call. Jumps count the skipped
+    # instructions.
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     steps.append((_AT_LEAST, len(numbers) + 1, 0, _SECOND_ABI))
     steps += [(_EQUAL, len(numbers) - n, 0, number) for n, number in enumerate(numbers)]

@@ -41,7 +41,7 @@ class ClientPipes:
 
     def __init__(self) -> None:
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()  # sees the closed input while the program runs
 
     def _read(self) -> None:
         for line in sys.stdin.buffer:
@@ -75,9 +75,9 @@ class MontyRun:
         self.printed = io.StringIO()
 
     def write(self, stream: str, text: str) -> None:
-        self.printed.write(text[: self.limit + 1 - self.printed.tell()])
+        self.printed.write(text[: self.limit + 1 - self.printed.tell()])  # one more, to see that there was more
         if self.printed.tell() > self.limit:
-            self.channel.end_worker()
+            self.channel.end_worker()  # ends the program; `to_its_end` reports the limit instead of the crash
 
     def to_its_end(self, session: monty.MontySession) -> dict[str, str | None]:
         reason: str | None = None
@@ -122,10 +122,11 @@ class MontyRun:
             return found.resume_auto()
         if found.function_name == exchange.__name__ and not found.is_os_function:
             match found.args:
+                # The program can call it itself; a line break would make two messages of one.
                 case (str() as message,) if "\n" not in message:
                     self.channel.send(message)
                 case _:
-                    self.channel.send("")
+                    self.channel.send("")  # invalid, so the program is ended
             return found.resume({"return_value": json.dumps(self.channel.receive())})
         if found.function_name in SLEEPS and found.is_os_function:
             time.sleep(found.args[0])

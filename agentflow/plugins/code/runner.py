@@ -60,7 +60,7 @@ class Channel:
     def _line(self) -> bytes:
         line = self._reads.readline()
         if not line:
-            os._exit(1)
+            os._exit(1)  # the other side has closed the pipe
         return line
 
     def _write(self, line: bytes) -> None:
@@ -72,7 +72,7 @@ def limit_process(limits: dict[str, int]) -> None:
     for limit, number in limits.items():
         kind = getattr(resource, limit)
         hard = resource.getrlimit(kind)[1]
-        number = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        number = number if hard == resource.RLIM_INFINITY else min(number, hard)  # a limit cannot exceed the hard one
         resource.setrlimit(kind, (number, number))
 
 
@@ -101,6 +101,7 @@ def main() -> None:
 
 def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
     """Run the program, and print the value of its last line; return why it failed."""
+    # So that tracebacks show the program's lines; without a time, the entry is not checked against a file.
     linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
     try:
         tree = ast.parse(code, NAME)
@@ -113,6 +114,7 @@ def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
     except SystemExit as ended:
         return None if ended.code in (None, 0) else f"SystemExit: {ended.code}"
     except BaseException as error:  # whatever the model's program raises is its result
+        # Skip the frames of this file.
         frame = error.__traceback__
         while frame is not None and frame.tb_frame.f_code.co_filename != NAME:
             frame = frame.tb_next

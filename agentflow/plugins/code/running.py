@@ -82,7 +82,7 @@ async def start_process(
         partial(SubprocessStreamProtocol, _MAX_MESSAGE_BYTES + 1, loop),
         *command,
         env=env,
-        start_new_session=True,
+        start_new_session=True,  # Ctrl-C in the terminal must not reach the program
         **options,
     )
     process = asyncio.subprocess.Process(transport, protocol, loop)
@@ -147,7 +147,7 @@ class ProcessProgram:
                     writes.write(message)
                     await writes.drain()
                 line = await reads.readline()
-        except ValueError:
+        except ValueError:  # from `readline`, if a line exceeds the reader's limit
             return ProgramResult(
                 "", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended."
             )
@@ -161,6 +161,7 @@ class ProcessProgram:
         code = await self._process.wait()
         if not self._started and reason:
             raise SandboxError(self._fault.format(reason=reason))
+        # Negative: the process was killed by a signal. Above 128: bwrap reports so that its program was.
         how = "by the kernel, perhaps at a limit" if code < 0 or code > 128 else f"with exit code {code}"
         return ProgramResult("", f"The program was ended {how}.")
 

@@ -99,6 +99,7 @@ def code_tool(
             ProgramResult("", f"The program has called functions {max_calls} times, which is the limit.")
         ).decode()
 
+    # Each wait takes two rounds: one for the calls, one in which the program continues.
     flow: Agent[str] = workflow(
         *tools, name=name, max_rounds=2 * max_calls + 3, hooks=[_CloseProgram(), *hooks_of(hooks)]
     )(run)
@@ -116,6 +117,7 @@ def code_tool(
     about = f"{_ABOUT}{getattr(sandbox, 'language', _LANGUAGE)} It must be deterministic."
     about += _FUNCTIONS + "".join(map(_described, known.values())) if known else ""
     kind = strictest(known.values())
+    # The sandbox limits the time. After a crash it can run again, because the results of its calls are recorded.
     return tool(name=name, description=about, type=kind, timeout=None, idempotent=True)(found_by_name(run_python))
 
 
@@ -211,7 +213,7 @@ async def _call_tools(outcome: FunctionCalls, known: dict[str, Tool[..., Any]]) 
 
 def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]) -> Step[Any]:
     def read(result: ToolResultBlock) -> Any:
-        if return_hint(known[name].function, {}) is not str:
+        if return_hint(known[name].function, {}) is not str:  # a text stays a text, even if it looks like JSON
             try:
                 return from_json(result.text)
             except ValueError:

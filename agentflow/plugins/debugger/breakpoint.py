@@ -112,7 +112,7 @@ class Breakpoint(Hook):
             return event
         if _is_ending(event) or not self._pauses_at(event):
             if self._stepping and isinstance(event, CallEnded) and not event.source:
-                self._stepping.discard(root_of(event))
+                self._stepping.discard(root_of(event))  # the run has no further events
             return event
         return self._pause_at(event)
 
@@ -143,7 +143,7 @@ class Breakpoint(Hook):
     async def _pause_at(self, event: HookEvent) -> HookEvent | Verdict:
         pause = Pause(f"p{next(_ids)}", event, self, self.limit, self.otherwise)
         root = root_of(event)
-        self.paused += (pause,)
+        self.paused += (pause,)  # replaced, not changed: other threads iterate over it
         attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._debuggers]
         run = port_of(event.context)
         try:
@@ -161,7 +161,7 @@ class Breakpoint(Hook):
 
     async def _wait_for_decision(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a decision, for the last debugger to return, or for the limit."""
-        returned = asyncio.ensure_future(asyncio.wait(attending))
+        returned = asyncio.ensure_future(asyncio.wait(attending))  # `wait` does not cancel them if it is cancelled
         futures: list[asyncio.Future[Any]] = [pause.over, returned]
         if pause.limit is not None:
             futures.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))
@@ -177,7 +177,7 @@ class Breakpoint(Hook):
     async def _run_debugger(self, ask: Debugger, pause: Pause) -> None:
         try:
             await ask(pause)
-        except Exception as error:
+        except Exception as error:  # the other debuggers can still decide
             log_failure("WARNING", error, "a breakpoint's debugger failed at {}", pause.id, where=pause.event)
 
 

@@ -86,6 +86,7 @@ def assign(event: Event, path: str, value: Json) -> None:
         ValueError: The value is not valid there; the message has the reason. Nothing is changed.
     """
     steps = [name or int(index) for name, index in _STEP.findall(path)]
+    # `findall` skips text that does not match, so compare the steps with the whole path.
     if not steps or "".join(f".{s}" if isinstance(s, str) else f"[{s}]" for s in steps).removeprefix(".") != path:
         raise ValueError(f"{path!r} is not a path. Use a field's name, such as {_writable(event)}.")
     field = str(steps[0])
@@ -95,7 +96,7 @@ def assign(event: Event, path: str, value: Json) -> None:
     whole = _inside(json_of(before), steps[1:], value, path)
     try:
         setattr(event, field, _build(event, field, before, whole))
-    except (ValueError, TypeError, AttributeError, LookupError, AgentFlowError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, AgentFlowError) as error:  # the JSON can have any shape
         raise ValueError(_reason_for(error)) from error
 
 
@@ -136,7 +137,7 @@ def _build(event: Event, field: str, before: Any, data: Json) -> Any:
         case str():
             return data
         case _ if field == "tools":
-            known = {spec.name: spec for spec in (*event.agent.tools, *before)}
+            known = {spec.name: spec for spec in (*event.agent.tools, *before)}  # a removed tool can be added again
             return [_spec(spec, known) for spec in _list(data)]
         case _:
             return _messages(before, _list(data))
@@ -175,6 +176,7 @@ def _spec(data: Json, known: Mapping[str, ToolSpec]) -> ToolSpec:
         raise ValueError(f"there is no tool {new.get('name')!r}; the tools are {', '.join(known) or 'none'}")
     if new.keys() == {"name"} or new == json_of(spec):
         return spec
+    # Only what the model sees can be edited; the other fields decide about order and approval.
     return ToolSpec(
         spec.name,
         str(new.get("description", spec.description)),

@@ -174,7 +174,7 @@ class Pause:
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if not self._over.done():
+        if not self._over.done():  # two threads can end it at the same time
             self._over.set_result(None)
 
     @property

@@ -27,7 +27,7 @@ class Contains:
         "contains 'Paris'"
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}  # in a file, a misspelt field is an error
     text: str
 
     @property
@@ -116,6 +116,7 @@ class UsesTools:
             index = next((n for n, name in enumerate(rest) if fnmatchcase(name, pattern)), None)
             missing = missing or index is None or (self.order == "exact" and index > 0)
             if index is not None:
+                # In order: later patterns must match later calls, so the skipped ones go too.
                 del rest[index if self.order == "any_order" else 0 : index + 1]
         wrong = refused or missing or (self.order == "exact" and rest)
         return actual if wrong else ""
@@ -172,5 +173,6 @@ class StaysWithin:
             "rounds": trial.rounds,
             "tool_calls": len(trial.tool_uses),
         }
+        # `not <=`, so that NaN exceeds the limit.
         exceeded = [name for name, limit in self._limits.items() if not values[name] <= limit]
         return ", ".join(f"{name.replace('_', ' ')}: {values[name]:g}" for name in exceeded)

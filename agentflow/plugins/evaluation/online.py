@@ -127,13 +127,13 @@ class OnlineEvaluation(Hook):
         elif isinstance(event, PostCall):
             collected.answer = event.final_message
         elif isinstance(event, CallEnded):
-            events, collected.events = tuple(collected.events), []  # the events hold the context, which holds `seen`
+            events, collected.events = tuple(collected.events), []  # they refer back to it through the context
             if event.outcome not in ("suspended", "interrupted"):
                 self._send(_trial_of(event, collected, events))
         return event
 
     def _chooses(self, run_id: str) -> bool:
-        digest = hashlib.sha256(run_id.encode()).digest()
+        digest = hashlib.sha256(run_id.encode()).digest()  # `hash` differs between processes
         return int.from_bytes(digest[:8], "big") < self.share * 2**64
 
     def _send(self, trial: Trial) -> None:
@@ -141,7 +141,7 @@ class OnlineEvaluation(Hook):
             if self._loop is None:
                 self._drop(trial, "the block `async with online:` is not open")
             else:
-                self._loop.call_soon_threadsafe(self._put, trial)
+                self._loop.call_soon_threadsafe(self._put, trial)  # the call may have run in another thread
         except RuntimeError:  # the loop has ended without the block
             self._drop(trial, "the event loop of its block is closed")
 
@@ -200,7 +200,7 @@ class OnlineEvaluation(Hook):
 
     async def _evaluate(self, trial: Trial) -> None:
         try:
-            async with strict(asyncio.timeout(self._timeout)):
+            async with strict(asyncio.timeout(self._timeout)):  # also if a check swallows the cancellation
                 trial = await graded(trial, self.checks)
         except TimeoutError:
             trial = replace(trial, errors=(f"the evaluation took longer than {self._timeout:g} s",))
@@ -230,6 +230,7 @@ def _trial_of(event: CallEnded, collected: _CallSeen, events: tuple[HookEvent, .
     messages = tuple(history[start:])
     user_input = collected.input or messages[:1]
     error = event.error
+    # such as KeyboardInterrupt; `Trial.error` is no such thing
     if error is not None and not isinstance(error, Exception):
         error = RuntimeError(described(error))
     return Trial(

@@ -64,6 +64,7 @@ class Grade:
         if self.passed is None and self.score is None and self.label is None:
             raise UsageError("Grade() is empty. Set passed, score or label.")
         number: Any = self.score
+        # a bool is an int too
         if number is not None and (type(number) not in (int, float) or not math.isfinite(number)):
             raise UsageError(f"Grade(score={number!r}): it must be a finite number.")
 
@@ -219,6 +220,7 @@ async def _grade(check: Check, trial: Trial, retries: RetryPolicy) -> Grade:
                 returned = await cast("Awaitable[object]", returned)
             return _grade_of(returned)
         except Exception as error:
+            # a failed check is a result, not an error
             if isinstance(error, AssertionError) or not await attempts.another(error):
                 raise
 
@@ -226,7 +228,7 @@ async def _grade(check: Check, trial: Trial, retries: RetryPolicy) -> Grade:
 def _grade_of(returned: object) -> Grade:
     if isinstance(returned, Grade):
         return returned
-    if returned is None or isinstance(returned, bool):
+    if returned is None or isinstance(returned, bool):  # before numbers: a bool is an int too
         return Grade(passed=returned is not False)
     if isinstance(returned, str):
         return Grade(passed=not returned, reason=returned)

@@ -25,6 +25,7 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.ports.memory_bank import MemoryBank
 
 _ROOT: Final = "/memories"
+# No line breaks, since the path is a line; no "%", since a bank of files might decode it.
 _PATH: Final = re.compile(r"/memories(?:/[^/\\%\x00-\x1f\x7f-\x9f\u2028\u2029]+)*/?")
 _MAX_PATH_LENGTH: Final = 200
 _SHOWN_LINES: Final = 2
@@ -113,6 +114,7 @@ class MemoryFiles(Hook):
         if not user:
             raise ToolArgumentError("There is no user in this conversation, so there are no memories.")
         files = await _Files.of(self.bank, user, context)
+        # The wording of the results is that of Anthropic's description of the tool.
         match command:
             case "view":
                 return files.view(_checked(path), view_range)
@@ -224,6 +226,7 @@ class _Files:
     def view(self, path: str, lines: list[int] | None) -> str:
         """Return the lines of a file with their numbers, or the paths in a directory with their lengths."""
         if path in self.texts:
+            # The model may pass fewer than two numbers; the whole file is the default.
             first, last = (*(bounds := lines or ()), *(1, -1)[len(bounds) :])[:2]
             return f"Here's the content of {path} with line numbers:\n{_numbered(self.texts[path], first, last)}"
         if path != _ROOT and not self.has(path):

@@ -110,6 +110,7 @@ class Memory(NarrowHook):
         if not text or len(text) > self._max_length:
             raise ToolArgumentError(f"text has {len(text)} characters; a memory has 1 to {self._max_length}.")
         known = await self.bank.all(user)
+        # A text that is known already adds no memory.
         if len(known) >= self._max_memories and all(memory.text != text for memory in known):
             raise ToolArgumentError(f"There are {len(known)} memories, the maximum. Forget some first.")
         memory = await self.bank.add(user, text, context.agent.name, context.clock.now())

@@ -20,6 +20,7 @@ class PostgresMemory(PostgresTexts, TextMemory[Connection]):
     """
 
     _name = "agentflow_memories"
+    # Unique by hashes, because an index of PostgreSQL has no room for long texts.
     _table = """
     CREATE TABLE IF NOT EXISTS NAME (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, owner text NOT NULL, text text NOT NULL, by text NOT NULL,
@@ -28,4 +29,4 @@ class PostgresMemory(PostgresTexts, TextMemory[Connection]):
     CREATE UNIQUE INDEX IF NOT EXISTS NAME_once ON NAME (md5(owner), md5(text));
     CREATE INDEX IF NOT EXISTS NAME_words ON NAME USING gin (words);
     """
-    _user = "owner"
+    _user = "owner"  # `user` is a reserved word in PostgreSQL

@@ -32,7 +32,7 @@ class TextMemory(Texts[C]):
             return []
         condition = f"AND m.id IN ({', '.join('?' * len(ids))})"
         found = await self._run(lambda connection: self._memories(connection, condition, user, *ids))
-        return sorted(found, key=lambda memory: ids.index(int(memory.id)))
+        return sorted(found, key=lambda memory: ids.index(int(memory.id)))  # SQL's IN keeps no order
 
     async def all(self, user: str) -> Sequence[MemoryEntry]:
         """See `MemoryBank`."""
@@ -40,6 +40,7 @@ class TextMemory(Texts[C]):
 
     async def forget(self, user: str, id: str | None = None) -> int:  # noqa: A002
         """See `MemoryBank`."""
+        # The id comes from the model; 18 digits always fit into the database's 64 bits.
         if id is not None and not (id.isascii() and id.isdecimal() and len(id) < 19):
             return 0
         condition, parameters = ("", ()) if id is None else (" AND id = ?", (int(id),))

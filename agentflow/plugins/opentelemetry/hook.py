@@ -77,6 +77,7 @@ except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
+# Needed even if no hook decided; of all other events only decisions are recorded.
 _EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
 
 
@@ -177,6 +178,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         holder = own(frame.context, self, TraceOfCall)
         if holder.trace is not None:
             return holder.trace
+        # Events of the rounds belong to a call, and so do errors before the first round, unless they are of a turn.
         begins = event.iteration or isinstance(event, PreCall | CallEnded)
         if not begins and not (isinstance(event, Error) and event.turn is None):
             return None
@@ -233,12 +235,13 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         if frame.agent.model_name == WORKFLOW:
             measured[semconv.OPERATION] = "invoke_workflow"
         if event.outcome == "failed":
+            # the conventions' word for an unknown type
             kind = "_OTHER" if event.error is None else semconv.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
             measured[semconv.ERROR_TYPE] = kind
         quietly(self._call_seconds.record, span.seconds, measured, span.context)
         span.end()
-        own(frame.context, self, TraceOfCall).trace = None
+        own(frame.context, self, TraceOfCall).trace = None  # so that the context keeps no ended span
 
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
@@ -336,6 +339,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         try:
             while True:
                 try:
+                    # rule 3: the span is not current in the reader
                     chunk = await drive(_next(chunks), variables, TimeLimit(None))
                 except StopAsyncIteration:
                     break
@@ -420,7 +424,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         """Wrap each attempt at the tool in a span."""
         if not self.wraps_in(event.context):
             return source
-        return Mono(partial(self._execute, event, count(1), source))
+        return Mono(partial(self._execute, event, count(1), source))  # a retry runs the same Mono again
 
     async def _execute(self, event: PreActing, attempts: count[int], source: ToolSource) -> Any:
         use, frame = event.tool_use, event.frame

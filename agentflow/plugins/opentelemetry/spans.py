@@ -80,7 +80,7 @@ class OpenSpan:
         unseen.recording = False
         unseen.context = parent.context
         unseen.error_type = ""
-        unseen.ended = True
+        unseen.ended = True  # it has the parent's span, which must not be ended here
         unseen._clock = clock
         unseen._began = clock.monotonic()
         return unseen
@@ -126,7 +126,7 @@ class OpenSpan:
 
     def __del__(self) -> None:
         # the frame that held the span was garbage-collected, so the loop and the clock may no longer exist
-        if not getattr(self, "ended", True):
+        if not getattr(self, "ended", True):  # it has no attributes if `__init__` failed
             self.ended = True
             self.span.end()
 
@@ -195,7 +195,7 @@ class TracedRun:
         last: The span of the run's last call.
     """
 
-    __saved_as__ = "agentflow.plugins.opentelemetry_spans:TracedRun"
+    __saved_as__ = "agentflow.plugins.opentelemetry_spans:TracedRun"  # the name in stored sessions
 
     run_id: str = ""
     first: str = ""
@@ -251,13 +251,13 @@ def make_current(trace: CallTrace) -> None:
     """Make the span of an idle call the current one for the rest of its task, so that no child is sampled."""
     if _unseen.get() is not trace:
         _unseen.set(trace)
-        otel_context.attach(trace.span.context)
+        otel_context.attach(trace.span.context)  # never detached: it lasts as long as the task's context
 
 
 def is_live(provider: MeterProvider | None) -> bool:
     """Return whether a meter provider, or else the global one, may record metrics."""
     found = get_meter_provider() if provider is None else provider
-    return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)
+    return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)  # the latter until a real one is set
 
 
 def traceparent(span: Span) -> str:

@@ -48,7 +48,7 @@ class AnonymousVault(Vault):
     @classmethod
     def of(cls, vault: Vault | None) -> AnonymousVault:
         """Create a vault that finds the values of a session, without changing the session's vault."""
-        return cls() if vault is None else cls(_words=list(vault._words))
+        return cls() if vault is None else cls(_words=list(vault._words))  # a copy
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """Return a placeholder with only the kind."""
@@ -67,7 +67,7 @@ def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
     values = {
         name: at_rest(value, cleaning)
         for name, value in fact._asdict().items()  # `_replace` is a public method of named tuples
-        if not name.endswith("_id")
+        if not name.endswith("_id")  # ids connect facts, so they must stay equal
     }
     return fact._replace(**values)
 
@@ -125,7 +125,7 @@ def vault_of(facts: Sequence[Fact]) -> Vault | None:
     Raises:
         ValueError: The stored data is not a vault.
     """
-    for fact in reversed(facts):
+    for fact in reversed(facts):  # the last state counts
         if isinstance(fact, StateKept):
             data: object = fact.values.get(_VAULT)
             vault = None if data is None else Vault.from_stored(data)

@@ -110,7 +110,7 @@ def _longest(text: str, borders: str, valid: Callable[[str], bool]) -> int:
 
 def _is_card(text: str) -> bool:
     digits = text.replace(" ", "").replace("-", "")
-    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and _is_luhn(digits)
+    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and _is_luhn(digits)  # zeros alone have a valid check digit
 
 
 def _card(text: str) -> int:
@@ -216,6 +216,7 @@ def _keys(*, starts: bool) -> Detector:
     needles = tuple(dict.fromkeys(needle for rule in rules for needle in rule.needles))
     return Detector(
         "secret",
+        # The end hides the rest of a token that is longer than its rule.
         rf"(?<![A-Za-z0-9])(?:{'|'.join([*groups, *anywhere])})[A-Za-z0-9_]{{0,200}}",
         hint=r"[\w+/=.~-]{15}",
         needles=needles,
@@ -243,6 +244,7 @@ SECRETS: tuple[Detector, ...] = (
     Detector(
         "secret",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
+        # a key without an end is hidden to the end of the text
         r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
         needles=("-----begin",),
     ),

@@ -120,7 +120,7 @@ class Redaction(SideWrapper):
         self.trusted_tools = strings("Redaction(trusted_tools=...)", trusted_tools)
         self._base = Scanner((*more, *detectors), strings("Redaction(values=...)", values))
         self._seal = seal_from(keys)
-        self._vaults: WeakValueDictionary[str, Vault] = WeakValueDictionary()
+        self._vaults: WeakValueDictionary[str, Vault] = WeakValueDictionary()  # by run id; the session holds the vault
 
     # ---- events
 
@@ -147,7 +147,7 @@ class Redaction(SideWrapper):
         """Return the redaction of a call's session; the first call of a run restores the stored vault."""
         vault = context.session_state[Vault]
         cleaning = self._cleaning(vault)
-        if vault.runs.get(id(self)) == context.run_id:
+        if vault.runs.get(id(self)) == context.run_id:  # by hook: an agent can have several
             return cleaning
         vault.use(self._seal)
         cleaning.begin(context.history)
@@ -184,7 +184,7 @@ class Redaction(SideWrapper):
             if unresolved:  # the call was allowed in an earlier process, and the store contains only placeholders
                 raise Veto(self._refusal(event, unresolved))
         if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
-            whole = event.iteration == 0
+            whole = event.iteration == 0  # a turn that no model requested: each chunk is a value
 
             def redacted(chunks: Any) -> Flux[Any]:
                 return Flux(lambda: redacted_chunks(Flux[Any].wrap(chunks), cleaning, whole=whole))

@@ -52,6 +52,8 @@ class RedactedFlux(PrivateFlux):
             async for chunk in stream:
                 if first:
                     first = False
+                    # The frequent reply of one chunk with clean tool calls: passed on unchanged, if no other chunk
+                    # follows.
                     if reply.is_whole_and_clean(chunk):
                         whole = chunk
                         continue
@@ -208,6 +210,7 @@ class _RedactedReply:
 
     def _add_delta(self, delta: ToolUseDelta, out: list[ToolUseDelta]) -> None:
         call = self._calls.get(delta.index)
+        # Another id and a name: the model has begun another call with the same index.
         if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
             if call is not None:
                 out.append(ToolUseDelta(delta.index, arguments=self._cleaning.arguments("".join(call.arguments))))

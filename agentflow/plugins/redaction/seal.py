@@ -103,7 +103,7 @@ def _opened(keys: Sequence[Fernet], token: str) -> tuple[str, bool] | None:
         try:
             return key.decrypt(token.encode()).decode(), number == 0
         except InvalidToken:
-            continue
+            continue  # sealed with another key
     return None
 
 

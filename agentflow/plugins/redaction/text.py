@@ -129,7 +129,7 @@ class Scanner:
         known = _long_enough(values)
         if not known:
             return self
-        other = object.__new__(Scanner)
+        other = object.__new__(Scanner)  # compiling the detectors again would be slow
         other._detectors = self._detectors
         other._patterns = [_literals(known), *self._patterns]
         other._started, other._starts = self._started, self._starts
@@ -170,7 +170,7 @@ class Scanner:
             for _, unfinished in patterns:
                 began = unfinished.search(text, look, partial=True)
                 limit = limit if began is None else min(limit, began.start())
-            if match is not None and match.end() == len(text):
+            if match is not None and match.end() == len(text):  # further text could make it longer
                 limit = min(limit, match.start())
         if match is None or match.start() >= limit:
             return limit, "", -1
@@ -193,6 +193,7 @@ class Scanner:
 def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
     """Return the pattern, and one that only matches partially, at the end of the text."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
+    # `(?!)` never matches, so the second pattern can only report that a match may have begun.
     return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
 
 
@@ -229,7 +230,7 @@ def _branches(node: dict[str, Any]) -> str:
 def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values that are long enough to be searched for, the longest first."""
     known = {value for value in values if len(value) >= MIN_SEARCHED_LENGTH}
-    return tuple(sorted(known, key=lambda value: (-len(value), value)))
+    return tuple(sorted(known, key=lambda value: (-len(value), value)))  # `|` takes the first that matches
 
 
 def _literals(values: Sequence[str]) -> tuple[Pattern, Pattern]:

@@ -282,7 +282,7 @@ class Cleaning:
         """Redact a message for sending, once."""
         messages, version = self._searched.messages, self.vault.version
         known = messages.get(id(msg))
-        if known is not None and known[0] is msg:
+        if known is not None and known[0] is msg:  # the id of a deleted message can be used again
             return known[1]
         cleaned = self._message(msg)
         if self.vault.version == version:  # otherwise an earlier part may contain a value found in a later one
@@ -371,7 +371,7 @@ class Cleaning:
     def _forget(self, messages: tuple[Msg, ...]) -> None:
         """Forget cleaned messages that were part of an earlier request only."""
         known = self._searched.messages
-        if len(known) > 2 * len(messages) + 64:
+        if len(known) > 2 * len(messages) + 64:  # seldom, because it looks at all of them
             current = set(map(id, messages))
             self._searched.messages = {key: pair for key, pair in known.items() if key in current}
 

@@ -94,7 +94,7 @@ class Vault:
     unresolved, and no new value gets their names.
     """
 
-    __saved_as__ = "agentflow.plugins.redaction_text:Vault"
+    __saved_as__ = "agentflow.plugins.redaction_text:Vault"  # the name in stored sessions
 
     _placeholders: dict[str, str] = field(default_factory=dict[str, str])
     _originals: dict[str, str] = field(default_factory=dict[str, str])
@@ -110,6 +110,7 @@ class Vault:
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
+    # Also those that are no longer in `_searched`, but that an open call still uses.
     _in_use: WeakSet[Searched] = field(default_factory=WeakSet[Searched])
     unsaved: bool = False
     """Whether the vault has changes that are not stored; if so, it is stored with the next fact."""
@@ -182,7 +183,7 @@ class Vault:
             self._words.extend(word for word in contents.words if word not in self._words)
             self.thoughts = {**contents.thoughts, **self.thoughts}
             self._changed()
-            if newest and len(self._originals) == len(contents.values):
+            if newest and len(self._originals) == len(contents.values):  # the stored form is still right
                 self._seal = seal
                 return
         self._seal = seal
@@ -221,7 +222,7 @@ class Vault:
                 self._words.append(value)
                 self._changed()
             self._touch()
-        elif not by_model and known in self._written:
+        elif not by_model and known in self._written:  # a user or a tool wrote it too
             self._written.discard(known)
             self._touch()
         return known
@@ -252,7 +253,7 @@ class Vault:
     def searched(self, base: Scanner) -> Searched:
         """Return the results of a scanner in this session."""
         found = self._searched.get(id(base))
-        if found is None or found.base is not base:
+        if found is None or found.base is not base:  # the id of a deleted scanner can be used again
             if len(self._searched) >= _MAX_SCANNERS:  # for example if each call has a separate hook
                 del self._searched[next(iter(self._searched))]
             found = self._searched[id(base)] = Searched(base)

@@ -134,4 +134,4 @@ def _cited(block: ContentBlock, known: dict[str, Passage]) -> ContentBlock:
 
 
 def _url(source: str) -> str | None:
-    return source if source.startswith(("https://", "http://")) else None
+    return source if source.startswith(("https://", "http://")) else None  # readers may make it a link

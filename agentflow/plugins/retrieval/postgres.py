@@ -33,7 +33,7 @@ class PostgresIndex(PostgresTexts, TextIndex[Connection]):
     CREATE INDEX IF NOT EXISTS NAME_words ON NAME USING gin (words);
     CREATE INDEX IF NOT EXISTS NAME_source ON NAME (md5(source));
     """
-    _of_source = "md5(source) = md5(?) AND source = ?"
+    _of_source = "md5(source) = md5(?) AND source = ?"  # the hash is indexed; two sources could share one
 
     def __init__(self, url: str, embedder: Embedder | None = None, *, max_length: int = 1_500) -> None:
         super().__init__(url, embedder)

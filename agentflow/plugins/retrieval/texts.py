@@ -87,7 +87,7 @@ def passages_of(text: str, max_length: int) -> Iterator[tuple[int, str]]:
     """
     part, size, first = list[str](), 0, 1
     for number, line in enumerate(text.split("\n"), 1):
-        for start in range(0, max(len(line), 1), max_length):
+        for start in range(0, max(len(line), 1), max_length):  # an empty line is one empty part
             chunk = line[start : start + max_length]
             full = size + len(chunk) + 1 > max_length or (not chunk.strip() and 2 * size > max_length)
             if part and full:

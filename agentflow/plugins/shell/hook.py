@@ -231,6 +231,7 @@ class _DenyRule:
             if any(_matches(self._words, form, _naming) for form in _forms(part)):
                 return f"runs {part.text!r}"
         if script.doubt is not None or any(part.doubt is not None or runs_others(part) for part in script.parts):
+            # Without quotes and escapes, with which a name can be written in parts.
             found = self._mention.search(re.sub(r"\\\n|['\"\\]", "", script.text))
             return None if found is None else f"names {found[0]!r}"
         return None
@@ -249,7 +250,7 @@ def _forms(part: Part) -> list[tuple[Word, ...]]:
     forms = [part.words, words]
     match words:
         case (">" | "<" as operator, str() as file):
-            forms.append((operator, normpath(file).replace("//", "/")))
+            forms.append((operator, normpath(file).replace("//", "/")))  # POSIX paths may begin with two slashes
         case (str() as name, *arguments):
             forms.append((name.rpartition("/")[2], *arguments))
         case _:

@@ -70,6 +70,7 @@ class ParsedScript:
 
 MAX_SCRIPT_LENGTH: Final = 8_000
 """The longest script to judge, in characters: tree-sitter's time for invalid scripts grows faster than their length."""
+# Not at the beginning of a word: the shell would expand `~`.
 _BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
@@ -109,14 +110,14 @@ _CHANGES_THE_SHELL: Final = frozenset(
     """
     . alias bind compgen complete compopt coproc declare enable eval export fc getopts hash history let local mapfile read
     readarray readonly set shopt source trap typeset unalias unset
-    """.split()  # noqa: SIM905
+    """.split()  # noqa: SIM905 - as above
 )
 """Builtins that can change later commands: they assign variables, run a text, or redefine names."""
 _HARMLESS: Final = frozenset(
     """
     : [ bg break caller cd chdir continue dirs disown echo exit false fg help jobs kill logout popd printf pushd pwd return
     shift suspend test times true type ulimit umask wait
-    """.split()  # noqa: SIM905
+    """.split()  # noqa: SIM905 - as above
 )
 """All other builtins of bash and dash: treated like any command, with exceptions in `_doubt`."""
 BUILTINS: Final = _CHANGES_THE_SHELL | _HARMLESS | {"builtin", "command", "exec"}
@@ -200,6 +201,7 @@ def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
                 raise _DoubtError(text, "the beginning of the word is ambiguous")
             last = "word"
             yield _Token(text, "word")
+        # One digit: dash reads more as a word.
         elif node.type == "file_descriptor" and re.fullmatch("[0-9]", text) and not (touches and last == "word"):
             last = "descriptor"
         elif node.type in _REDIRECTIONS[shell]:
@@ -312,6 +314,7 @@ def _run(assignments: tuple[Word, ...], words: tuple[Word, ...], text: str) -> I
             yield Part(everything, text, "the command's name is not known before it runs")
         elif "/" in name and name.rpartition("/")[2] in _WRAPPERS:
             yield Part(everything, text, "a wrapper with a path is not judged")
+        # `command -v` only prints what a name means.
         elif name in _WRAPPERS and arguments and not (name == "command" and arguments[0] in ("-v", "-V")):
             inner = _wrapped(name, arguments)
             if inner is not None:
@@ -333,7 +336,7 @@ def _wrapped(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
         arguments = arguments[1:]
     if not arguments or isinstance(arguments[0], Some) or re.match(r"-|\w+=", arguments[0]):
         return None
-    return (*arguments, Some("...")) if name == "xargs" else arguments
+    return (*arguments, Some("...")) if name == "xargs" else arguments  # and words that it reads from its input
 
 
 def _printf_assigns(arguments: tuple[Word, ...]) -> bool:
