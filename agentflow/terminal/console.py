@@ -68,7 +68,7 @@ class Console(Generic[T_co]):
         return self._show().__await__()
 
     def __del__(self) -> None:
-        if not getattr(self, "_used", True):
+        if not getattr(self, "_used", True):  # unset if `__init__` raised
             warnings.warn(
                 "Console(agent.stream(...)) was never awaited, so the call did not run. Await it.",
                 RuntimeWarning,
@@ -122,7 +122,7 @@ async def follow(
     with screen.watching(), interrupting(interrupt or end):
         async with stream as events:
             async for event in events:
-                if not event.source:
+                if not event.source:  # interrupting a sub-agent would not end the call
                     running = event.context
                 shown(event)
             return await events.reply()

@@ -185,6 +185,7 @@ class _Dialogue:
         if path not in writable:
             raise UsageError(f"Usage: edit FIELD. Writable fields: {', '.join(writable) or 'none'}.")
         try:
+            # ASCII only, so that the prompt shows no control characters of a model.
             edited = await self._read(self._pause, f"{path} = ", json.dumps(self._pause.value(path), ensure_ascii=True))
         except KeyboardInterrupt:
             self._say("  (unchanged)", "dim")

@@ -43,13 +43,13 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
         # Gives the loop a wake-up pipe: without one, a signal just before the loop starts to wait is not noticed until the
         # loop wakes up for another reason.
         loop.add_signal_handler(signal.SIGINT, _nothing)
-    signal.signal(signal.SIGINT, pressed)
+    signal.signal(signal.SIGINT, pressed)  # after the loop, which has set a handler of its own
     try:
         yield
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)  # after the loop, which sets Python's
 
 
 def _nothing() -> None:

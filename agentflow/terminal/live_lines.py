@@ -70,7 +70,7 @@ class LiveLines:
     def _redraw(self, live: Live, removed: Event) -> None:
         while not removed.wait(_REDRAW):
             with questions.terminal:
-                if not removed.is_set():
+                if not removed.is_set():  # removed while this thread waited for the lock
                     live.refresh()
 
     def refresh(self) -> None:

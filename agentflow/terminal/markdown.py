@@ -63,7 +63,7 @@ class Blocks:
         if self._fence:
             self._lines.append(line)
             closing = line.strip()
-            if len(closing) >= len(self._fence) and set(closing) == {self._fence[0]}:
+            if len(closing) >= len(self._fence) and set(closing) == {self._fence[0]}:  # CommonMark: at least as long
                 self._fence = ""
             return
         if not line.strip():

@@ -21,7 +21,7 @@ from agentflow._support.shown import printable
 from agentflow.terminal.live_lines import LiveLines
 from agentflow.terminal.markdown import Blocks, lines_of, render_block
 
-_PIPE_WIDTH = 160
+_PIPE_WIDTH = 160  # without a terminal, rich assumes 80 columns
 _ASCII: Final = str.maketrans(
     {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-", "↻": "~"}
 )

@@ -165,6 +165,7 @@ class ProgressLines:
 
     def __bool__(self) -> bool:
         """Whether there is a line to show."""
+        # Copied here and below, because the thread that redraws reads while events add and remove lines.
         return bool(self._waits) or any(call.model or call.tools for call in tuple(self._calls.values()))
 
     def lines(self, width: int, height: int, *, ascii_only: bool = False) -> list[Text]:
@@ -183,7 +184,7 @@ class ProgressLines:
             for depth, line in self._walk(tuple(self._top.values()))
         ]
         rows += [_wait_row(wait, since, now, width, ascii_only) for wait, since in tuple(self._waits)]
-        room = max(1, height - 3)
+        room = max(1, height - 3)  # leave lines for the cost and for the text above
         if len(rows) > room:
             more = len(rows) - room + 1
             rows[room - 1 :] = [_truncate(Text(f"  and {more} more", "dim"), width)]

@@ -23,7 +23,7 @@ from agentflow.terminal.cli.failures import FAILED, CommandError, say
 Shell: TypeAlias = Literal["bash", "zsh", "fish"]
 _SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
 _MARK = "# agentflow: completion"
-_MAX_FILES = 500
+_MAX_FILES = 500  # the user waits for the completion
 
 
 def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -106,7 +106,7 @@ def _places(shell: Shell) -> tuple[Path, Path | None]:
 
 def _folder(variable: str, usual: Path) -> Path:
     value = os.environ.get(variable, "")
-    return Path(value) if Path(value).is_absolute() else usual
+    return Path(value) if Path(value).is_absolute() else usual  # the XDG specification ignores relative paths
 
 
 def _install(shell: Shell) -> None:

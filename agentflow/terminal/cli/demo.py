@@ -156,7 +156,7 @@ def _check_outcome(screen: Screen, agent: Agent, folder: Folder, real: bool) -> 
     screen.summary()
     if outcome == "interrupted":
         return INTERRUPTED
-    answer = agent.session().messages[-1].text.replace(",", "")
+    answer = agent.session().messages[-1].text.replace(",", "")  # a model may group digits
     remaining = [name for name, text in INVOICES.items() if _content(folder.path / name) == text]
     if len(remaining) < len(INVOICES):
         raise CommandError(
@@ -165,7 +165,7 @@ def _check_outcome(screen: Screen, agent: Agent, folder: Folder, real: bool) -> 
     if real:
         screen.say(f"A small model's reply varies ({outcome}). All {len(remaining)} files still exist.", "green")
         return 0
-    if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in answer:
+    if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in answer:  # 77.5 is right too
         raise CommandError(
             f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last reply ({outcome}) was "
             f"{answer[:200]!r}.",

@@ -78,7 +78,7 @@ def eval(  # noqa: A001 - the command's name
         raise CommandError(str(error)) from error
     problems = () if comparison is None else comparison.problems
     least = 1.0 if min_rate is None and comparison is None else min_rate
-    if least is not None and report.rate.mean < least - 1e-9:
+    if least is not None and report.rate.mean < least - 1e-9:  # a mean of floats can be slightly too small
         problems = (*problems, f"the pass rate is {report.rate.mean:.0%}, but should be at least {least:.0%}")
     if as_json:
         say(json.dumps({**report.to_dict(), "problems": problems}))

@@ -87,6 +87,7 @@ def print_hooks(console: Console, name: str, hooks: HookSet) -> None:
     if console.is_terminal:
         console.print(table)
         return
+    # Rich fills each line with blanks up to the table's width; a file should not have them.
     with console.capture() as printed:
         console.print(table)
     for line in printed.get().splitlines():

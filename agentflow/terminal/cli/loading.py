@@ -112,7 +112,7 @@ def _module(name: str, target: str) -> object:
         return import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if name == missing or name.startswith(f"{missing}."):
+        if name == missing or name.startswith(f"{missing}."):  # otherwise the module itself imports what is missing
             raise CommandError(
                 f"There is no module {missing!r} (needed for {target!r}) in the current folder or the installed packages."
             ) from None

@@ -64,7 +64,7 @@ class LazyCommand(click.Command):
 
 
 def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if not wanted or context.resilient_parsing:
+    if not wanted or context.resilient_parsing:  # a shell only asks for completions
         return
     try:
         click.echo(f"agentflow {metadata.version('agentflow-hooks')}")
@@ -126,7 +126,7 @@ def run(
         message,
         session=conversation,
         timeout=timeout,
-        children=children or not as_json,
+        children=children or not as_json,  # the lines of active work show sub-agents in any case
         buffer=0,  # show all earlier events before a hook asks a question
     )
     interrupt = partial(loaded.interrupt, conversation, "Ctrl-C")
@@ -217,9 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="replace")  # a model writes characters that the encoding may lack
     try:
-        code = cli.main(arguments, prog_name="agentflow", standalone_mode=False)
+        code = cli.main(arguments, prog_name="agentflow", standalone_mode=False)  # so that click does not exit itself
     except click.ClickException as error:
         error.show()
         code = error.exit_code

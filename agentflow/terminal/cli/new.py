@@ -30,6 +30,7 @@ _FILES = {
     "{{package}}/__main__.py": "main",
     "tests/test_agent.py": "test",
 }
+# `\Z`, because `$` also matches before a line break at the end.
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
 _MAX_LENGTH = 50
 _TAKEN = frozenset({"agentflow", "agentflow_hooks", "test", "tests", "build", "dist"})

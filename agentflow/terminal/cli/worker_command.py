@@ -92,7 +92,7 @@ def _exit_at_latest(seconds: float) -> None:
         _exit(1)
 
     timer = threading.Timer(seconds, end)
-    timer.daemon = True
+    timer.daemon = True  # must not itself keep the process from exiting
     timer.start()
 
 
