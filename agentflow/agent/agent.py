@@ -57,7 +57,8 @@ else:
     graph = later("agentflow.agent.graph")
     typed_call = later("agentflow.agent.typed_call")
     outputs = later("agentflow.loop.output.output")
-    # The same for `output_of`; for a type checker it is an `Output[None]`, so that an agent has a type.
+    # At run time None has the same effect in `output_of`; type checkers see an `Output[None]`, so that an agent has a
+    # type.
     NO_OUTPUT = None
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class Agent(PeerAgent[T_co]):
             `idempotent`: `"tell"` reports the tool call to the model; `"suspend"` asks a person for a decision, as for
             an approval.
         cleanup_timeout: Seconds for cleanup after a call was cancelled, interrupted or timed out (5 by default). Work
-            that is still running then is abandoned, and named in the error and the log.
+            that still runs after this time is abandoned, and named in the error and the log.
         tags: Labels that select the process-wide hooks for the agent.
         process_hooks: The process-wide hooks; `agentflow.process_hooks` by default.
         agents: The registry of other agents; the process's registry by default.
@@ -143,7 +144,8 @@ class Agent(PeerAgent[T_co]):
         _check_kinds(name, system, schedule)
         own_hooks = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
-        # Compared first, because most hooks have no tools, and building an agent should be cheap.
+        # The method is compared before it is called: most hooks do not override it, and building an agent should be
+        # cheap.
         from_hooks = [tool for hook in own_hooks if type(hook).tools is not Hook.tools for tool in hook.tools()]
         # If `tools` is a single tool or None, `tools_of` raises the right error.
         live: list[LiveToolset] = []
@@ -202,12 +204,12 @@ class Agent(PeerAgent[T_co]):
 
     @property
     def description(self) -> str:
-        """Its purpose."""
+        """The agent's purpose."""
         return self._config.view.description
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        """Its tools."""
+        """The agent's tools."""
         return tuple(self._config.tools.values())
 
     async def chat(
@@ -245,8 +247,8 @@ class Agent(PeerAgent[T_co]):
         await talk(self, lines, session=session, deps=deps, hooks=hooks, events=events, children=children, file=file)
 
     def graph(self) -> Graph:
-        """Return the graph of possible calls from this agent on: `print(agent.graph())`, or `agent.graph().mermaid()`
-        for a diagram.
+        """Return the graph of the calls that can start from this agent: `print(agent.graph())`, or
+        `agent.graph().mermaid()` for a diagram.
 
         Tools of a live toolset, such as an MCP server's, are included once it is open.
         """
@@ -304,7 +306,7 @@ class Agent(PeerAgent[T_co]):
         """
         copy = self._copy(self._hook_set().own, name=name)
         own = self._sessions.implicit
-        # With a store, the conversation is copied there, by its id.
+        # With a store, the user copies the conversation (`store.fork`).
         if own is not None and self._store is None:
             copy._sessions.implicit = full_session(own.copy(name))
         if self._queue is not None:
@@ -317,7 +319,7 @@ class Agent(PeerAgent[T_co]):
 
         Raises:
             UsageError: A tool or hook is a closure or a lambda, which a name cannot identify; an option is not data;
-                the agent is a workflow.
+                the agent is a workflow, or has live toolsets.
 
         Example:
             >>> Agent("greeter", "openai/gpt-5", system="Be brief.").to_dict()["system"]

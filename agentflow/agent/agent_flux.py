@@ -87,7 +87,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         return Flux(self._texts)
 
     async def _texts(self) -> AsyncGenerator[str]:
-        # Closed in reverse: the chunks read the events.
+        # Closed in reverse order, because the chunks read the events.
         async with aclosing(self.open()) as events, aclosing(text_chunks(events)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -96,10 +96,11 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         """Yield the fields of the typed output while the model streams them, as mappings that grow; the last mapping has
         the `output`.
 
-        A string grows; any other field appears once it is complete and valid. The values are plain data: only the last
-        `output` has the output's type. If the model is asked again, a new mapping begins. The cost of a chunk does not
-        depend on earlier chunks. If the output is a function, the mappings contain its arguments, and the last `output`
-        is its return value. With several outputs, `partial.kind` is the name of the output that the model writes.
+        A string grows; any other field appears once it is complete and valid. The values are plain data: only the
+        `output` of the last mapping has the output's type. If the model is asked again, a new mapping begins. The cost
+        of a chunk does not depend on earlier chunks. If the output is a function, the mappings contain its arguments,
+        and the `output` of the last mapping is its return value. With several outputs, `partial.kind` is the name of
+        the output that the model writes.
 
         Raises:
             UsageError: The call has no output.
@@ -122,7 +123,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
 
     async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
         assert self.typed_output is not None
-        # The empty mapping is for an output without a partial one, such as a hook's answer.
+        # The empty mapping is for an output that no partial output precedes, such as a hook's answer.
         output, last = self.typed_output, partials.Partial[T_co]({})
         async with aclosing(self.open()) as events:
             async for last in partials.growing(events, output):

@@ -93,7 +93,7 @@ Input: TypeAlias = str | Msg | Sequence[Msg]
 """A user's input to an agent."""
 
 Where: TypeAlias = str | Session | None
-"""A session, or its id; None is the agent's own."""
+"""A session, or its id; None means the agent's implicit session."""
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
 """The decisions with which a suspended call is resumed, by the keys of `reply.pending`."""
@@ -322,7 +322,7 @@ def outer_request(arguments: CallArguments, session: FullSession) -> tuple[objec
     options = arguments.options
     if options.get("options") is not None or arguments.hooks or arguments.output is not None:
         raise UsageError(
-            f"Session {session.id!r} belongs to session {outer.id!r}, which is resumed too, but without options=, "
+            f"Resuming session {session.id!r} resumes session {outer.id!r}, to which it belongs, without options=, "
             f"hooks= and output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
     decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, arguments.decisions or {}).items()}

@@ -150,7 +150,7 @@ class FullToolAgent(ToolAgent[T_co]):
             on_session: Called with the session before the call begins.
             options: As in `call`.
         """
-        # None outside of a tool call: then nothing can be suspended with this call.
+        # None outside of a tool call: then there is no caller to suspend together with this call.
         place = current_turn.get()
         if place is None:
             return await self.call(message, session=Session.fresh(), output=output, **options)
@@ -170,11 +170,11 @@ class FullToolAgent(ToolAgent[T_co]):
                 reply = await self.call(message, session=session, output=output, **options)
             else:
                 reply = await self._continue_or_call(message, session, place, output, conversation, options)
-        except BaseException as error:  # the session can be suspended even so, for example if its reader has stopped
+        except BaseException as error:  # the session can be suspended even then, for example if its reader has stopped
             if session.machine.state is not State.SUSPENDED:
                 raise
             wait = self._wait_within(session, place)
-            if isinstance(error, Exception):  # already reported by the events of this call
+            if isinstance(error, Exception):  # the events of this call have reported it
                 raise wait from error
             place.pending = wait.pending_of(place.use)
             raise

@@ -56,7 +56,8 @@ class AgentChanges(AgentSettings, total=False):
 
 
 class AgentBuilder(Generic[A]):
-    """Collects the arguments of an agent; `build()` creates the agent. A builder may build several agents, which share nothing.
+    """Collects the arguments of an agent; `build()` creates the agent. A builder can build several agents, each with
+    its own sessions and queue.
 
     Args:
         make: The agent's class.

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. `call`, `stream`, `resume` and `resume_stream` do the same steps: check the arguments, acquire the session, check that
-   the session allows such a call, build the run, execute it, and record whether the session waits for a decision.
+1. `call`, `stream`, `resume` and `resume_stream` take the same steps: check the arguments, acquire the session, check
+   that the session allows such a call, build the run, execute it, and record whether the session waits for a decision.
 2. They do nothing until the result is awaited, iterated, subscribed to or blocked on; each of these runs a new call.
 3. Arguments are checked before the first event: a refused call raises, and fires no event.
 """
@@ -91,7 +91,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
     ) -> None:
         super().__init__(config, hooks, live)
-        # Weak: agent and configuration form no cycle, and a call does not keep the agent alive.
+        # Weak, so that agent and configuration form no cycle, and a call does not keep the agent alive.
         config.running.owner = ref(self)
         own = vars(self)
         own["_store"], own["_sessions"] = (
@@ -271,8 +271,8 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
 
         Args:
             session: The session; the implicit one by default.
-            decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or
-                `Answer(value)`; a mapping, or pairs.
+            decisions: A mapping, or pairs, from the keys of `reply.pending` to `Approve()`, `Approve(input=...)`,
+                `Deny(reason)` or `Answer(value)`.
             options: This and the other arguments are those of `call`.
 
         Raises:
@@ -327,7 +327,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         return flux
 
     def _open(self, request: CallRequest) -> Coroutine[Any, Any, Reply[Any]]:
-        """Open a call without a reader. Return a coroutine, which must be awaited at once."""
+        """Open a call without a reader. Return a coroutine, which must be awaited immediately."""
         arguments = CallArguments(request, self._config.new_id)
         session = self._session_for(arguments)
         if arguments.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
@@ -336,11 +336,12 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             return self._open_later(arguments, session)
         run = self._run(arguments, session, None)
         run.start()
-        # The fast path: without a coroutine of ours around that of the run.
+        # The fast path: the run's own coroutine, without another one around it.
         return run.scope.result()
 
     async def _resume_outer(self, arguments: CallArguments, session: FullSession) -> Reply[Any]:
-        """Resume the outer call that waits for this session, and so this session. Return this session's reply."""
+        """Resume the outer call that waits for this session, which resumes this session too. Return this session's
+        reply."""
         owner, request = outer_request(arguments, session)
         assert isinstance(owner, CallingAgent)
         return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(request))
@@ -372,7 +373,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         if self._toolsets is not None or not session.try_acquire():
             if self._toolsets is not None and not self._config.running.closed:
                 await self._toolsets.open()
-            # Only now: a call that got the session at once does not wait.
+            # Checked only now: a call that acquires the session immediately does not wait.
             refuse_waiting_for_itself(session, self.name)
             await session.acquire(self.name)
         run = self._run(arguments, session, buffer)
@@ -433,7 +434,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
             # Hooks are added in this order: the agent's, the output's, the call's own, the caller's tree-wide ones.
             hooks, source, deps, above = self._hooks, "", options.get("deps"), None
             children = options.get("children", False)
-            # By identity: the process-wide registry replaces its tuple at each change.
+            # Compared by identity: the process-wide registry replaces its tuple at each change.
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
             if typed is not None:
@@ -459,7 +460,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
                 run.scope.waits = Waits(config.clock.monotonic, caller.waits)
             if decisions is not None:
                 run.continuing(decisions)
-            if typed is not None:  # reads the output from the run's state, which exists already if the run is resumed
+            if typed is not None:  # after `continuing`: the output is read from the run's state
                 settings.typed = typed.reader_of(run.context.state)
         except BaseException:  # no call was created, so nothing else would release the session
             session.release()

@@ -35,7 +35,7 @@ class Entries:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        # Reentrant: `_Workers` calls `orphan` while it holds it. Notifications are sent after its release.
+        # Reentrant: `_Workers` calls `orphan` while it holds the guard. Notifications are sent after its release.
         self.guard = threading.RLock()
         self.changed = Condition()
         self._waiting: deque[QueueEntry] = deque()
@@ -122,7 +122,7 @@ class Entries:
                 self._waiting.remove(entry)
             except ValueError:
                 return False
-            # Under the guard: from now on the turn may be put into another queue.
+            # Under the guard, because the turn can be put into another queue from now on.
             entry.turn.leave()
         self.changed.notify_all()
         return True

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. After the first signal no call begins; a new call raises `ShutdownError` at once.
+1. After the first signal no call begins; a new call raises `ShutdownError` immediately.
 2. A running call stops at its next safe point: after a model's reply, or after the tools that were running. Everything
    up to that point is stored, without synthetic results, so `agent.resume(session)` continues as after a crash.
 3. After the limit, or on a second signal, running work is cancelled, and its calls are left open as after a crash.
@@ -143,7 +143,8 @@ class _Stopping:
         for running in self._running:
             done = asyncio.Event()
 
-            # As a default argument: the loop assigns `done` again. Calls of other event loops end in their threads.
+            # As a default argument: the next iteration assigns `done` again. Calls in other event loops end in other
+            # threads.
             def notify(done: asyncio.Event = done) -> None:
                 loop.call_soon_threadsafe(done.set)
 
@@ -290,6 +291,6 @@ class GracefulShutdown:
             self._loop = None
         if not self._cancelled or self._body is None:
             return
-        # Above 0, the block was cancelled for another reason as well, and that cancellation continues.
+        # With a count above 0, the block was cancelled for another reason as well, and that cancellation continues.
         if self._body.uncancel() == 0 and isinstance(error, asyncio.CancelledError):
             raise ShutdownError(self._names, None, stopped=True) from None

@@ -1,6 +1,6 @@
 """`Graph`: the possible calls between agents and tools, as data, as text and as a Mermaid diagram.
 
-The graph is built from the arguments of the agents: tools, including agents, live toolsets and handoffs. It does not
+The graph is built from the arguments of the agents: tools (including agents), live toolsets and handoffs. It does not
 contain agents that a tool calls by name (`agent.ask`), since these are not known in advance.
 """
 
@@ -127,7 +127,7 @@ class _Drawing:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
-            # It runs the steps of functions, and is no participant.
+            # This tool runs the steps of functions, and is not a participant.
             if tool.name == WORKFLOW_STEP:
                 continue
             wrapped = wrapped_agent(tool.function)
@@ -146,7 +146,7 @@ class _Drawing:
 
 
 def graph_of(agent: ToolableAgent) -> Graph:
-    """Return the graph of possible calls from an agent on."""
+    """Return the graph of the calls that can start from an agent."""
     drawing = _Drawing()
     root = drawing.add(agent)
     return Graph(root, drawing.nodes, tuple(drawing.edges))

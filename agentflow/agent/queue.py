@@ -109,12 +109,12 @@ class TurnQueue:
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused."""
+        """Whether the queue is paused."""
         return self._runner.paused
 
     @property
     def running(self) -> bool:
-        """Whether a reader or a worker runs it."""
+        """Whether a reader or a worker runs the queue."""
         return self._runner.busy
 
     def __len__(self) -> int:
@@ -166,14 +166,14 @@ class TurnQueue:
                     self._runner.wake()  # for turns of closed event loops at the front
                     await self._entries.reserved()
         except NeverEndsError as error:
-            reason = f"the turn that puts it in the queue also blocks the queue ({' → '.join(error.way)})"
+            reason = f"the turn that calls put() also blocks the queue ({' → '.join(error.way)})"
             raise QueueFullError(self._owner.name, len(self._entries), f"{reason}: waiting would deadlock") from None
 
     def _check_goes_on(self, sent: bool) -> None:
         """Refuse to wait for a slot that only the waiting task could free; warn if no task would free one."""
         name, size = self._owner.name, len(self._entries)
         if self._runner.driven_here():
-            reason = "the task that puts it in the queue also runs the queue: waiting would deadlock"
+            reason = "the task that calls put() also runs the queue: waiting would deadlock"
             raise QueueFullError(name, size, reason)
         reason = "" if self._warned else self._runner.stuck(sent)
         if not reason:
@@ -287,7 +287,7 @@ class TurnQueue:
         """
 
         def start() -> EventStream:
-            # A buffer of 0: the next turn begins after the body of the reader's loop.
+            # A buffer of 0: the next turn begins after the body of the reader's loop has ended.
             return EventStream(lambda values: self._runner.start(values, deps, wait), 0)
 
         return Flux[HookEvent](start).map(self._runner.shown)

@@ -78,7 +78,7 @@ class QueueEntry:
 
     def settle(self, value: object, error: BaseException | None, was_read: bool = False) -> None:
         """Settle the receipt, and release the turn."""
-        # The receipt refers to the entry as long as the turn is open: without both references no cycle is left.
+        # Receipt and entry refer to each other while the turn is open; this and `settle` remove both references.
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
             receipt.seen = receipt.seen or was_read
@@ -194,7 +194,7 @@ class Receipt(Awaitable[T], Generic[T]):
             entry.cancel()
 
     async def _wait(self) -> T:
-        # Before the wait: the error is raised by it, so it is not logged as well.
+        # Set before the wait, which raises the error, so that the error is not logged as well.
         self.seen = True
         entry = self._entry
         if entry is not None:

@@ -7,7 +7,7 @@ Rules:
    turn depends on no other event loop than its sender's, and its tool can hold resources of that loop.
 3. A worker ends when no task in its event loop waits for a turn.
 4. If an event loop is closed, the worker of another loop runs its turns, but only those that precede that worker's own
-   turns. So closing a loop after it has its own answer interrupts no other sender's turn.
+   turns. So a loop that is closed as soon as its own turns have ended interrupts no other sender's turn.
 5. A turn that returns a single value has ended, and its receipt is settled, before the value is yielded.
 """
 
@@ -38,7 +38,7 @@ _LOOK_AGAIN: Final = 1.0
 """Seconds after which a waiting worker checks whether another worker's event loop was closed."""
 
 _loops: ContextVar[tuple[object, ...]] = ContextVar("agentflow_run_loops", default=())
-"""The iterations of `run()` whose body started the current code."""
+"""The loops over `run()` in whose body the current code was started."""
 
 
 def _worker_context() -> Context:
@@ -163,7 +163,7 @@ class Runner:
         assert isinstance(event, TurnValue)
         assert self._shown is not None
         self._reader = asyncio.current_task()
-        # In the context of the reader's task, which tasks started in the body of its loop inherit.
+        # Set in the context of the reader's task, which is inherited by the tasks that the body of its loop starts.
         if self._loop not in (loops := _loops.get()):
             _loops.set((*loops, self._loop))
         return self._shown, event.value
@@ -227,7 +227,7 @@ class Runner:
         self._driver = asyncio.current_task()
         try:
             await self._drain(None, None, home)
-        # The next turns belong to other senders; cancellations pass, since they end the worker.
+        # Not raised, since the next turns belong to other senders. Cancellations are raised, since they end the worker.
         except (Exception, ScriptError) as error:
             logger.opt(exception=error).trace("a turn of agent {} failed; its receipt has the error", self.name)
         finally:
@@ -240,7 +240,7 @@ class Runner:
     async def _drain(self, values: EventBuffer | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
         """Run the waiting turns; return whether a turn has ended the run."""
         while True:
-            # After each await the situation may be another one, so it is checked again below.
+            # Everything can change during an await, so it is checked again below.
             await self._gate(worker)
             entry = self._next(worker)
             if entry is None:
@@ -258,7 +258,7 @@ class Runner:
         """Wait while the queue is paused, unless there is no turn to run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
-            # A run without a driver, because events need a run.
+            # Events need a run; this one runs no task.
             host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None)
             try:
                 await host.events.emit(Paused)
@@ -276,7 +276,7 @@ class Runner:
         if self.reading or not self._entries.needs(worker):
             return None
         first = self._entries.first_sent()
-        # A turn of another running loop is left to its own worker (rule 2), and so are all turns after it.
+        # A turn of another running loop is left to that loop's worker, and all turns after it have to wait (rule 2).
         if first is None or (first.home is not worker and first.home is not None and first.home.is_running()):
             return None
         return first
@@ -292,7 +292,7 @@ class Runner:
             turn_deps = turn.deps if turn.deps is not None else deps
             name = "" if turn.tool is owner.asking else owner.name  # a question's call adds the agent's name itself
             run = make_run(turn, owner.config, full_hooks(owner.hooks), turn_deps, name, entry.place)
-            if turn.tool is not owner.asking:  # its sender does not wait for it
+            if turn.tool is not owner.asking:  # its sender, unlike that of a question, does not wait
                 run.scope.waits = None
             run.route = self._follow
             run.settings.inherits = ((inside, (*inside.get(), entry)),)

@@ -60,10 +60,10 @@ class Sessions:
         self._limit = None if store is None else HELD
         self.implicit: FullSession | None = None
         self.waiting = waiting
-        # Weak: referenced by their callers' sessions.
+        # Weak, because their callers' sessions refer to them.
         self._within: WeakValueDictionary[str, FullSession] = WeakValueDictionary()
         self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the most recently used one is last
-        # Weak with a store: sessions that are referenced elsewhere, such as by a running call.
+        # With a store, weak references to sessions that are used elsewhere, for example by a running call.
         self._alive: MutableMapping[str, FullSession] = {} if store is None else WeakValueDictionary()
         self._mutex = threading.Lock()
 
@@ -81,7 +81,7 @@ class Sessions:
             to_continue: Whether the session will be resumed; then waiting sessions of other agents are found too.
 
         Raises:
-            UsageError: The argument is neither an id nor a session, or an empty id.
+            UsageError: The argument is neither an id nor a session, or is an empty id.
         """
         if session is None:
             return self.own()
@@ -167,7 +167,7 @@ class Sessions:
 
 
 def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
-    """Refuse a nested call on a session that an enclosing call holds, since it would wait for itself.
+    """Refuse a nested call on a session that an enclosing call holds, since the nested call would wait for itself.
 
     If the two calls are in different tasks, a deadlock is not certain: then a warning is logged, and the new call waits.
 

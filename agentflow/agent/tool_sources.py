@@ -47,7 +47,7 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
-                    f"Two tools are named {found.name!r}: {_origin(other)} and {_origin(found)}. Give one another name: "
+                    f"Two tools are named {found.name!r}: {_origin(other)} and {_origin(found)}. Rename one of them: "
                     "@tool(name=...), or agent.as_tool(name=...)."
                 )
     return tools

@@ -156,7 +156,7 @@ class ToolsetAgent(TakesHooks):
         found = self._hooks
         if found is None or process is not self._process_seen:
             with self._hooks_lock:
-                # The own hooks of a set that is out of date include those that were added later.
+                # An outdated set's own hooks include those that were added after the agent was built.
                 own = self._initial_hooks if self._hooks is None else self._hooks.own
                 self._hooks = found = FullHookSet(own, self._config.process.matching(self._config.tags))
                 self._process_seen = process

@@ -139,7 +139,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "an agent's class": (lambda: Agent("a", MODEL, tools=[Agent]), "tools= takes tools and agents, not type (Agent)."),
     "two agents with one name": (
         lambda: Agent("a", MODEL, tools=[Agent("b", MODEL), Agent("b", MODEL)]),
-        "Two tools are named 'b': the agent 'b' and the agent 'b'. Give one another name: @tool(name=...), or agent.as_tool(",
+        "Two tools are named 'b': the agent 'b' and the agent 'b'. Rename one of them: @tool(name=...), or agent.as_tool(",
     ),
     "a number as text": (
         lambda: ModelOptions(temperature="1"),

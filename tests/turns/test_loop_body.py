@@ -226,8 +226,8 @@ async def test_the_task_that_runs_a_queue_does_not_wait_for_a_place_in_it() -> N
             said.append(str(caught.value))
     assert got == ["1", "2", "3"]
     refusal = (
-        "The queue of agent 'worker' is full: 2 turns wait, and the task that puts it in the queue also runs "
-        "the queue: waiting would deadlock. Let it run (agent.run()), put the turn later, or give the agent "
+        "The queue of agent 'worker' is full: 2 turns wait, and the task that calls put() also runs the "
+        "queue: waiting would deadlock. Let it run (agent.run()), put the turn later, or give the agent "
         "a larger queue_limit."
     )
     assert said == [refusal, refusal]

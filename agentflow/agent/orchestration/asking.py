@@ -70,7 +70,7 @@ class Live:
         self.races, self._race = group.kind == "race", None
 
     def with_winner(self, results: tuple[ToolResultBlock, ...]) -> tuple[ToolResultBlock, ...]:
-        """Return the results of the round. If a race has a winner, its suspended calls become errors."""
+        """Return the results of a race's round. If an agent has won, the suspended calls become errors."""
         first = next((result.name for result in results if result.state == "success"), None)
         if first is None:
             return results
@@ -122,7 +122,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             )
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
-            # Called for its check even if the reply has data.
+            # Called even if the reply has data, because it raises an error for a call without an answer.
             text = answer_of(agent.name, reply, agent.output if output is None else output)
             return reply if reply.data else text
 

@@ -80,7 +80,7 @@ def batch(
         options: The options of each call: `options`, `timeout`, `deps`, `hooks`.
 
     Returns:
-        When awaited, for each input in order its reply, or the error that its call raised. Awaiting it again makes the
+        When awaited, the reply to each input, in order, or the error that its call raised. Awaiting it again makes the
         calls again.
 
     Raises:

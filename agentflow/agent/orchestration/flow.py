@@ -108,7 +108,7 @@ class _FlowDrawing:
                     own = self.node("loop", part.text, ends)
                     broken: _Ends = []
                     again: _Ends = []
-                    # `again` collects the `continue`s of the loop; then the end of its body.
+                    # `again` collects the `continue`s of the loop, and then the ends of its body.
                     again += self.parts(part.parts, [(own, "repeat")], broken, again)
                     self.reach(own, again)
                     ends = [(own, "done"), *broken]
@@ -186,7 +186,7 @@ class _Reader:
 
     def _inside(self, node: ast.AST) -> list[Block]:
         """Return the steps in an expression, in the order in which they run."""
-        # By identity with the functions, so that they are found under another name too.
+        # Compared with the functions by identity, so that they are found under another name too.
         found = self._value(node.func) if isinstance(node, ast.Call) else None
         kind = self._steps.get(found) if inspect.isfunction(found) else None
         if isinstance(node, ast.Call) and kind is not None:
@@ -194,7 +194,7 @@ class _Reader:
             if kind not in ("gather", "race"):
                 return [*(part for blocks in each for part in blocks), Block("step", f"{kind} {self._called(node)}")]
             parts = [blocks[-1] for blocks in each if blocks]
-            # A comprehension: its steps run at the same time, so it is no loop.
+            # A comprehension: its steps run at the same time, so it is not drawn as a loop.
             parts = [Block("step", f"{p.parts[-1].text}, {p.text}") if p.kind == "loop" else p for p in parts]
             return [
                 *(part for blocks in each for part in blocks[:-1]),

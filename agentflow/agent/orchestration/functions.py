@@ -44,7 +44,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
     So a workflow can wait, read a file, or get the current time without a separate tool. A plain function runs in a thread.
 
     Args:
-        function: A function, or anything that returns an awaitable. It need not be a participant.
+        function: A function or another callable; it may return an awaitable. It need not be a participant.
         args: Its arguments: data, because they identify the step. Clients and connections belong in its closure.
         kwargs: Its keyword arguments, with the same requirements.
 
@@ -108,7 +108,8 @@ async def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def _read(hint: Any, result: ToolResultBlock) -> Any:
-    """Return the value of a recorded result; the text itself if a hook has changed it to something else."""
+    """Return the value of a recorded result; the text itself if a hook has changed it to one that is not such a
+    value."""
     if isinstance(origin := get_origin(hint), type) and issubclass(origin, Awaitable) and get_args(hint):
         hint = get_args(hint)[-1]
     text = result.text
@@ -139,6 +140,6 @@ def step_tool(pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
             )
         return str(await found.work())
 
-    # Of the least strict type, so that it does not affect the type of the workflow when that is used as a tool.
+    # The least strict type, so that this tool does not affect the type of a workflow that is used as a tool.
     decorate = tool(name=WORKFLOW_STEP, description="Run a function.", type="research", timeout=None, idempotent=True)
     return decorate(found_by_name(run))

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. The history of the session determines who holds the conversation. So this survives a restart, a fork and a copy.
+1. The history of the session determines which agent holds the conversation. So the holder survives a restart, a fork
+and a copy.
 2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a handoff:
    the messages of the user and the agents, and the reason.
 3. A hook offers the handoffs to an agent for one call; the agent itself does not change. A handoff ends the agent's
@@ -173,7 +174,7 @@ class Handoff:
     Attributes:
         by: The agent that hands over.
         to: The agent that takes the conversation.
-        input: The value of `inputs[to]` that the model filled in; without one, the reason as text.
+        input: The value of type `inputs[to]` that the model filled in; without such a type, the reason as text.
         context: The context of the call of the agent that hands over.
     """
 
@@ -331,7 +332,7 @@ def _result_of(
 class OfferHandoffs(NarrowHook):
     """Offers tools for handoffs to an agent, during one call. A handoff ends that call.
 
-    Priority 10: runs before hooks that choose how to request a typed answer, since this depends on the tools.
+    Priority 10: runs before hooks that choose how to request a typed answer, since their choice depends on the tools.
 
     Args:
         others: The possible targets, by tool name.

@@ -90,7 +90,7 @@ class Hub:
 
         Args:
             agent: The participant.
-            output: Overrides the agent's `output`. The others receive its text.
+            output: Overrides the agent's `output`. The other participants receive it as text.
             timeout: The time limit in seconds.
 
         Raises:
@@ -113,7 +113,7 @@ class Hub:
         news = [
             contribution for contribution in self.contributions[self._seen.get(name, 0) :] if contribution.name != name
         ]
-        # Own contributions are left out, because its own conversation has them. A call needs an input.
+        # The agent's own contributions are left out, because its conversation has them. A call needs an input.
         return [Msg.user(str(contribution)) for contribution in news] or [Msg.user(NOTHING_NEW)]
 
     def _add(self, name: str, text: str) -> None:

@@ -159,9 +159,9 @@ def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) 
 def _other_way(name: str, now: str, before: Sequence[ToolUseBlock]) -> UsageError:
     recorded = ", ".join(f"{use.name} {one_line(use.raw)[:80]}" for use in before)
     return UsageError(
-        f"Workflow {name!r} is not deterministic: its recorded steps are {recorded}, but now {now}. Its steps must depend only "
-        "on its input and the results of its steps: randomness, time and I/O belong in tools. If its code was edited, "
-        "start a new run."
+        f"Workflow {name!r} is not deterministic: its recorded steps are {recorded}, but now {now}. The steps must "
+        "depend only on its input and the results of earlier steps: randomness, time and I/O belong in tools. If its "
+        "code was edited, start a new run."
     )
 
 

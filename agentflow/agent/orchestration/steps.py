@@ -216,8 +216,8 @@ def ask(
         reply: Reply[Any] = Reply.of(answer, "completed", "", Usage(), ())
         if form is None:
             return reply
-        try:  # the agent's call has validated it
-            # Unless a hook has replaced the text of the result.
+        try:
+            # The agent's call has validated the text, unless a hook has replaced it.
             return replace(reply, value=form.read_result(reply.text), typed=True)
         except InvalidOutputError:
             return reply
@@ -241,7 +241,7 @@ def use(tool: Tool[..., Coroutine[Any, Any, T]], **arguments: object) -> Step[T]
         arguments: The arguments by name: JSON-compatible data, as a model would pass them.
 
     Returns:
-        When awaited, the tool's return value; its text if the annotation cannot read the value back.
+        When awaited, the tool's return value, or the result's text if that is not a value of the return annotation.
     """
 
     def read(result: ToolResultBlock) -> T:
@@ -282,12 +282,12 @@ def gather(
 @overload
 def gather(*steps: Step[A], return_exceptions: Literal[True]) -> Group[tuple[A | StepError, ...]]: ...
 def gather(*steps: Step[Any], return_exceptions: bool = False) -> Group[Any]:
-    """Run several steps at the same time, at most `max_concurrency` of the workflow.
+    """Run several steps at the same time, at most as many as `max_concurrency` of the workflow.
 
     Args:
         steps: The steps.
-        return_exceptions: Return a `StepError` instead of a value. If False, the first one is raised after all steps
-            have ended.
+        return_exceptions: Whether to return a `StepError` as the value of a failed step. If False, the first error is
+            raised after all steps have ended.
 
     Returns:
         When awaited, the values in the order of the steps.
@@ -311,7 +311,7 @@ def race(*agents: Step[Any]) -> Group[Any]:
         When awaited, the first answer.
 
     Raises:
-        UsageError: A step uses a tool, or has `conversation=True`: its conversation would be interrupted.
+        UsageError: A step does not ask an agent, or has `conversation=True` (its conversation would be interrupted).
     """
     if not agents or any("message" not in step.input or "conversation" in step.input for step in agents):
         raise UsageError(

@@ -193,7 +193,7 @@ class _Code(Generic[R]):
         return self.function(**arguments)
 
     def text(self, value: R) -> str:
-        """Return its return value as the text of the answer.
+        """Return the function's return value as the text of the answer.
 
         Raises:
             UsageError: The value does not match the annotation.
