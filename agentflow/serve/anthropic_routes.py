@@ -120,7 +120,7 @@ class _AnthropicRoutes:
         except Refusal as refusal:
             yield _event("error", error=_error(refusal)["error"])
             return
-        for index, call in enumerate(result.calls, 1 if texts else 0):
+        for index, call in enumerate(result.calls, 1 if texts else 0):  # block 0 is the text, if there is one
             block: Json = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             yield _event("content_block_start", index=index, content_block=block)
             delta = {"type": "input_json_delta", "partial_json": call.arguments}
@@ -153,6 +153,7 @@ def _request(body: _Body) -> ModelRequestData:
         text = message.content
         blocks: list[Json] = [{"type": "text", "text": text}] if isinstance(text, str) else text
         content: list[ContentBlock] = []
+        # Results that a message follows are history; the last ones answer the calls that wait.
         if results:
             data.messages.append(Msg.tool(results))
             results = []
@@ -208,6 +209,7 @@ def _end(result: ModelResult) -> Json:
 
 def _usage(usage: Usage) -> Json:
     return {
+        # Anthropic counts them apart
         "input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
         "output_tokens": usage.output_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,

@@ -98,6 +98,7 @@ class App:
             routes=[Route("/openapi.json", _document), *[route for make in routes for route in make(self.service)]],
             exception_handlers={Refusal: refused, HTTPException: _http_error},
         )
+        # Health checks come before the guard: they have no token, and name the host by its address.
         self._app = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -120,7 +121,7 @@ class App:
         """
         service = self.service
         resuming: asyncio.Task[None] | None = None
-        service.runs.closed = service.durable.closed = False
+        service.runs.closed = service.durable.closed = False  # an application can be started again
         try:
             async with GracefulShutdown(
                 *service.all_agents, limit=self._shutdown_seconds, in_server=True

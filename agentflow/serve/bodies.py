@@ -103,6 +103,7 @@ async def read_json(request: Request, limits: Limits) -> Any:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "unsupported_media_type", "The body must be JSON: Content-Type: application/json.")
+    # The connection cannot be used again, because the rest of the body is not read.
     too_large = Refusal(
         413,
         "body_too_large",

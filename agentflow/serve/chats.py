@@ -105,6 +105,7 @@ class Chats:
         self.service = service
         self._protocol = protocol
         self._rewinding: set[str] = set()
+        # For a page that reads the same run again; removed with the run.
         self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
     async def open(self, owner: str, ref: StoredSession, request: ChatRequest) -> Chat:

@@ -85,7 +85,7 @@ class _Position:
 
     call: int = 0
     seq: int = 0
-    stage: int = _ENDED
+    stage: int = _ENDED  # with call 0: the next event is the start of the first call
     passed: bool = False
     skips: bool = False
 
@@ -231,7 +231,7 @@ class DurableRun:
                     log_failure("WARNING", error, "stored events of run {} are skipped", self.id)
                     events = [RunEvent(self.id, batch.last, _DAMAGED, EMPTY)]
                 for event in events:
-                    if event.seq <= at.seq:
+                    if event.seq <= at.seq:  # a batch can begin before the position
                         continue
                     if event.type == "RunTaken":
                         number = segment_number(str(event.data.get("call", self.id)))

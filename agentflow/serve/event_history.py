@@ -66,6 +66,7 @@ class EventHistory:
         self._events.append(NumberedEvent(f"{self._epoch}-{self.next}", event, data, last))
         self.next += 1
         self._bytes += len(data)
+        # At least the last event is kept, however large it is: readers must see the end.
         while len(self._events) > 1 and (
             len(self._events) > self._limits.buffer or self._bytes > self._limits.buffer_bytes
         ):
@@ -75,7 +76,7 @@ class EventHistory:
     def _wake(self, changed: bool) -> None:
         self._changed_at = asyncio.get_running_loop().time()
         for waiting in self._waiting:
-            if not waiting.done():
+            if not waiting.done():  # its reader was cancelled
                 waiting.set_result(changed)
         self._waiting.clear()
 

@@ -113,6 +113,7 @@ class Guard:
         """Admit a request, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
+                # a violation of policy; there are no sockets here
                 await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
@@ -150,7 +151,7 @@ class Guard:
 
     async def _owner(self, request: Request) -> str:
         if self._auth is None:
-            return hashlib.sha256(b"").hexdigest()[:32]
+            return hashlib.sha256(b"").hexdigest()[:32]  # no user has this key, because an empty id is refused
         try:
             owner = cast("object", self._auth(request))
             if not inspect.isawaitable(owner):
@@ -168,6 +169,7 @@ class Guard:
         if not isinstance(user, str):
             log_failed(f"auth returned {type(user).__name__}, but a user's id is a str; the request was refused")
             raise Refusal(500, "authentication_failed", "The user could not be determined.")
+        # fits into ids, whatever the user's id is
         return hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -182,6 +184,7 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _secure(headers: MutableHeaders, allowed: str) -> None:
+    # A route module's pages may have set their own.
     headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
     headers["x-content-type-options"] = "nosniff"
     headers["referrer-policy"] = "no-referrer"

@@ -138,6 +138,7 @@ class ModelCalls:
                 return await self.service.open(replace(call, input=messages))
             session = self._copy(owner, request.previous) if request.previous else _new_session(history)
             return await self.service.open(replace(call, input=messages), session)
+        # `call_KEY_NUMBER`, see `result`
         key = _key(request.previous or next(iter(request.results)).rpartition("_")[0])
         if durable:
             return await self._answer(owner, key, request.results, call)

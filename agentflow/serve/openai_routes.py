@@ -356,6 +356,7 @@ def _options(body: _ChatBody | _ResponsesBody) -> ModelOptions:
 
 
 def _model(name: str) -> Json:
+    # Clients of either provider read the same list, so it has the fields of both.
     created = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
     return {"id": name, "object": "model", "owned_by": "agentflow", "type": "model", "display_name": name, **created}
 

@@ -146,6 +146,7 @@ class PlainRoutes:
         body = await read_body(request, CallBody, self.service.limits)
         owner, agent = owner_of(request.scope), request.path_params["agent"]
         key = request.headers.get("idempotency-key")
+        # A repeated request gets the same new session.
         public = body.session if body.session is not None or key is None else f"s_{digest(owner, agent, key)}"
         return await self.service.call(owner, self.service.session(owner, agent, public), body.input, key)
 

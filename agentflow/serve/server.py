@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         try:
             await self._serve([listening])
         finally:
-            self.listens.set()
+            self.listens.set()  # also if it failed, since the opener waits for it
 
 
 def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.socket:

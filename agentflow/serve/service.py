@@ -225,6 +225,7 @@ class Service:
         length = await self._length_before(ref, message)
         shortened = f"{ref.stored}~{secrets.token_hex(4)}"  # not the name of a user's session
         store = _store_of(ref.agent)
+        # Stores cannot shorten a session: copy its beginning, delete it, and copy the beginning back.
         try:
             ref.agent.forget(ref.stored)
         except UsageError as error:
@@ -321,7 +322,7 @@ class Service:
             )
         except Refusal:
             if call.decisions is not None:
-                self.steering.withdraw(session)
+                self.steering.withdraw(session)  # messages that came with the decisions must not reach another call
             raise
 
     async def find_request(self, owner: str, ref: StoredSession, key: str) -> ServedRun | None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
+    (b"x-accel-buffering", b"no"),  # nginx must pass each event on at once
 ]
 
 
@@ -90,7 +90,7 @@ class EventStreamResponse:
                 self._on_disconnect()
         if not complete and not sending.cancelled():
             failure = sending.exception()
-            if failure is not None and not isinstance(failure, OSError):
+            if failure is not None and not isinstance(failure, OSError):  # an OSError: the client is gone
                 raise failure
 
     def _send_seconds_left(self) -> float:

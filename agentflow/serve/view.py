@@ -275,7 +275,7 @@ class View:
 
     def of_event(self, event: HookEvent) -> Public | None:
         """Return the view of an event; None if it is not sent."""
-        if frame_of(event) is not None and event.source:
+        if frame_of(event) is not None and event.source:  # events that were read from a store have no frame
             return None  # a sub-agent's
         match event:
             case ReasoningChunk(incremental_chunk=chunk, restart=restart):

@@ -72,6 +72,7 @@ class RemoteConnection:
         self.url = url.rstrip("/")
         self.name = f"a2a:{origin(url).partition('://')[2]}{httpx.URL(url).path.rstrip('/')}"
         self.timeout = timeout
+        # a small compressed response could become a huge one
         self._headers = {**headers, "accept-encoding": "identity"}
         self._origins = {origin(url), *map(origin, origins)}
         self._max_bytes = max_bytes
@@ -153,7 +154,7 @@ class RemoteConnection:
         """
         if isinstance(error, ModelError):
             return error
-        cause = error.__cause__ if error.__cause__ is not None else error
+        cause = error.__cause__ if error.__cause__ is not None else error  # the SDK wraps the errors of httpx
         reason = shown(str(error)) or type(error).__name__
         text = f"failed, {step}: {reason}"
         match cause:
@@ -180,6 +181,7 @@ class RemoteConnection:
             status=status,
             kind=kinds.get(status),
             retryable=status in (429, 503) or (status >= 500 and not sent),
+            # A number of seconds; dates, and waits of more than a day, are ignored.
             retry_after=float(wait) if wait.isascii() and wait.isdecimal() and len(wait) < 6 else None,
         )
 

@@ -115,7 +115,7 @@ class AgentTasks(agent_execution.AgentExecutor):
         progress = TaskReporter(tasks.TaskUpdater(event_queue, task_id, context_id))
         try:
             await self._work(context, message, progress)
-        except Exception as error:
+        except Exception as error:  # otherwise the task would stay `working`
             reference = secrets.token_hex(4)
             log_failed(f"the work of an A2A task failed (reference {reference})", error)
             await progress.fail(reference)
@@ -232,7 +232,7 @@ class TaskReporter:
     async def _flush(self) -> None:
         if self._unsent:
             text, self._unsent = self._unsent, ""
-            append = bool(self._sent)
+            append = bool(self._sent)  # the first part creates the artifact
             self._sent += text
             self._known = None
             await self.updater.add_artifact([helpers.new_text_part(text)], _ARTIFACT, append=append, last_chunk=False)
@@ -318,6 +318,7 @@ def _decisions(message: types.Message, pending: Sequence[Pending]) -> dict[str, 
         case "approve" if not reason:
             return {wait.id: DecisionBody(action="approve") for wait in waiting}
         case "deny":
+            # the limit of `DecisionBody`
             decision = DecisionBody(action="deny", reason=reason.strip()[:2_000] or "denied")
             return {wait.id: decision for wait in waiting}
         case _:

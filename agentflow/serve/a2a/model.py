@@ -36,6 +36,7 @@ from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 T = TypeVar("T")
 
 INPUT_TOOL: Final = "remote_input"
+# Also the states in which the task waits: no event follows until its next message.
 _ENDED: Final = frozenset(
     {
         types.TaskState.TASK_STATE_COMPLETED,
@@ -48,7 +49,7 @@ _ENDED: Final = frozenset(
 )
 _MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}")
 _CANCEL_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = (0.5, 5.0)
+_POLL_SECONDS: Final = (0.5, 5.0)  # the first pause, which doubles, and the longest
 _POLL_FAILURES: Final = 3
 
 
@@ -127,7 +128,7 @@ class A2AModel:
             while not answer.ended:
                 try:
                     event = await self._by_deadline(deadline, anext(sending, None))
-                except (ModelError, TimeoutError):
+                except (ModelError, TimeoutError):  # of the time limit: the task is cancelled, not read
                     raise
                 except Exception as error:
                     broken = error
@@ -172,7 +173,7 @@ class A2AModel:
             async with limit:
                 return await work
         except TimeoutError as error:
-            if not limit.expired():
+            if not limit.expired():  # a timeout of the work itself
                 raise
             text = f"The remote agent {self.name} did not answer within timeout={self.remote.timeout:g} s."
             raise ModelError(f"{text} Its task was cancelled.", model=self.name) from error
@@ -320,7 +321,7 @@ class RemoteAnswer:
     def _changes(self) -> list[ModelChunk]:
         whole = "\n\n".join([text for text in self._texts.values() if text])
         sent, self._sent = self._sent, whole
-        if whole.startswith(sent):
+        if whole.startswith(sent):  # otherwise text that was sent has been replaced
             return [ModelChunk(whole[len(sent) :])] if len(whole) > len(sent) else []
         return [ModelChunk(whole, restart=True)]
 

@@ -90,7 +90,7 @@ class Pusher(tasks.PushNotificationSender):
                 logger.warning("too many push notifications are waiting, so one for task {} was not sent", task_id)
                 return
             sending = asyncio.create_task(self._send(address, event), name="agentflow: push notification")
-            self._tasks.add(sending)
+            self._tasks.add(sending)  # the event loop holds tasks only weakly
             sending.add_done_callback(self._tasks.discard)
 
     async def _send(self, address: types.TaskPushNotificationConfig, event: types.TaskStatusUpdateEvent) -> None:
@@ -108,6 +108,7 @@ class Pusher(tasks.PushNotificationSender):
             headers["Authorization"] = f"{address.authentication.scheme} {address.authentication.credentials}"
         resolver = CheckedResolver() if self._check is None else None
         async with aiohttp.ClientSession(
+            # Each connection resolves the name again, so that the checked address is the one that is used.
             connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_SECONDS),

@@ -258,6 +258,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         if await self._active_task_registry.get(task_id) is not None:
             return
         found = await self._versioned_store.get(task_id, context)
+        # A young task may be just about to be reported by its own process.
         if found is None or found.task.status.state not in WORKING or _age(found.task) < _LEFT_SECONDS:
             return
         task = found.task
@@ -281,6 +282,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
             ref = service.session(owner, self._agent, message.context_id or None)
             if not message.task_id and await service.working(ref) is not None:
                 raise Refusal(409, "session_busy", "A task is working in this context. Wait for it, or cancel it.")
+            # Only a check: the run and the response take places of their own.
             with service.runs.slots.take(owner), service.runs.streams.take(owner) if streams else nullcontext():
                 pass
         except Refusal as refusal:

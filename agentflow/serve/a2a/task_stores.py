@@ -38,7 +38,7 @@ T = TypeVar("T")
 WORKING: Final = (types.TaskState.TASK_STATE_SUBMITTED, types.TaskState.TASK_STATE_WORKING)
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
 _POLL_SECONDS: Final = 0.2
-_SQLITE_SECONDS: Final = 30.0
+_SQLITE_SECONDS: Final = 30.0  # the wait for the lock of another writer
 
 
 class _TaskTable(VersionedDatabaseTaskStore):

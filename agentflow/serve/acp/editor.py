@@ -229,7 +229,7 @@ class EditorAgent:
         opened.task = asyncio.current_task()
         try:
             reply = await self._call(session_id, opened, message, cancelled)
-        except (RequestError, ConnectionError):
+        except (RequestError, ConnectionError):  # the official package handles both
             raise
         except Exception as error:
             if cancelled.is_set():
@@ -402,7 +402,7 @@ class EditorAgent:
             cancelled.set()
             return None
         chosen = answer.outcome.option_id
-        return chosen if chosen in {option.option_id for option in options} else "reject"
+        return chosen if chosen in {option.option_id for option in options} else "reject"  # rule 1 of `permissions`
 
     # ---- the connection
 

@@ -64,7 +64,7 @@ class Frames:
         """Read to the end of a line that is too long; return False if the stream ends first."""
         while True:
             try:
-                await self._reader.readexactly(overrun.consumed)
+                await self._reader.readexactly(overrun.consumed)  # the error leaves the bytes in the buffer
                 await self._reader.readuntil(b"\n")
             except asyncio.LimitOverrunError as more:
                 overrun = more
@@ -101,6 +101,7 @@ def _message(value: object) -> dict[str, Any] | None:
         return None
     found = cast("dict[str, Any]", value)
     method, number, params = found.get("method"), found.get("id"), found.get("params")
+    # An id of JSON-RPC is a text, a number or null.
     if not (method is None or isinstance(method, str)) or isinstance(number, dict | list | bool):
         return None
     if method is None and ("id" not in found or not isinstance(found.get("error", {}), dict | None)):

@@ -42,7 +42,7 @@ class Refused:
         scopes: The scopes, as in `Granted`.
     """
 
-    __saved_as__ = "agentflow.serve.acp:Refused"
+    __saved_as__ = "agentflow.serve.acp:Refused"  # the name in stored sessions
 
     scopes: list[str] = field(default_factory=list[str])
 

@@ -104,6 +104,7 @@ class Updates:
         for block in reply.data:
             yield helpers.update_agent_message(block_of(block))
         self._text = ""
+        # A suspended call continues: its calls are announced already.
         self._calls = {key: call for key, call in self._calls.items() if reply.outcome == "suspended"}
 
     def again(self, message: Msg, states: Mapping[str, ToolResultBlock], agent: AgentView) -> Iterator[Update]:
@@ -213,6 +214,7 @@ class Updates:
         return [
             schema.ToolCallLocation(
                 path=self._workspace.resolve(path),
+                # the protocol has 32 bits; a bool is an int too
                 line=line if type(line) is int and 0 <= line < 2**32 else None,
             )
         ]

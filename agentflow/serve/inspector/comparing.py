@@ -48,7 +48,7 @@ class _ComparedRun:
 
     def __init__(self, log: RunLog) -> None:
         self._normalizer = LogNormalizer(log, numbered=False)
-        self.places: dict[int, int] = {}
+        self.places: dict[int, int] = {}  # by identity: a run can have equal events
         self._hooks: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for entry in log.entries:
             if isinstance(entry, EventEntry):

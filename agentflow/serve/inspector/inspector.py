@@ -132,7 +132,7 @@ class Inspector:
                 await running
             yield self.link(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
         finally:
-            server.should_exit = server.force_exit = True
+            server.should_exit = server.force_exit = True  # the streams of updates never end by themselves
             await running
             listening.close()
 
@@ -209,14 +209,14 @@ class Inspector:
         if not begin.isdecimal():
             raise HTTPException(400, "from= must be a number of bytes.")
         source = None if run is None else await self._source(run)
-        headers = {"x-accel-buffering": "no"}
+        headers = {"x-accel-buffering": "no"}  # nginx must pass each update on at once
         return StreamingResponse(self._updates(source, int(begin)), media_type="text/event-stream", headers=headers)
 
     async def _updates(self, source: LogSource | None, end: int) -> AsyncIterator[str]:
         """Yield updates as server-sent events; a slow reader gets larger ones."""
         stamp: int | None = None  # the first update includes the list, which may have changed since the page loaded it
         version, silent, damaged = -1, 0.0, False
-        yield ":\n\n"
+        yield ":\n\n"  # a comment, so that the headers are sent at once
         while True:
             updates: list[str] = []
             if source is not None:
@@ -248,7 +248,7 @@ def _portions(lines: bytes) -> list[str]:
     """Split lines into portions of bounded size."""
     found: list[str] = []
     while lines:
-        end = lines.find(b"\n", _MAX_UPDATE) + 1 or len(lines)
+        end = lines.find(b"\n", _MAX_UPDATE) + 1 or len(lines)  # whole lines only
         found.append(lines[:end].decode("utf-8", "replace"))
         lines = lines[end:]
     return found

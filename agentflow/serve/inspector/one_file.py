@@ -64,7 +64,7 @@ def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
     logs = [{"name": name, "lines": lines.decode("utf-8", "replace"), "torn": torn} for name, lines, torn in runs]
     diff = compare(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
-    data = json.dumps({"runs": logs, "diff": diff}).replace("<", "\\u003c")
+    data = json.dumps({"runs": logs, "diff": diff}).replace("<", "\\u003c")  # so that no text ends the script
     rules = policy(_hash(script), _hash(style), "data:", "'none'")
     page = (PAGE / "index.html").read_text("utf-8")
     head, body = page.split("</head>")

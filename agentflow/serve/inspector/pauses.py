@@ -42,7 +42,7 @@ class Pauses:
         changed, self._changed = self._changed, set()
         for future in changed:
             loop = future.get_loop()
-            loop.call_soon_threadsafe(_settle, future)
+            loop.call_soon_threadsafe(_settle, future)  # a run can be in another thread than the page's server
 
     async def changed(self, version: int, seconds: float) -> None:
         """Wait until the version changes, with a time limit in seconds."""
@@ -73,6 +73,7 @@ class Pauses:
             case {"do": "continue" | "step" as how}:
                 pause.resume(step=how == "step")
             case {"do": "edit", "field": str(field), "value": str(value)}:
+                # A text is taken as it is, even if it looks like JSON.
                 as_text = field in pause.writable and isinstance(pause.value(field), str)
                 pause.edit(field, value if as_text else parse_value(value))
                 return {"value": pause.value(field)}
