@@ -115,7 +115,7 @@ class DurableAgent(Generic[T_co]):
 
     def call(
         self,
-        input: str | Msg | Sequence[Msg],  # noqa: A002
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - as in `Agent.call`
         **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply[T_co]]:
         """Submit a call and wait for its reply, with the agent's typed output; see `DurableClient.call`."""

@@ -181,7 +181,7 @@ class DurableClient:
     def call(
         self,
         agent: str,
-        input: str | Msg | Sequence[Msg],  # noqa: A002
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - as in `Agent.call`
         **options: Unpack[SubmitOptions],
     ) -> CallMono[Reply]:
         """Call `submit`, then wait for the `result`. Cancelling the wait does not cancel the run: see `cancel`."""

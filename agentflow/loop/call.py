@@ -323,7 +323,7 @@ class Call(RunBase):
         inner = Mono(partial(stage.do, rest))
         try:
             source: Any = wrap(self, PreCall, event, inner)
-        except Exception as error:
+        except Exception as error:  # of the hook itself: the work has not begun
             stage.closed = True
             if not isinstance(error, Veto):
                 raise

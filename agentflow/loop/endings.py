@@ -342,7 +342,7 @@ def end_now(run: RunBase) -> None:
 def _append_unwaited(run: RunBase, fact: Fact) -> None:
     try:
         run.session.record_now(fact)
-    except Exception as error:
+    except Exception as error:  # the caller is gone, and the loop closed: only the log is left
         log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id, where=run.events.frame)
 
 

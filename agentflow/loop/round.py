@@ -230,7 +230,7 @@ class _Round:
             if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
                     await tool_call.abort(error)
-                except Exception as problem:
+                except Exception as problem:  # the others must still be closed
                     attach(error, problem)
                 if tool_call.result is not None:
                     self.results[call_id] = tool_call.result
@@ -354,7 +354,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     inner = Mono(partial(stage.do, work))
     try:
         source: Any = wrap(run, PreToolRound, event, inner)
-    except Exception as error:
+    except Exception as error:  # as in `Call._through_arounds`
         stage.closed = True
         if not isinstance(error, Veto):
             raise
@@ -472,7 +472,7 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
             try:
                 run.round = None
                 await run.events.emit(PostToolRound, (run.machine.transcript.open_round, round_.ordered()))
-            except Exception as problem:
+            except Exception as problem:  # a note: the round must still be closed
                 attach(error, problem)
             finally:
                 round_.stop = None  # the call ends by the error, so it is not "stopped"

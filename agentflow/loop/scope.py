@@ -241,6 +241,7 @@ class RunScope:
     def cancel(self, kind: CauseKind, reason: str) -> None:
         """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
         task = self.task
+        # `get_running_loop` would raise in a thread without an event loop.
         if task is not None and not (loop := task.get_loop()).is_closed() and asyncio._get_running_loop() is not loop:
             if self.cause is None and self.requested is None and self.state == "running":
                 self.requested = kind, reason
@@ -407,7 +408,7 @@ class RunScope:
     def mark_raised(self) -> None:
         """Record that a cancellation is raised in this task, so that the task is not cancelled again during its cleanup."""
         task = asyncio.current_task()
-        if task not in self._raised_in:
+        if task not in self._raised_in:  # once for each task, however often it checks
             self._raised_in = (*self._raised_in, task)
 
     def has_raised_in(self, task: asyncio.Task[Any]) -> bool:

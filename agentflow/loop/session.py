@@ -112,7 +112,7 @@ class Session(FairLine):
     _state: StateMap | None
 
     @staticmethod
-    def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
+    def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002 - the public name
         """Create a new session for one-off calls.
 
         Args:
@@ -125,7 +125,7 @@ class Session(FairLine):
         return FullSession(fresh_id("session_") if id is None else id, messages)
 
     @staticmethod
-    async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
+    async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002 - the public name
         """Check whether the facts of a stored session are consistent, without loading it, and return the state that results
         from them.
 
@@ -213,7 +213,7 @@ class Session(FairLine):
 
     # ---- as data
 
-    def copy(self, id: str) -> Session:  # noqa: A002
+    def copy(self, id: str) -> Session:  # noqa: A002 - the public name
         """Return an independent copy with another id and no store. The copy of a suspended session is suspended.
 
         Raises:
@@ -339,7 +339,7 @@ class FullSession(Session):
 
     def __init__(
         self,
-        id: str,  # noqa: A002
+        id: str,  # noqa: A002 - the public name
         messages: Iterable[Msg] = (),
         *,
         store: Store | None = None,
@@ -487,7 +487,7 @@ def full_session(session: Session) -> FullSession:
     return session
 
 
-def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002
+def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002 - as in `Session`
     values, refused = state.saved()
     if refused:
         raise UsageError(

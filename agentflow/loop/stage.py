@@ -280,7 +280,7 @@ class Stage:
                 if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
                     raise
                 self._cleanup_failed(group)
-            except Exception as error:
+            except Exception as error:  # of the hook's cleanup: the stage has its outcome already
                 self._cleanup_failed(error)
         if cancellation is not None:
             raise cancellation

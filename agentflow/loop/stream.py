@@ -258,7 +258,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             raise StopAsyncIteration
         task = asyncio.current_task()
         self._current = task or True
-        requests = 0 if task is None else task.cancelling()
+        requests = 0 if task is None else task.cancelling()  # there may be some that this task survived
         try:
             run = await self._start(self._buffer)
         except BaseException as error:  # the run has not begun

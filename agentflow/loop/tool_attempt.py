@@ -209,7 +209,7 @@ async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transf
     while True:
         try:
             return await _locked(call, tool, transform)
-        except Exception as error:
+        except Exception as error:  # the policy decides which are retried
             if not await attempts.another(error):
                 raise
 

@@ -282,7 +282,7 @@ class ToolCall:
             with scope.cleanup(error):
                 try:
                     await self.abort(error)
-                except Exception as problem:
+                except Exception as problem:  # a note: the caller gets the original error
                     attach(error, problem)
             raise
         else:

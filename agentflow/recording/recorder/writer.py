@@ -203,7 +203,7 @@ class Writer:
         try:
             sink = self._target(root)
             mark = sink.open()
-        except Exception as error:
+        except Exception as error:  # sinks are the user's code too; a recorder breaks no run
             self._give_up(error)
             return None
         log = self._logs[root] = _Open(sink, self._builder(mark=mark))
@@ -222,7 +222,7 @@ class Writer:
             log.lines = []
             if lines:
                 log.sink.write([as_text(line) for line in lines])
-        except Exception as error:
+        except Exception as error:  # the same
             self._give_up(error)
 
     def _shut(self, root: str) -> None:

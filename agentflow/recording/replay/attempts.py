@@ -64,6 +64,8 @@ class RecordedAttempts:
                     await self._progress.wait_until(may_start)
                     break
                 except asyncio.CancelledError:
+                    # Without a request, other code raised it. With more attempts than replies, the recording lacks this
+                    # one (rule 2).
                     if task is None or not task.cancelling() or self._waiting[round_] > len(left):
                         raise
                     early += 1  # recorded as cancelled after its start

@@ -100,7 +100,7 @@ class LogNormalizer:
         self._ids: dict[str, dict[str, str]] = {}
         self._requests: dict[str, EventEntry] = {}
 
-    def number(self, call: str, id: str) -> str:  # noqa: A002
+    def number(self, call: str, id: str) -> str:  # noqa: A002 - the field's name in a log
         """Return the number of an id in its call: its position in the order of appearance."""
         if not self._numbered or not id:
             return "#"

@@ -319,6 +319,7 @@ class Progress:
                 await wait()
                 break
             except asyncio.CancelledError:
+                # Without a request, other code raised it; without an order, there is no turn to wait for.
                 if not self._keys or self.free() or task is None or not task.cancelling():
                     raise
                 early += 1

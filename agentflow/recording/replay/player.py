@@ -83,6 +83,7 @@ class Player(Recorder):
         live: str | Model | None,
         tools: frozenset[str],
     ) -> None:
+        # It records nothing itself: `_put` is replaced below.
         super().__init__(every_call=False)
         self.script = script
         self.compared = RunComparison(script, since, diverged, self)
@@ -116,6 +117,7 @@ class Player(Recorder):
     # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
+        # First, since `on_paired` needs it as soon as the call has an entry.
         run = self._runs[frame.call_id] = run_of(frame.context)
         owner = super()._begin(event, frame)
         run.scope.turns = CallTurns(partial(self._start_in_turn, frame.call_id), self._progress.wake)
@@ -157,6 +159,8 @@ class Player(Recorder):
             read: Key = ("read", str(own_call), self.script.order.seq(key))
             if self._strict and read in self.script.waits:
                 self._waits[frame.call_id, event.seq] = read
+        # Without a coroutine if the event is in its turn, as in a run without a recorder: a wait would change the
+        # order.
         if key is None or self._progress.is_next(key):
             super().on_event(event)
             if key is not None:
@@ -173,6 +177,7 @@ class Player(Recorder):
         """Mark an event as done. If an enclosing call cancelled this call after the event, let this call begin no more
         work."""
         self._progress.mark_done(key)
+        # In the recording nothing began after this event, but the cancellation itself arrived later.
         ending = self.script.last_events.get(key)
         if ending is not None and self.compared.divergence is None:
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
@@ -232,6 +237,7 @@ class Player(Recorder):
     def on_answer(self, event: Event) -> None:
         """Let the run continue to its next checkpoint after a hook that was not awaited in the recording."""
         scope = self._runs[event.call_id].scope
+        # The recorded hook was not awaited, so its chain continued although the run was stopped.
         scope.passes = scope.stopped
 
     def on_call(self, call: HookCall) -> None:
@@ -366,7 +372,7 @@ class Player(Recorder):
         while self.compared.events < due.events and self.compared.divergence is None and now() < limit:
             waiting = asyncio.ensure_future(self._moved.wait())
             await asyncio.wait([waiting], timeout=_PATIENCE)
-            waiting.cancel()
+            waiting.cancel()  # otherwise each pass would leave a task behind
 
     # ---- models
 
@@ -434,6 +440,7 @@ class Player(Recorder):
             )
             await self._await_cancellation(call)
             return
+        # The request was recorded just before this ran, since the recorder's part is outside.
         entry = next(entry for entry in reversed(self.compared.log.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         await self._wait(("begun", reply.n, 0), reply.end)
@@ -488,6 +495,7 @@ class Player(Recorder):
         self._played[call, use.id] = work
         inside = tool is not None and wrapped_agent(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
+            # A sub-agent runs with its own part of the script, and an unknown tool fails as it did.
             return self._run_work(event, source, work)
         for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
             self.compared.events += len(self.script.steps[child])

@@ -45,7 +45,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
         try:
             cls = cast("type[BaseException]", type(short, (base,), dict(body)))
             error = _build(cls, message, attributes)
-        except Exception:
+        except Exception:  # some classes refuse subclasses, or attributes
             continue
         if error is not None:
             return error
@@ -57,7 +57,7 @@ def _build(kind: type[BaseException], message: str, attributes: Mapping[str, Any
     try:
         # Without `__init__`: its parameters are unknown, and it may have effects.
         error = kind.__new__(kind, message)
-    except Exception:
+    except Exception:  # `__new__` of any class
         return None
     if message and not error.args:  # `OSError` and its like set them in the constructor only
         error.args = (message,)
