@@ -67,7 +67,7 @@ class ToolAgent(CallingAgent[T_co]):
 
         output_form = None if output is None else outputs.output_of(output)
 
-        # With a `context` parameter, its events may come from another task.
+        # `context` marks the tool as one that emits: the events of this agent may come from another task.
         async def ask(message: str, context: RunContext) -> str | Msg:
             return await full_agent(self).answer(message, output_form)
 

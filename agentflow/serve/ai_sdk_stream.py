@@ -5,7 +5,7 @@ Rules:
 1. The chunks are made from the view's events only, so a page receives nothing that `View` hides.
 2. An error is the last chunk.
 3. A step is a reply of the model with its tool calls. A new step begins with the reply after the results, not with a result.
-4. A part `data-reply` contains the reply's text if it differs from the streamed text, such as after an edit by a hook.
+4. A part `data-reply` contains the reply's text if it differs from the streamed text, for example after a hook's edit.
 """
 
 from __future__ import annotations

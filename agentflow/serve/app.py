@@ -42,8 +42,8 @@ STANDARD: tuple[RouteModule, ...] = (plain, openai, anthropic, ag_ui, ai_sdk)
 class App:
     """Serves agents over HTTP: runs with their events, decisions, and sessions; an ASGI application.
 
-    Without `auth`, only requests from this machine are admitted. Pass `lifespan` to the application that mounts it, so that the
-    next process can continue runs after a shutdown.
+    Without `auth`, only requests from this machine are admitted. Pass `lifespan` to the application that mounts this
+    one, so that the next process can continue runs after a shutdown.
 
     Args:
         agents: An agent, or several with different names. Workers run the calls of a `DurableAgent`, and any number of

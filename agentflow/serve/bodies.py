@@ -36,7 +36,7 @@ class CallBody(Body):
 
 
 class DecisionBody(Body):
-    """The decision of a question."""
+    """The decision on a question."""
 
     action: Literal["approve", "deny", "answer"] = Field(
         description="`approve` and `deny` decide an `approval`; `answer` and `deny` an `external` call."
@@ -52,7 +52,8 @@ class ResumeBody(Body):
     """The decisions with which a session continues."""
 
     decisions: dict[str, DecisionBody] = Field(
-        default={}, description="By the questions' ids, one for each; none for a session that a restart interrupted."
+        default={},
+        description="One decision for each question, by its id; none for a session that a restart interrupted.",
     )
 
 
@@ -63,7 +64,7 @@ class SteerBody(Body):
 
 
 class InterruptBody(Body):
-    """The end of a running call."""
+    """A request to end a running call."""
 
     reason: str = Field(default="interrupted", max_length=200, description="The reason, for the server's events.")
 

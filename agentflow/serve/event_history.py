@@ -2,10 +2,10 @@
 
 Rules:
 
-1. An event is serialised once, and numbered from 1. The id of a number also names the history, so that an id from another
+1. An event is serialised once, and numbered from 1. An event's id also names the history, so that an id from another
    process is not mistaken for one of this history.
 2. A bounded buffer keeps the last events; a reader that requests earlier ones gets a `gap`.
-3. After the last event of a call, readers end. A further call continues the numbers.
+3. A reader ends after the last event of a call. The next call continues the numbers.
 """
 
 from __future__ import annotations

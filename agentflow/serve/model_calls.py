@@ -5,9 +5,9 @@ Rules:
 1. The client sends the whole conversation with each request, so nothing is stored. Only the most recent conversations that
    wait for a client's tool, or that `previous_response_id` can continue, are kept in memory, each for its owner.
 2. A call of a client's tool suspends the run. Its result continues a copy of the kept conversation, so a client can repeat the
-   request. Several tool calls are sent one by one.
+   request. Of several such calls, each answer contains one.
 3. A durable agent's conversation is a session of its store, and the ids sent to a client contain those of the run and its
-   call. A tool's result continues the run itself. If a client repeats the result, it gets the call that the first one started.
+   call. A tool's result continues the run itself. A repeated result does not start a second call: it returns the first.
 4. The text of all rounds is one answer, with an empty line between two rounds.
 """
 
@@ -58,7 +58,7 @@ class ModelRequestData:
     Attributes:
         agent: The agent's name.
         messages: The conversation, the oldest message first.
-        results: Results of client's tools at its end, by the client's ids.
+        results: Results of the client's tools at the end of the conversation, by the client's ids.
         system: Instructions in addition to the agent's own.
         tools: The client's tools.
         options: Options of the model calls.

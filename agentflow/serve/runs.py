@@ -54,7 +54,8 @@ class ServedCall:
     Attributes:
         owner: The user's key.
         ref: Its session.
-        input: The message or messages; if it continues a run, those that follow the results of its round.
+        input: The message or messages; if the call continues a run, those that follow the results of the run's last
+            round.
         decisions: The decisions with which it continues a run.
         waiting: The calls that the session waits for.
         run_id: The run's id, if the route chose one.
@@ -372,7 +373,7 @@ class Runs:
             self._runs.pop(id, None)
 
     def forget_session(self, session_id: str) -> None:
-        """Drop the events of a deleted session."""
+        """Delete the events of a deleted session."""
         for run in [run for run in self._ended.values() if run.session.id == session_id]:
             del self._ended[run.id], self._runs[run.id]
 

@@ -38,7 +38,7 @@ class EventStreamResponse:
     Args:
         events: The serialised events; None after each `heartbeat` without one.
         limits: The limits.
-        slot: Held while the stream is open; entered before the first byte, so that it can still refuse.
+        slot: Held while the stream is open; entered before the first byte, so that the request can still be refused.
         on_disconnect: Called if the stream ends before the events: the client disconnects or stops reading, or `idle` passes.
         headers: Further headers.
     """

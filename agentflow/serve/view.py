@@ -249,7 +249,7 @@ class View:
         labels: Texts that a page can show for a tool, by the tool's name.
         thinking: Whether the model's thinking is sent.
         cost: Whether the cost of a run is sent.
-        state: Classes of the session's state (`context.session_state`) of which the values are sent.
+        state: Classes of the session's state (`context.session_state`) whose values are sent.
         redact: Applied to each text; for example `redaction.outside`. Parts of a text are not redacted reliably, so
             texts then arrive as whole replies only. To redact while a reply streams, add the `Redaction` plugin to the
             agent.

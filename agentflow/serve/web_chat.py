@@ -1,4 +1,4 @@
-"""The web chat: one page that uses the plain routes, like any other client; and what it shares with the inspector's page.
+"""The web chat: one page that uses the plain routes, like any other client. The inspector's page shares some of its files.
 
 Rules:
 

@@ -38,7 +38,8 @@ class Prepared:
 
     def __init__(self, statement: ClauseElement) -> None:
         self._statement = statement
-        self._built: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {}  # by dialect: the text, and its values
+        # By dialect: the statement's text, and the function that orders a row's values.
+        self._built: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {}
 
     def execute(self, connection: Connection, *rows: dict[str, Any]) -> Any:
         """Execute the statement; for several rows, with the driver's `executemany`.
@@ -85,7 +86,7 @@ def _execute(connection: Connection, text: str, values: Any = ()) -> Any:
 
 
 def _in_order(names: list[str]) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that returns a row's values in an order."""
+    """Return a function that returns a row's values in the order of the names."""
     return itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
 
 
@@ -185,8 +186,8 @@ class Database:
         """Migrate the tables if they are out of date; otherwise write nothing, since the database may be read-only."""
         try:
             with self._begin(write=False) as connection:
-                # Two transactions: in SQLite, a reading one that becomes a writing one may fail at once.
-                # `_migrate` looks again under the lock.
+                # Two transactions: in SQLite, a reading transaction that becomes a writing one can fail immediately.
+                # `_migrate` checks again under the lock.
                 current = self._is_current(connection)
             if not current:
                 with self._begin(write=True) as connection:

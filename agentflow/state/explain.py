@@ -164,7 +164,8 @@ def shown_url(url: URL) -> str:
 def driver_error(error: SQLAlchemyError) -> BaseException:
     """Return the driver's exception, if there is one, as the cause to show.
 
-    SQLAlchemy's own contains the statement's values in its message, such as texts of a conversation, and a long traceback.
+    SQLAlchemy's exception has the statement's values in its message, such as texts of a conversation, and a long
+    traceback.
     """
     return error if not isinstance(error, DBAPIError) or error.orig is None else error.orig
 

@@ -60,7 +60,7 @@ def held_leases(connection: Connection) -> frozenset[str]:
 
 def forget_leases(connection: Connection, session_ids: Sequence[str]) -> None:
     """Delete the lease rows of deleted sessions, except leases that are held."""
-    # A held lease keeps its row, because a new one would begin with epoch 1 again.
+    # A held lease keeps its row, because a new row would begin with epoch 1 again.
     free = LEASES.c.session_id.in_(session_ids) & (LEASES.c.expires <= now_in(connection))
     connection.execute(delete(LEASES).where(free))
 

@@ -1,4 +1,4 @@
-"""The part of `SqlStore` that stores run logs: each write adds a row in the worker's thread.
+"""The part of `SqlStore` that stores run logs: each write adds a row, in the store's thread.
 
 Rules:
 
@@ -88,7 +88,7 @@ class KeepsLogs(ABC):
 
 
 def _add_part(connection: Connection, run_id: str, writer: str, number: int, lines: str) -> None:
-    # One more for the line feed after the lines.
+    # One byte more, for the line feed after the lines.
     now, size = time.time(), len(lines.encode()) + 1
     grown: dict[str, Any] = {"updated": now, "size": LOGS.c.size + size, "parts": LOGS.c.parts + 1}
     # Several writers may begin the same log, each with its own number 1.

@@ -186,7 +186,7 @@ class SqlStore(KeepsLogs, SessionStore):
             try:
                 # May be retried: facts that are stored already are recognised by `check_delivered`.
                 self._transact(write, f"Writing to session {session_id!r}", retry=True)
-            # In a transaction of its own, because PostgreSQL refuses further statements in one that failed.
+            # In another transaction, because PostgreSQL refuses further statements in a failed one.
             except (Stale, IntegrityError):
                 self._transact(
                     lambda connection: check_delivered(connection, session_id, records, expected or 0),
@@ -365,7 +365,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
         check_id(lease.session_id)
         pause = 0.01  # seconds; polling, because a lease may expire without a notification
-        # A cancelled wait leaves its last attempt in the queue; the release follows it there.
+        # A cancelled wait leaves its last attempt in the queue; the release is queued after it.
         with UndoOnFailure(lease.release):
             while not await self._ask(work):
                 await asyncio.sleep(pause)
@@ -400,7 +400,7 @@ class SqlStore(KeepsLogs, SessionStore):
 
     def _release(self, session_id: str, owner: str) -> Queued[bool]:
         def work() -> bool:
-            # First, so that it is not renewed even if the release fails; it then expires.
+            # First, so that the lease is not renewed if its release fails: it then expires.
             self._leases.pop(owner, None)
             return self._transact(
                 lambda connection: drop_lease(connection, session_id, owner),
@@ -443,7 +443,7 @@ class SqlStore(KeepsLogs, SessionStore):
     # ---- how work is done
 
     def _ask(self, work: Callable[[], T]) -> Queued[T]:
-        # A lock, because loops of several threads may use one store.
+        # A lock, because event loops in several threads may use one store.
         with self._starting:
             if self._closed:
                 raise StoreError(f"The store {self.url} is closed. Create another SqlStore.")
@@ -498,7 +498,7 @@ class SqlStore(KeepsLogs, SessionStore):
         try:
             if self._leases:
                 release = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
-                # All at once; leases of other processes have other owners.
+                # In one statement; leases of other processes have other owners.
                 self._transact(lambda connection: connection.execute(release), "Releasing leases")
         finally:
             self._leases = {}  # a renewal that is due now would take the leases again

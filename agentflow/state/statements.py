@@ -91,7 +91,7 @@ def append_at(
     """Append facts to a session; raise `Stale` if it does not have the expected version."""
     version, now = expected + len(records), time.time()
     if expected == 0:
-        # If another process inserts the row now, the insert below fails, as for `Stale` (`check_delivered`).
+        # If another process inserts the row now, the insert below fails; the caller handles this like `Stale`.
         if _FIND_VERSION.execute(connection, {"session_id": session_id}).fetchone() is not None:
             raise Stale
         session = {"id": session_id, "version": version, "status": status or "idle", "updated": now}

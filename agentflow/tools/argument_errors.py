@@ -57,7 +57,7 @@ def explain(
         raw: The arguments as the model wrote them.
         error: The error of pydantic (or of encoding `raw`).
         arguments: The tool's arguments, each with whether it is required.
-        start: The beginning of each sentence, if it is not about a tool.
+        start: The beginning of the message, if the arguments are not those of a tool.
     """
     it = "arguments" if start is None else "answer"
     start = start or f"Tool {tool!r} was not run: its arguments"

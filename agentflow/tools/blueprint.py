@@ -31,7 +31,7 @@ class Blueprint:
         function: The function.
         name: The tool's name.
         description: The description; the docstring by default.
-        in_thread: Whether it runs in a thread.
+        in_thread: Whether the function runs in a thread.
         external: Whether the function never runs, because calls are answered from outside.
         fixed: Parameters with fixed values.
         contract: The contract of the tool's type.
@@ -62,7 +62,7 @@ class Blueprint:
                     f"Tool {self.name!r} is external: its function never runs, so nothing can be filled into "
                     f"{', '.join(name for name, _ in plan.fills)}. Leave such parameters out."
                 )
-            # Before the contract is checked, since that reads the schema, and so the plan again.
+            # Set before the contract is checked, since the check reads the schema, which reads the plan.
             self._plan = plan
             if self.contract is not None:
                 self._check_contract(self.contract)

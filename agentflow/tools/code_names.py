@@ -23,7 +23,7 @@ _by_name: WeakSet[FunctionType] = WeakSet()  # weak: each agent as a tool makes 
 
 
 def found_by_name(function: F) -> F:
-    """Mark a closure of the library that can be found by name, such as an agent as a tool."""
+    """Mark a closure of the library that can be found by name, such as the function of an agent as a tool."""
     assert isinstance(function, FunctionType)
     _by_name.add(function)
     return function
@@ -116,6 +116,6 @@ class Finder:
             if match is None:
                 known = tuple(hook.name for hook in self._hooks)
                 raise NotRegisteredError("hook", name, known, close_to(name, known))
-            left.remove(match)  # the next hook of the same name is another one
+            left.remove(match)  # if the name is repeated, the next hook of this name is found
             found.append(match)
         return tuple(found)

@@ -50,7 +50,7 @@ class Contract:
 
     Args:
         tool: The tool's name, for errors before it runs.
-        type: Its type.
+        type: The tool's type.
         streaming: Whether the tool is an async generator, each value of which is checked.
     """
 
@@ -153,12 +153,12 @@ def contract_of(
     """Return the contract of a tool that is being created; None if its type has none.
 
     Raises:
-        ToolContractError: The function visibly breaks it.
+        ToolContractError: The function visibly breaks the contract.
     """
     if kind not in _DEMANDS:  # write, action and the others demand nothing
         return None
     contract = Contract(tool, kind, streaming)
-    if streaming and kind == "completion_check":  # it has one answer
+    if streaming and kind == "completion_check":  # a completion check has one answer
         raise contract.refusal(tool, "is an async generator")
     if plain is not None:
         if contract.runs:

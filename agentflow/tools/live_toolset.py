@@ -80,7 +80,7 @@ class LiveToolset(ABC):
         Args:
             changed: A method, called in the event loop that detected the change. The method's object is not kept alive.
         """
-        # Replaced, not changed: a watcher may be added while `changed` notifies. Dead ones are removed here.
+        # Replaced, not changed: a watcher may be added while `changed` notifies. Dead watchers are removed here.
         self._watchers = (*[watcher for watcher in self._watchers if watcher() is not None], WeakMethod(changed))
 
     def changed(self) -> None:

@@ -45,7 +45,7 @@ def plain_schemas(
             core = {"type": "default", "schema": core, "default": default}
             shown = dict(sorted({**shown, "default": default}.items()))  # pydantic sorts the keywords
             if len(shown.get("enum", ())) == 1:
-                shown["enum"] = shown.pop("enum")  # pydantic's `const`, which is replaced last
+                shown["enum"] = shown.pop("enum")  # moved to the end, where `_replace_dropped` puts pydantic's `const`
         cores.append({"name": name, "schema": core, "mode": "keyword_only"})
         properties[name] = shown
     required = [name for name, shown in properties.items() if "default" not in shown]

@@ -75,7 +75,7 @@ def _not_awaited(value: object) -> UsageError:
 
 
 def read_back(text: str, hint: object, *, strict: bool = False) -> object:
-    """Return the value that `render` turned into a text, or the text itself if it does not stand for such a value.
+    """Return the value that `render` turned into a text, or the text itself if no such value has this text.
 
     Args:
         text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.

@@ -37,7 +37,7 @@ _SIMPLE = (
     r"(?:Args|Arguments):\n(?P<items>(?:    (?! ).+\n(?: {8}.+\n)*)+)"
     r"(?:\n+(?:Returns|Raises|Yields):\n    (?! ).+\n(?: {4}.+\n)*)*"
 )
-"""A simple Google-style docstring: text, one `Args:` section, and sections that are ignored, as with griffe."""
+"""A simple Google-style docstring: text, one `Args:` section, and sections that are ignored here and by `read_docstring`."""
 _ITEM = r"    \*{0,2}(\w+)(?: \([^()\n]*\))?: *(\S.*(?:\n {8}.+)*)\n"
 
 

@@ -125,7 +125,7 @@ class SchemaArguments:
         return schema
 
     def plan(self) -> ArgumentPlan:
-        """Return the result of reading the signature: the model fills all parameters."""
+        """Return the plan, in which the model fills all parameters."""
         return ArgumentPlan(core=_ANY, schema=None, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
@@ -135,7 +135,7 @@ class SchemaArguments:
             ValueError: The arguments do not fit, or the check takes too long.
         """
         if self._compiled is None:
-            # Only checks: the function, or the code that answers an external call, takes plain data.
+            # Used only as a check: the function, or the code that answers an external call, takes plain data.
             cast("SchemaValidator", self._class).validate_json(data)
             return (), from_json(data)
         value: dict[str, Any] = _OBJECT.validate_json(data)
@@ -198,7 +198,7 @@ def explain_problems(found: Iterable[Problem]) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     for count, (path, text) in enumerate(_messages(found)):
         texts = problems.setdefault(path, [])
-        # Problems after these are counted by path, but their values are not shown.
+        # Later problems are reported by path only, without their values.
         if count < _MAX_EXPLAINED:
             text = text()
             if text not in texts:

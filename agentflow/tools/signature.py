@@ -49,7 +49,7 @@ _INJECTED: Final[Mapping[object, Fill]] = {
     ToolEmitter: lambda context: context.emitter,
     RunContext: lambda context: context.run,
 }
-# Names that linters move under TYPE_CHECKING, so that they do not exist at run time.
+# Linters move the imports of these names under TYPE_CHECKING, so the names might not exist at run time.
 _KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
 _IDENTIFIER: Final = r"[^\W\d]\w*"
 _MAX_FRAMES: Final = 12
@@ -87,7 +87,7 @@ class ArgumentPlan:
 
     def check_in(self, context: object) -> Check:
         """Return the function that validates arguments, in pydantic's validation context."""
-        # Validators of our own (`agentflow.tools.schema_arguments`) know no context.
+        # Our own validators (`agentflow.tools.schema_arguments`) take no context.
         if context is None or not isinstance(self.validator, SchemaValidator):
             return self.validator.validate_json
         return functools.partial(self.validator.validate_json, context=context)
@@ -152,7 +152,7 @@ def read_plan(
         tool: The tool's name, for messages.
         function: The function.
         is_method: Whether the first parameter is `self`.
-        in_thread: Whether it runs in a thread, without `await`.
+        in_thread: Whether the function runs in a thread, without `await`.
         fixed: Parameters with fixed values; hidden from the model.
         names: Names for text annotations, besides names in the module and the closure.
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Decorating is cheap and refuses visible mistakes. Schema and validator are built on first use, or at once by
+1. Decorating is cheap and refuses visible mistakes. Schema and validator are built on first use, or earlier by
    `Tool.prepare`.
 2. A tool never runs with arguments that failed validation: `start` returns work that has not begun, or raises.
 3. Some types of tools have a contract (`agentflow.tools.contracts`), which is checked when the tool is created, prepared
@@ -223,7 +223,7 @@ class Tool(HookedTool, Generic[P, R_co]):
             if self._scans:  # pydantic accepts NaN, and 1e999 as infinity
                 scan_numbers(raw, raw.find("{"))
         except ValueError:
-            if self._check is not _unchecked:  # otherwise it needs the context of a run
+            if self._check is not _unchecked:  # otherwise the validation needs a run
                 self._checked_again(tool_use, self._check)
 
     def _checked_again(self, tool_use: ToolUseBlock, check: Check) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Toolset(Iterable[SomeTool]):
         include: Names of the methods to include; `*` and `?` are wildcards.
         exclude: Names of methods to exclude.
         in_thread: Whether to run plain methods in threads; async ones run in the event loop.
-        type: As in `@tool`, for each new tool (the options below too).
+        type: As in `@tool`; like the options below, for methods without `@tool`.
         timeout: As in `@tool`.
         lock: As in `@tool`; each tool has a separate lock.
         retries: As in `@tool`.

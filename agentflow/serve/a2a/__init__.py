@@ -1,4 +1,5 @@
-"""Agents of other programs over A2A, and agents for them (`docs/a2a.md`). Needs the extra `a2a`, to serve also `serve`."""
+"""Agents of other programs over A2A, and agents served to them (`docs/a2a.md`). Needs the extra `a2a`; serving also
+needs `serve`."""
 
 from typing import TYPE_CHECKING
 

@@ -49,7 +49,7 @@ class RemoteAgent(Agent[Any]):
     Args:
         url: The agent's address; its card is at `/.well-known/agent-card.json` below it.
         name: The name; by default the last part of the address.
-        description: Its purpose, for other agents. The remote text is used only by `discover`.
+        description: Its purpose, for other agents. Only `discover` uses the description in the card.
         token: Sent as `Authorization: Bearer`.
         headers: Further HTTP headers.
         origins: Other origins, such as `"https://host"`, that the card may name.
@@ -97,7 +97,7 @@ class RemoteAgent(Agent[Any]):
     async def discover(cls, url: str, **options: Unpack[RemoteOptions]) -> Self:
         """Create a remote agent with the name and the description of its card.
 
-        Calling models read the description, so you should trust the agent.
+        Calling models read the description, so use this only for agents that you trust.
 
         Args:
             url: As in the constructor.

@@ -54,7 +54,7 @@ class A2A:
         url: The application's address for clients, which the cards contain; by default that of the request.
         version: The version that the cards state.
         push: Whether clients can request push notifications: to public addresses, or to those that a function allows.
-        card: Changes a card before it is sent: it is called with the agent and the card.
+        card: A function that changes a card before it is sent, called with the agent and the card.
         tasks: The database of the tasks, for all processes that serve them; or a store of the SDK. By default the most
             recent tasks are kept in memory.
 

@@ -345,7 +345,7 @@ class EditorAgent:
         async with stream as events:
             async for event in events:
                 if cancelled.is_set():
-                    self.agent.interrupt(session_id, CANCELLED)  # it may have started after the cancellation
+                    self.agent.interrupt(session_id, CANCELLED)  # the call may have started after the cancellation
                 for update in opened.updates.of(event):
                     await self._send(session_id, update)
                 if isinstance(event, CallEnded) and (window := event.context.window).limit:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. No line ends the connection: a line that is not a message is answered with an error of JSON-RPC.
+1. An invalid line does not end the connection: it is answered with an error of JSON-RPC.
 2. A line longer than the limit is skipped without buffering it.
 3. `_meta` is removed: the official package passes its keys as arguments, next to the validated ones.
 4. After the peer has closed the stream, sending raises; it never waits.

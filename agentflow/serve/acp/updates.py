@@ -52,7 +52,7 @@ class _Call:
         self.progress = ""
 
     def shown(self, *more: Shown) -> list[Shown]:
-        """Return its whole content."""
+        """Return the call's content: its diffs, then `more`, or without `more` its progress."""
         text = self.progress
         progress: list[Shown] = [helpers.tool_content(helpers.text_block(text))] if text and not more else []
         return [*self.diffs, *progress, *more]

@@ -29,7 +29,7 @@ _APPROVAL: Final[dict[str, Any]] = {
     },
     "required": ["approved"],
 }
-"""The schema of `Approval`, in the form that the protocol recommends."""
+"""The schema of `ApprovalPayload`, in the form that the protocol recommends."""
 
 
 class PageStream:
@@ -37,7 +37,7 @@ class PageStream:
 
     Args:
         body: The input of the run.
-        chat: The chat that runs the agent.
+        chat: The run that the page reads.
         view: Decides which data the page receives.
         history: Returns the session's conversation.
     """

@@ -39,7 +39,7 @@ _MAX_READERS: Final = 32
 
 @dataclass
 class RunCounts:
-    """What the entries of a run add up to.
+    """The totals of a run's entries.
 
     Attributes:
         rounds: The model replies.
@@ -70,7 +70,7 @@ class RunRow:
         outcome: The outcome; empty while the run is active, or if its process was killed.
         started: The start, in seconds since the epoch.
         seconds: The time from the first to the last entry with a time.
-        counts: What its entries add up to.
+        counts: The totals of its entries.
         called: The tools called, including those of sub-agents.
         hooks: The hooks that changed something, decided or failed.
         problem: Why the log is unreadable, or an empty string.
@@ -210,7 +210,7 @@ class _ReadLog:
         return bool(self.problem) or all(run.outcome for run in self.runs)
 
     def passed(self, lines: Iterable[bytes], run: RunRow) -> Iterator[bytes]:
-        """Filter lines: valid entries of one run, and those that all runs refer to."""
+        """Yield the lines with valid entries of one run, and with entries that all runs refer to."""
         several = len(self.runs) > 1
         for line in lines:
             if not line.strip() or line.rstrip(b"\n") in self._torn:

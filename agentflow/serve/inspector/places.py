@@ -107,7 +107,7 @@ class StoredLog:
 
 
 def stored_logs(store: LogStore, run_id: str | None = None) -> Iterator[StoredLog]:
-    """Iterate over the logs of a store, or of one run in it; if it is unreadable, yield one log with the reason."""
+    """Yield the logs of a store, or of one run in it; for an unreadable store, yield one log with the reason."""
     where = str(getattr(store, "url", type(store).__name__))
     try:
         logs: list[KeptLog] = store.logs().result(_PATIENCE)
