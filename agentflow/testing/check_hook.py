@@ -293,6 +293,7 @@ class _HookCheck:
 
     def _together(self) -> None:
         """Run many jobs at once on one instance, and compare each with the same job run alone."""
+        # The two divisors differ, so that each scene is played on both paths.
         jobs: list[tuple[int, Scene, Path]] = [
             (n, SCENES[_TOGETHER[n % len(_TOGETHER)]], PATHS[n // 2 % 2]) for n in range(1, self.runs + 1)
         ]
@@ -309,7 +310,7 @@ class _HookCheck:
         together = self._run(f"{self.runs} runs at once", all_jobs)
         for job, one, many in zip(jobs, single, together.value or (), strict=False):
             different = one.differences(many) if one is not None else {}
-            for _ in range(2 if different else 0):
+            for _ in range(2 if different else 0):  # what differs alone too varies by itself
                 second = alone(*job)
                 for name in one.differences(second) if one is not None and second is not None else ():
                     self.observations.varies(name)
@@ -365,13 +366,13 @@ class _HookCheck:
                 cancelled = not task.done() and task.cancel()
 
             hooks: list[Hook] = [hook]
-            if n % 3:
+            if n % 3:  # one third is cancelled by time instead
                 hooks.append(Canceller(at, turns, cancel))
             work = play(scene, 1, path, hooks, self.deps, self.observations.failed, continue_after_failure=False)
             task = asyncio.get_running_loop().create_task(work, name="cancellable_run")
             if not n % 3:
                 asyncio.get_running_loop().call_later(moment, cancel)
-            await asyncio.wait([task])
+            await asyncio.wait([task])  # unlike `await task`, it does not raise
             doing = "the call after it"
             await self._play(SCENES["tools"], 2, "called", [hook])
             return task

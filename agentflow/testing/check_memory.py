@@ -86,7 +86,7 @@ class _MemoryTrials(Suite[MemoryFlaw]):
         for user in users:
             try:
                 await self.patiently(self.bank.forget(user))
-            except Exception:
+            except Exception:  # the checks have reported a broken bank
                 continue
 
     async def _texts(self, user: str) -> list[str]:

@@ -51,6 +51,7 @@ ModelFlaw: TypeAlias = Literal[
 Play: TypeAlias = "Callable[[ModelScene], Model | StagedModel | AbstractContextManager[Model | StagedModel] | None]"
 """Creates a model whose provider plays a scene, or returns None if this is not possible."""
 
+# Values that do not occur in a request by chance.
 _OPTIONS: Mapping[str, Any] = {
     "temperature": 0.375,
     "max_tokens": 77,
@@ -106,7 +107,7 @@ class _Trial:
     def __init__(self, scene: ModelScene, staged: StagedModel, timeout: float) -> None:
         self.scene = scene
         self.model, self.open_connections, self.sent = staged
-        self.promptly = timeout / 3
+        self.promptly = timeout / 3  # so that a flaw is found before the check counts as hanging
 
     def request(self, options: ModelOptions | None = None) -> ModelRequest:
         """Build a request that contains the scene's content, so that an echoing model can play the scene too."""
@@ -165,7 +166,7 @@ async def _chunks(trial: _Trial) -> None:
 
 async def _fold(trial: _Trial) -> None:
     """The chunks fold to the reply, for every request."""
-    for _ in range(2):
+    for _ in range(2):  # the second request shows what the first left behind
         reply = await trial.reply()
         trial.same("fold", reply.text, trial.scene.text, "yields chunks that do not fold to the provider's text")
         found = [(use.name, dict(use.input)) for use in reply.tool_uses]

@@ -158,6 +158,7 @@ class _Trials(Suite[StoreFlaw]):
 
         async def all_there() -> None:
             found = await trial.load(s)
+            # The three facts of a call stay together; calls of different loops can come in any order.
             calls = sorted(found[start : start + 3] for start in range(0, len(found), 3))
             trial.same(
                 calls, sorted(a_call(n) for n in numbers), "loses or mixes facts that several loops append at once"

@@ -45,5 +45,6 @@ class TermEmbedder:
         """Return the vector of a text: the number of occurrences of each term, at an index derived from its checksum."""
         vector = [0.0] * self._size
         for term in re.findall(r"\w+", text.lower()) or [text]:
+            # Unlike `hash`, the checksum is the same in each process.
             vector[zlib.crc32(self._synonyms.get(term, term).encode(errors="replace")) % self._size] += 1.0
         return vector

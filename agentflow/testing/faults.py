@@ -124,7 +124,7 @@ class Crash:
             work = partial(call, *args, **kwargs)
             return self._streamed(tool.name, work) if tool.streaming else self._ran(tool.name, work)
 
-        same.__dict__["_call"] = called
+        same.__dict__["_call"] = called  # assignments to a tool are refused
         return same
 
     async def _ran(self, name: str, work: Callable[[], Awaitable[T]]) -> T:

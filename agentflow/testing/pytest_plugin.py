@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the option `--update-runs`."""
     if config.getoption("--update-runs"):
-        os.environ["AGENTFLOW_UPDATE_RUNS"] = "1"
+        os.environ["AGENTFLOW_UPDATE_RUNS"] = "1"  # `assert_replays` does not know pytest's configuration
 
 
 class HookCheck(Protocol):

@@ -69,6 +69,7 @@ class ScriptedModel:
         Raises:
             ScriptError: The script has no more replies.
         """
+        # A copy: the messages can be a view of a conversation that grows.
         self.requests.append(ModelRequest(tuple(request.messages), request.tools, request.options, request.model))
         line = self._line(request)
         if isinstance(line, Awaitable):

@@ -67,7 +67,7 @@ class Suite(Generic[Kind]):
 
     async def patiently(self, work: Awaitable[object]) -> None:
         """Wait with a time limit."""
-        async with strict(asyncio.timeout(self.timeout)):
+        async with strict(asyncio.timeout(self.timeout)):  # also if the object swallows the cancellation
             await work
 
     def run(
@@ -124,6 +124,7 @@ def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list
         except Exception as error:
             failed.append(error)
 
+    # must not keep a program from exiting
     threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()

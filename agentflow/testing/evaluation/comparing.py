@@ -50,7 +50,7 @@ class Baseline:
         trials: The trials.
     """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "ignore"}
+    __pydantic_config__: ClassVar[Any] = {"extra": "ignore"}  # the file has more than is compared
     form: Literal["agentflow.evaluation"]
     dataset: str
     agent: str
@@ -222,7 +222,7 @@ def compare(report: Evaluation, baseline: Baseline | str | Path, *, tolerance: f
 
 
 def _is_worse(difference: Estimate) -> bool:
-    return (difference.mean if difference.high is None else difference.high) < -1e-9
+    return (difference.mean if difference.high is None else difference.high) < -1e-9  # one case has no interval
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -36,6 +36,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 _MAX_BYTES: Final = 20_000_000
 _MAX_DEPTH: Final = 100
+# The numbers of JSON: YAML also reads 010, 1_000 and 12:30 as numbers, which are texts here.
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
@@ -174,6 +175,7 @@ class Dataset:
             if entry.name and any(case.name == entry.name for case in cases):
                 raise file.error((*place, "name"), f"another case is named {entry.name!r:.80}. Names must be unique.")
             case = Case(entry.input, name=entry.name, checks=factory.of((*place, "checks"), entry.checks))
+            # `expected: null` is an expectation too.
             cases.append(Case(case.input, entry.expected, case.name, case.checks) if "expected" in raw_case else case)
         if not cases:
             raise file.error(("cases",), "there are no cases.")
@@ -343,6 +345,7 @@ class _YamlFile:
     def _scalar(self, node: Any) -> Any:
         """Return a scalar as a JSON value; unquoted text that is not valid JSON is a text."""
         text, kind = str(node.value), str(node.tag).removeprefix("tag:yaml.org,2002:")
+        # The last three are plain text that YAML resolves by its form: a date, `=` and `<<`.
         if kind not in ("null", "bool", "int", "float", "str", "timestamp", "value", "merge"):
             raise self._at(node.start_mark.line, f"the tag {node.tag!r:.80} is not supported.")
         if kind == "null":

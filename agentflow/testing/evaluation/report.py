@@ -183,7 +183,7 @@ class Evaluation:
             }
             case = ElementTree.SubElement(suite, "testcase", about)
             if not trial.passed:
-                text = printable("\n".join((*trial.failures, *trial.errors)))
+                text = printable("\n".join((*trial.failures, *trial.errors)))  # XML allows no control characters
                 ElementTree.SubElement(case, "failure", {"message": text.splitlines()[0]}).text = text
             ElementTree.SubElement(case, "system-out").text = printable(trial.text)
         return ElementTree.tostring(suite, "unicode", xml_declaration=True)

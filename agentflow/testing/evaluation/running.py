@@ -121,6 +121,7 @@ async def evaluate(
             bar.add(trial)
         return replace(trial, number=number)
 
+    # A function can call any agents, whose events only a hook of the process sees.
     observed = process_hooks.hook(_OF_PROCESS) if is_function else nullcontext()
     with nullcontext() if bar is None else bar.progress, observed:
         finished = await _together(run_case(*trial) for trial in trials)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_Z: Final = 1.959964
+_Z: Final = 1.959964  # the quantile of the normal distribution
 _T: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 """Quantiles of Student's t for 1 to 10 degrees of freedom."""
 
@@ -59,4 +59,5 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def _t(freedom: int) -> float:
     if freedom <= len(_T):
         return _T[freedom - 1]
+    # The Cornish-Fisher expansion, which is exact to 0.1 % from 11 degrees of freedom on.
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)

@@ -107,6 +107,7 @@ class _Generators:
     """Tracks every async generator started in this thread."""
 
     def __init__(self) -> None:
+        # Weak, so that a generator which the hook drops is finalized as without the suite.
         self._begun: list[weakref.ref[AsyncGeneratorType[Any, Any]]] = []
         self.dropped: list[str] = []
         self._before = sys.get_asyncgen_hooks()
@@ -157,6 +158,7 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
 
     def hung(last: bool) -> None:
         ran.hung = ran.hung or "?"
+        # First cancel, so that the positions of the tasks are recorded; if the run still hangs, stop the loop.
         if last:
             loop.stop()
         else:

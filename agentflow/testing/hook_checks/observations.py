@@ -63,7 +63,7 @@ class Observations:
     def failed(self, error: BaseException, hook: str | None = None, event: str = "") -> None:
         """Record an exception raised in a run."""
         by = hook or hook_of(error)
-        if by in _PROBES:
+        if by in _PROBES:  # a fault of the suite itself, raised after the run
             self._broken = error
         if by is not None and by != self.name:
             return

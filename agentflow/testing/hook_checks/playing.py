@@ -31,7 +31,7 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 Path: TypeAlias = Literal["called", "streamed"]
 PATHS: tuple[Path, ...] = ("called", "streamed")
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between equal objects
 _RESUMES = 4
 
 
@@ -142,7 +142,7 @@ async def play(
             await asyncio.sleep(0)  # raises a cancellation that was requested at the very end
     played.history = [said(msg) for msg in session.messages]
     played.requests = [_request_text(request) for request in stage.model.requests]
-    played.executed = sorted(stage.executed)
+    played.executed = sorted(stage.executed)  # concurrent tools can start in any order
     return played
 
 

@@ -238,7 +238,7 @@ class SceneStage:
         return line
 
     def __enter__(self) -> SceneStage:
-        _stage.set(self)
+        _stage.set(self)  # never reset: each play has a task, and so a context, of its own
         return self
 
     def __exit__(self, *_: object) -> None:

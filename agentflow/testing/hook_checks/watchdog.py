@@ -24,13 +24,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-_INTERVAL = 0.002
+_INTERVAL = 0.002  # seconds between two samples
 _STARTS = threading.Thread.start.__code__
 """The code in which `asyncio.to_thread` waits until a thread is scheduled, on a busy machine."""
-_ASLEEP = 0.02
-_BUSY = 0.1
-_TURNS = 3
-_LONG = 6
+_ASLEEP = 0.02  # seconds that a thread may sleep at one position of the hook
+_BUSY = 0.1  # seconds of processor time that the hook may use in one turn
+_TURNS = 3  # rule 3
+_LONG = 6  # a run may use this many times `patience` (rule 4)
 _SAMPLING = threading.Lock()
 """Held during a sample: two samples at the same time could leave garbage collection off."""
 
@@ -160,7 +160,7 @@ class Watchdog:
     def _judge(self, native: int | None) -> None:
         """Decide, after the thread has moved on, whether it was asleep at its last position."""
         before, self._since = self._since, None
-        if before is None or before[2] < 3:
+        if before is None or before[2] < 3:  # fewer samples at one position show no sleep
             return
         position, began, _ = before
         if native is None:

@@ -92,7 +92,7 @@ class LlamaServer:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
-        alarm = threading.Timer(self._startup_timeout, self._process.kill)
+        alarm = threading.Timer(self._startup_timeout, self._process.kill)  # `readline` has no time limit
         alarm.start()
         try:
             with UndoOnFailure(self.kill):  # no process outlives a failed or interrupted start

@@ -40,6 +40,7 @@ async def listing(trial: StoreTrial) -> None:
     await trial.keep(idle, a_call(4)[:1])
     wanted = [(idle, 4, "unfinished"), *wanted[:2]]
     trial.same(await _listed(trial, idle, interrupted, suspended), wanted, "does not keep the list up to date")
+    # `%` and `_` are wildcards of SQL's LIKE, which in SQLite also ignores the case.
     for name in (stem := trial.new_session(), f"{stem}%", f"{stem.upper()}%", f"{stem}_", f"{stem}☂/1"):
         await trial.keep(name, a_call(5))
     for prefix, ids in ((f"{stem}%", [f"{stem}%"]), (f"{stem}_", [f"{stem}_"]), (f"{stem}☂", [f"{stem}☂/1"])):

@@ -115,7 +115,7 @@ async def fencing(trial: StoreTrial) -> None:
     await trial.keep(inner, a_call(2), claim=first)
     waiting = asyncio.ensure_future(_claimed(trial, s))
     impatient = asyncio.ensure_future(_claimed(trial, s))
-    if (await asyncio.wait({waiting, impatient}, timeout=0.1))[0]:
+    if (await asyncio.wait({waiting, impatient}, timeout=0.1))[0]:  # time in which a faulty store would grant one
         raise FlawFound("fencing", "grants two writers the claim of one session at the same time")
     impatient.cancel()
     await asyncio.wait({impatient})
@@ -168,7 +168,7 @@ async def concurrency(trial: StoreTrial) -> None:
 
 async def cancellation(trial: StoreTrial) -> None:
     """A cancelled writer has written all or nothing, and the store keeps working."""
-    for turns in (0, 1, 2, 5, 20):
+    for turns in (0, 1, 2, 5, 20):  # so that it is cancelled before, during and after the write
         s = trial.new_session()
         await trial.keep(s, a_call(1))
         task = asyncio.ensure_future(trial.keep(s, a_call(2), **trial.at(3)))
@@ -218,6 +218,7 @@ async def sharing(trial: StoreTrial) -> None:
             await trial.keep(s, a_call(3), second_store, expected=6)
     finally:
         await _close(second_store if own is not second_store else None)
+    # Only a SessionStore got the third call.
     await trial.holds(s, [*a_call(1), *a_call(2), *a_call(3)][: 9 if isinstance(own, SessionStore) else 6], "forgets")
 
 

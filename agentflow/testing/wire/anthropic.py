@@ -75,13 +75,13 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     adapted = _adapted(plan, request)
     usage = adapted.usage_for(request.body)
     counted = plan.usage != "none"
-    first = usage_body(replace(usage, output=1, reasoning=0, searches=0))
+    first = usage_body(replace(usage, output=1, reasoning=0, searches=0))  # the final counts come with the stop reason
     head = merged(_message(request), {"usage": first} if counted else {})
     events = [_event("head", "message_start", {"message": head})]
     for index, block in enumerate(_blocks(plan, adapted, request, signer)):
         events += _numbered(index, block)
     if len(events) > 1:
-        events.insert(2, PING)
+        events.insert(2, PING)  # after the first block has begun
     if plan.usage == "twice":
         events.append(_event("usage", "message_delta", {"delta": {"stop_reason": None, "stop_sequence": None}}, usage))
     delta: JsonObject = {"stop_reason": FINISH.get(adapted.stop, adapted.stop), "stop_sequence": None}

@@ -24,7 +24,7 @@ from agentflow.testing.wire.reply import Halt, HttpAnswer
 CREATED = 1_760_000_000
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/completions")
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_MAX_FILE = 200_000_000
+_MAX_FILE = 200_000_000  # the limits of the vendors, here and below
 _MAX_REQUESTS: Mapping[str, int] = {"openai": 50_000, "anthropic": 100_000}
 
 Play: TypeAlias = Callable[[str, JsonObject, Mapping[str, str]], Awaitable[tuple[int, JsonObject]]]
@@ -167,6 +167,7 @@ class VendorBatches:
     # -- creation
 
     def _upload(self, headers: Mapping[str, str], data: bytes) -> Answered:
+        # A form of several parts has the syntax of a mail with attachments.
         form = message_from_bytes(f"content-type: {headers.get('content-type', '')}\r\n\r\n".encode() + data)
         parts = {
             part.get_param("name", header="content-disposition"): part

@@ -209,6 +209,7 @@ class WireReply:
             >>> Say("hello").with_faults().edits
             ()
         """
+        # Not `replace`, because the constructors of subclasses take other arguments.
         return WireReply(
             self.text,
             thinking=self.thinking,

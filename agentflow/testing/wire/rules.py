@@ -254,7 +254,7 @@ def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[WireRul
         checks: The modules that define the checks.
     """
     known: dict[str, Callable[[Subject], Violation | None]] = {}
-    for module in reversed(checks):
+    for module in reversed(checks):  # of two functions with one name, that of the first module counts
         known |= vars(module)
     text = files("agentflow.testing.wire").joinpath(table).read_text(encoding="utf-8")
     head, *rows = [line.split("\t") for line in text.splitlines()]

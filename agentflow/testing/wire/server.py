@@ -235,6 +235,7 @@ class WireServer:
         try:
             return await send(await self._answer(wire, request, subject), raw, request)
         except (asyncio.CancelledError, ConnectionError):
+            # `stop` unsets it before it cancels
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
 
@@ -259,6 +260,7 @@ class WireServer:
         if not isinstance(answer_body, bytes):
             return json_answer(200, answer_body)
         headers = {"content-type": "application/x-jsonl"}
+        # more than is sent, so that the client sees the break
         length = len(answer_body) if answered.halt is None else len(answer_body) + 1
         return WireResponse(status=200, headers=headers, writes=[answer_body], length=length, halt=answered.halt)
 
@@ -406,7 +408,7 @@ class _CountingServer(web.Server):
         handler: Callable[[web.BaseRequest], Coroutine[object, object, web.StreamResponse]],
         traffic: _Traffic,
     ) -> None:
-        super().__init__(handler, handler_cancellation=True, access_log=None)
+        super().__init__(handler, handler_cancellation=True, access_log=None)  # a client that leaves cancels its answer
         self._traffic = traffic
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
