@@ -336,17 +336,16 @@ class Connection:
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed or client.session.discover_result is None:
             return
-        # Seconds; doubled after each failed attempt.
+        # Seconds; doubled after each attempt without a change.
         wait = 0.5
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as events:
                     listening.set()
-                    # Ends without an error only if the server itself closes the subscription.
+                    # Ends without an error if the server closes the subscription, for example when it restarts.
                     async for _ in events:
                         wait = 0.5
                         self._announced()
-                return
             except (SubscriptionLost, MCPError, httpx2.HTTPError, TimeoutError) as error:
                 if _is_lost(error):
                     return

@@ -27,8 +27,8 @@ from agentflow.vocabulary.ports.embedder import Embeddings
 from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.specs import Usage
 
-_BATCH: Final = 128  # texts in one request; OpenAI allows 2,048, other providers fewer
-_MAX_ANSWER_BYTES: Final = 1 << 26  # 128 vectors of 3,072 numbers as JSON are about 9 MB
+_BATCH: Final = 96  # texts in one request; Cohere allows 96, OpenAI 2,048
+_MAX_ANSWER_BYTES: Final = 1 << 26  # 96 vectors of 3,072 numbers as JSON are about 7 MB
 
 
 class _EmbeddingRow(msgspec.Struct):

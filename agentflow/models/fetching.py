@@ -14,7 +14,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 from yarl import URL
@@ -200,18 +200,23 @@ async def _unpack(answer: aiohttp.ClientResponse, url: str, limit: int) -> Async
     if packed not in ("gzip", "deflate"):
         raise FetchError(url, f"it is packed with {packed[:20]}, which was not requested")
     # 47: zlib detects a header of gzip or zlib by itself (32 + 15).
-    unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
+    wbits = 47 if packed == "gzip" else zlib.MAX_WBITS
+    unpacking: Any = None
     try:
         async for chunk in answer.content.iter_chunked(_CHUNK_SIZE):
             rest = chunk
-            while rest and not unpacking.eof:
+            while rest:
+                if unpacking is None or unpacking.eof:  # gzip may have several members (RFC 1952, section 2.2)
+                    unpacking = zlib.decompressobj(wbits)
                 # One byte above the limit shows that it was exceeded; 1 MB at a time, so that a small packet cannot
                 # fill the memory.
                 yield unpacking.decompress(rest, min(limit + 1, 1 << 20))
-                rest = unpacking.unconsumed_tail
-        yield unpacking.flush(1 << 20)
+                rest = unpacking.unconsumed_tail or unpacking.unused_data
     except zlib.error as error:
         raise FetchError(url, f"its content is not valid {packed}") from error
+    # Without a declared length, a connection that breaks off looks like the end.
+    if unpacking is not None and not unpacking.eof:
+        raise FetchError(url, f"the server ended the answer before the end of the {packed} data", retryable=True)
 
 
 def _too_large(url: str, limit: int) -> FetchError:

@@ -311,9 +311,10 @@ class DirectWire(Adapter):
                 if response.status != 200:
                     raise await refusal(response)
                 body = bytearray()
-                # A longer answer is truncated, and then reported as unreadable JSON.
-                while len(body) < max_bytes and (part := await response.content.readany()):
+                while part := await response.content.readany():
                     body += part
+                    if len(body) > max_bytes:
+                        raise ProviderError(f"the answer has more than {max_bytes:,} bytes", 413)
                 return msgspec.json.decode(body, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:
             failure = self._failed(error, url)

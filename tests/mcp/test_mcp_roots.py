@@ -12,6 +12,7 @@ from lines import Lines
 from mcp.server import MCPServer as Server
 from mcp.server import Server as LowLevelServer
 from mcp.server.mcpserver import Context, ListRoots, Resolve
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, ListRootsResult, ListToolsResult, NotificationParams
 from ways import results
@@ -136,6 +137,33 @@ async def test_instructions_that_change_are_followed_like_tools() -> None:
             made.instructions = "two"
         async with server:
             assert server.instructions == said
+
+
+def test_a_server_that_closes_its_reports_is_asked_again() -> None:
+    """A graceful end, as before a restart, is no reason to miss later changes: they are followed and listed again."""
+    asked: list[float] = []
+    lists: list[float] = []
+    enough = asyncio.Event()
+    handler = ListenHandler(InMemorySubscriptionBus())
+
+    async def listed(context: Any, params: Any) -> ListToolsResult:
+        lists.append(asyncio.get_running_loop().time())
+        return ListToolsResult(tools=[])
+
+    async def close(context: Any, params: Any) -> Any:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 3:
+            enough.set()
+        asyncio.get_running_loop().call_later(1, handler.close)
+        return await handler(context, params)
+
+    async def main() -> None:
+        async with MCPServer.in_memory(LowLevelServer("brief", on_list_tools=listed, on_subscriptions_listen=close)):
+            await enough.wait()
+
+    run_virtual(main())
+    assert asked == [0.0, 1.5, 3.5]
+    assert len(lists) > 1
 
 
 def test_a_server_that_refuses_to_report_changes_is_usable() -> None:

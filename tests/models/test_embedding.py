@@ -47,7 +47,7 @@ async def test_vectors_and_price(make: Callable[..., Any]) -> None:
     async with WireServer.openai([]) as server:
         made: Embeddings = await make(MODEL, api_base=server.base_url, api_key="k", dimensions=16).embed(texts)
     assert [[*vector] for vector in made.vectors] == [TermEmbedder(16).vector(text) for text in texts]
-    assert [len(request.body["input"]) for request in server.other_requests] == [128, 2]  # pyright: ignore[reportArgumentType]
+    assert [len(request.body["input"]) for request in server.other_requests] == [96, 34]  # pyright: ignore[reportArgumentType]
     assert made.usage is not None
     tokens = made.usage.input_tokens
     assert made.usage == Usage(input_tokens=tokens, cost=pytest.approx(tokens * 2e-08))
@@ -105,6 +105,15 @@ async def test_unusable_answers(body: Any) -> None:
     async with answering((200, body)) as (url, _):
         with pytest.raises(ModelError, match="openai/m"):
             await OpenAIEmbedder("m", api_base=url, api_key="k", retries=0).embed(["a"])
+
+
+async def test_an_answer_beyond_the_limit_of_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused with the limit, while it is read, and not called unreadable."""
+    monkeypatch.setattr("agentflow.models.embedding._MAX_ANSWER_BYTES", 1000)
+    async with answering((200, {"data": [{"index": 0, "embedding": [1.0] * 1000}]})) as (url, received):
+        with pytest.raises(ModelError, match="the answer has more than 1,000 bytes") as raised:
+            await OpenAIEmbedder("m", api_base=url, api_key="k").embed(["a"])
+    assert (raised.value.retryable, len(received)) == (False, 1)
 
 
 class Fixed:

@@ -7,7 +7,7 @@ import base64
 import gzip
 import socket
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -60,6 +60,19 @@ def gives(body: bytes, **headers: str) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         del request
         return web.Response(body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    return handler
+
+
+def in_parts(parts: Sequence[bytes], **headers: str) -> Handler:
+    """Send these parts without a length, and close the connection."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={name.replace("_", "-"): value for name, value in headers.items()})
+        await answer.prepare(request)
+        for part in parts:
+            await answer.write(part)
+        return answer
 
     return handler
 
@@ -128,6 +141,26 @@ async def test_packed_content_is_unpacked() -> None:
     async with serving({"/x": gives(gzip.compress(PNG), content_encoding="gzip")}) as server:
         assert (await fetch(f"{server.base}/x", private=True)).to_bytes() == PNG
         assert server.asked[0].headers["accept-encoding"] == "identity"
+
+
+async def test_packed_content_in_several_parts_is_whole() -> None:
+    """A gzip file may have several members, and a part may end anywhere."""
+    packed = gzip.compress(PNG[:20]) + gzip.compress(PNG[20:])
+    for size in (1, 7, len(packed)):
+        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
+        async with serving({"/x": in_parts(parts, content_encoding="gzip")}) as server:
+            assert (await fetch(f"{server.base}/x", private=True)).to_bytes() == PNG
+
+
+@pytest.mark.parametrize(("packing", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+async def test_packed_content_that_breaks_off_is_an_error(packing: str, pack: Callable[[bytes], bytes]) -> None:
+    """Without a declared length, the connection's end says nothing; the packed data does."""
+    whole = pack(PNG)
+    for size in range(1, len(whole)):
+        async with serving({"/x": in_parts([whole[:size]], content_encoding=packing)}) as server:
+            with pytest.raises(FetchError, match=f"ended the answer before the end of the {packing} data") as caught:
+                await fetch(f"{server.base}/x", private=True)
+            assert caught.value.retryable
 
 
 async def test_a_failed_answer_says_its_status() -> None:

@@ -74,8 +74,9 @@ def workflow(
     """Make an agent from a function that decides which agents and tools run. Each step is a tool call of that agent.
 
     The function takes the user's input, as `str` or `Sequence[Msg]`, and optionally the `RunContext`. It awaits `ask`,
-    `use`, `step`, `gather` and `race`; its return value is the typed `reply.output`. After each step it runs again from its
-    start, with the results so far, so its other code must be deterministic and should have no side effects.
+    `use`, `step`, `gather` and `race`; its return value is the typed `reply.output`. A reply is never empty: an empty text
+    becomes "(no answer)". After each step the function runs again from its start, with the results so far, so its other
+    code must be deterministic and should have no side effects.
 
     Args:
         participants: The agents and tools of its steps.
