@@ -277,7 +277,7 @@ def open_call_error(session: FullSession) -> Exception:
     """Return the error for a plain call on a session with an open call."""
     machine = session.machine
     if machine.state is State.SUSPENDED:
-        return SuspendedError(session.id, tuple(wait.id for wait in undecided(machine.pending)))
+        return SuspendedError(session.id, tuple(wait.id for wait in undecided(machine.suspension.pending)))
     return UsageError(
         f"Session {session.id!r} has an unfinished call (state {machine.state.name}). Continue that call with "
         "agent.resume(session) before the next call."

@@ -192,7 +192,7 @@ class FullToolAgent(ToolAgent[T_co]):
         # Weak, because the caller's session holds this one.
         session.outer = None if owner is None else OuterCall(owner, ref(caller.session), place.use.id)
         self._sessions.keep_within(session)
-        return ToolSuspended(self.name, session.machine.pending)
+        return ToolSuspended(self.name, session.machine.suspension.pending)
 
     async def _holds_open(self, session: FullSession) -> bool:
         """Whether a conversation contains an earlier question without an answer, which must be answered first."""
@@ -213,7 +213,7 @@ class FullToolAgent(ToolAgent[T_co]):
             if session is not None and session.id == session_id:
                 break
         else:
-            session = FullSession(session_id, store=self._store or caller.store, new_id=self._config.new_id)
+            session = FullSession(session_id, store=self._store or caller.store)
         if conversation:
             caller.keep_inner(key, session)
         return session

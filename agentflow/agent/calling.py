@@ -96,7 +96,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         own = vars(self)
         own["_store"], own["_sessions"] = (
             store,
-            Sessions(config.view.name, store, config.new_id, config.running.suspended),
+            Sessions(config.view.name, store, config.running.suspended),
         )
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
@@ -41,7 +41,6 @@ class Sessions:
     Args:
         agent: The agent's name: the id of its implicit session.
         store: Their store; None keeps them in memory only.
-        new_id: The source of ids.
         waiting: The sessions that wait for a decision.
 
     Attributes:
@@ -50,12 +49,9 @@ class Sessions:
             does not contain all of their state.
     """
 
-    def __init__(
-        self, agent: str, store: Store | None, new_id: Callable[[str], str], waiting: dict[str, FullSession]
-    ) -> None:
+    def __init__(self, agent: str, store: Store | None, waiting: dict[str, FullSession]) -> None:
         self._agent = agent
         self._store = store
-        self._new_id = new_id
         # Without a store, a session that was released would be lost (rule 2).
         self._limit = None if store is None else HELD
         self.implicit: FullSession | None = None
@@ -70,7 +66,7 @@ class Sessions:
     def own(self) -> FullSession:
         """Return the implicit session."""
         if self.implicit is None:
-            self.implicit = FullSession(self._agent, store=self._store, implicit=True, new_id=self._new_id)
+            self.implicit = FullSession(self._agent, store=self._store, implicit=True)
         return self.implicit
 
     def of(self, session: str | Session | None, to_continue: bool = False) -> FullSession:
@@ -116,7 +112,7 @@ class Sessions:
                         "A session's id cannot be empty: unrelated callers would share a conversation. Pass the "
                         "conversation's id, or session=None for the agent's implicit session."
                     )
-                found = FullSession(id, store=self._store, new_id=self._new_id)
+                found = FullSession(id, store=self._store)
             elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
                 return found  # another agent's session, which is held only until the decision is made
             if self._limit is None:

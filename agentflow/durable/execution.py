@@ -244,7 +244,7 @@ class Host:
         """
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
-        session = FullSession(request.session, store=store, new_id=full_agent(self._agent).config.new_id)
+        session = FullSession(request.session, store=store)
         # Messages that an earlier attempt in this process received are sent again from the database below.
         self.steering.withdraw(session)
         self._running[run_id] = running = _Running(session, claim)

@@ -75,11 +75,11 @@ class Call(RunBase):
         machine, original = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
         # A crash in a resumed round: the facts contain its decisions, and they are still valid.
-        answered = suspended or machine.answers is not None
-        if not suspended and machine.answers is not None:
-            decisions = machine.answers
+        answered = suspended or machine.suspension.answers is not None
+        if not suspended and machine.suspension.answers is not None:
+            decisions = machine.suspension.answers
         inside: dict[str, dict[str, Resolution]] = {}
-        for wait in machine.pending if answered else ():
+        for wait in machine.suspension.pending if answered else ():
             if wait.within is not None:
                 inner_decisions = inside.setdefault(wait.within, {})
                 if wait.id in decisions:

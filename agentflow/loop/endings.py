@@ -90,7 +90,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         await journal.flush()
     if journal.unannounced or journal.requested:
         await journal.announce(events)
-    pending = run.machine.pending if run.outcome == "suspended" else ()
+    pending = run.machine.suspension.pending if run.outcome == "suspended" else ()
     return Reply.of(final, run.outcome, run.run_id, usage if event is None else run.usage, pending, run.session.id)
 
 
@@ -320,7 +320,7 @@ def _accepted(run: RunBase) -> Msg | None:
 def _closing_round(run: RunBase) -> RoundClosed:
     machine = run.machine
     results = [
-        machine.finished.get(use.id) or tool_result(use.id, use.name, "Interrupted.", "interrupted")
+        machine.round.finished.get(use.id) or tool_result(use.id, use.name, "Interrupted.", "interrupted")
         for use in machine.transcript.open_round
     ]
     return RoundClosed(run.run_id, run.config.new_id("msg_"), tuple(results))

@@ -89,7 +89,12 @@ def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
     """Whether the tool starts directly after the decision on its call."""
     use = fact.tool_use
     tool = run.config.tools.get(use.name)
-    if tool is None or fact.verdict is not None or tool.lock is not None or fact.tool_use_id in run.machine.started:
+    if (
+        tool is None
+        or fact.verdict is not None
+        or tool.lock is not None
+        or fact.tool_use_id in run.machine.round.started
+    ):
         return False
     if not any(use is requested for requested in run.machine.transcript.open_round):  # another tool may have to wait
         return False

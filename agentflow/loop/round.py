@@ -45,7 +45,9 @@ class _Round:
         self.run = run
         self.calls = calls
         # Results from before a crash or a suspension; copied, since the machine still owns its dict.
-        self.results: dict[str, ToolResultBlock] = dict(run.machine.finished) if run.machine.finished else {}
+        self.results: dict[str, ToolResultBlock] = (
+            dict(run.machine.round.finished) if run.machine.round.finished else {}
+        )
         self.suspended: dict[str, tuple[Pending, ...]] = {}
         self.tool_calls: dict[str, ToolCall] = {}
         self.stop: str | None = run.machine.stop
@@ -114,7 +116,7 @@ class _Round:
         # Cleared meanwhile, because `_run_batches` starts nothing in a stopped round.
         stop, self.stop = self.stop, None
         try:
-            await self._run_batches([call for call in calls if call.id in self.run.machine.started])
+            await self._run_batches([call for call in calls if call.id in self.run.machine.round.started])
         finally:
             self.stop = stop
 
@@ -240,8 +242,8 @@ async def act(run: RunBase) -> None:
     """Run the open round and make its results a fact."""
     machine, events = run.machine, run.events
     open_round = machine.transcript.open_round
-    calls = machine.open_calls if machine.finished else open_round
-    if not calls or (machine.stop is not None and not machine.finished):
+    calls = machine.open_calls if machine.round.finished else open_round
+    if not calls or (machine.stop is not None and not machine.round.finished):
         await _close_without_work(run, calls)
         return
     wrapped = PreToolRound in events.hooks.wraps

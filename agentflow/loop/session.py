@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from _thread import allocate_lock
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import ReferenceType
 
@@ -93,7 +93,7 @@ class OuterCall(NamedTuple):
         if session is None or self.owner() is None:
             return None
         machine = session.machine
-        pending = machine.pending if machine.state is State.SUSPENDED else ()
+        pending = machine.suspension.pending if machine.state is State.SUSPENDED else ()
         return session if any(wait.within == self.use_id for wait in pending) else None
 
 
@@ -193,7 +193,7 @@ class Session(FairLine):
         """
         own = full_session(self)
         own.check_known("pending calls are")
-        return own.machine.pending if own.machine.state is State.SUSPENDED else ()
+        return own.machine.suspension.pending if own.machine.state is State.SUSPENDED else ()
 
     def interrupt(self, reason: str) -> bool:
         """Interrupt the call that runs on the session, or the next call if it has not begun yet (while loading, say).
@@ -322,7 +322,6 @@ class FullSession(Session):
         messages: The initial messages.
         store: Its store; None: in memory.
         implicit: Whether it is an agent's implicit session.
-        new_id: Creates ids.
 
     Attributes:
         machine: The state folded from its facts.
@@ -344,12 +343,11 @@ class FullSession(Session):
         *,
         store: Store | None = None,
         implicit: bool = False,
-        new_id: Callable[[str], str] = fresh_id,
     ) -> None:
         self._lock = allocate_lock()  # inlined from `FairLine`, which saves a call
         self._line = None
         self.id = id
-        self.machine = Machine(messages, new_id)
+        self.machine = Machine(messages)
         self._state = None
         self.implicit = implicit
         self.closing = False

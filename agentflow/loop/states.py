@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from agentflow._support.frozen import EMPTY
-from agentflow._support.ids import new_id as fresh_id
 from agentflow.errors import TranscriptError, UsageError
 from agentflow.vocabulary.facts import (
     CallClosed,
@@ -41,11 +40,14 @@ from agentflow.vocabulary.messages import Msg, Pending, ToolResultBlock, ToolUse
 from agentflow.vocabulary.transcript import MessageView, Transcript, check_injected
 
 __all__ = [
-    "NO_CALLS",
+    "NOT_SUSPENDED",
+    "NO_ROUND",
     "TRANSITIONS",
     "Action",
     "FoldedState",
+    "OpenRound",
     "State",
+    "Suspension",
     "documented",
     "legal_in",
     "names",
@@ -145,12 +147,44 @@ def legal_in(kind: type[Fact]) -> list[State]:
     return [state for state, row in TRANSITIONS.items() if kind in row]
 
 
-NO_CALLS: set[str] = set()
-"""The unfinished calls if no round is open; never modified."""
-
 Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
 """The next action, in this order: wait for input, call the model, request the summary, run the open calls, reply, or wait
 for a decision."""
+
+
+class OpenRound(NamedTuple):
+    """How far the calls of the open round are, by their ids.
+
+    Attributes:
+        decided: The decisions before the calls.
+        started: The number of the last attempt of each call that has started.
+        finished: The results.
+        unfinished: The calls without a result.
+    """
+
+    decided: dict[str, ToolDecided]
+    started: dict[str, int]
+    finished: dict[str, ToolResultBlock]
+    unfinished: set[str]
+
+
+NO_ROUND: Final = OpenRound(EMPTY, EMPTY, EMPTY, set())
+"""The value if no round is open; never modified."""
+
+
+class Suspension(NamedTuple):
+    """What a suspended run waits for.
+
+    Attributes:
+        pending: The calls that wait for a decision.
+        answers: The decisions on them that are not used yet; None before the run was resumed.
+    """
+
+    pending: tuple[Pending, ...] = ()
+    answers: dict[str, Any] | None = None
+
+
+NOT_SUSPENDED: Final = Suspension()
 
 
 class FoldedState:
@@ -158,51 +192,40 @@ class FoldedState:
 
     Args:
         messages: The initial messages of the conversation.
-        new_id: Creates the ids of messages that the machine adds.
     """
 
     __slots__ = (
-        "answers",
         "call_id",
         "compacted",
-        "decided",
         "ended",
         "final",
-        "finished",
         "injected",
         "iteration",
         "late",
         "limited",
         "max_iterations",
-        "new_id",
-        "pending",
+        "round",
         "run_id",
-        "started",
         "state",
         "state_kept",
         "stop",
+        "suspension",
         "transcript",
-        "unfinished",
     )
 
-    def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id) -> None:
+    def __init__(self, messages: Iterable[Msg] = ()) -> None:
         self.transcript = session_start(messages) if messages else Transcript()
         self.state = USER_INPUT
-        self.new_id = new_id
         self.run_id = ""
         self.call_id = ""
         self.max_iterations = 0
         self.iteration = 0
         self.limited = False
-        self.decided: dict[str, ToolDecided] = EMPTY  # for the open round; replaced for each new round
-        self.started: dict[str, int] = EMPTY
-        self.finished: dict[str, ToolResultBlock] = EMPTY
-        self.unfinished = NO_CALLS  # calls of the open round without a result
+        self.round = NO_ROUND
         self.final: Msg | None = None
         self.stop: str | None = None
-        self.pending: tuple[Pending, ...] = ()
+        self.suspension = NOT_SUSPENDED
         self.ended: CallClosed | None = None  # the fact that ended the last call
-        self.answers: dict[str, Any] | None = None  # decisions on pending calls that are not used yet
         self.injected: tuple[str, ...] = ()  # keys of injections since the last decision
         self.late: tuple[Msg, ...] = ()  # injected after the answer, and stored with it
         self.compacted: tuple[int, tuple[Msg, ...]] | None = None
@@ -225,16 +248,16 @@ class FoldedState:
         """Return the pending calls of suspended sub-agents, by the id of the tool call, unless the tool call was
         started again."""
         found: dict[str, tuple[Pending, ...]] = {}
-        for wait in self.pending:
+        for wait in self.suspension.pending:
             use_id = wait.within
-            if use_id is not None and use_id not in self.started and use_id not in self.finished:
+            if use_id is not None and use_id not in self.round.started and use_id not in self.round.finished:
                 found[use_id] = (*found.get(use_id, ()), wait)
         return found
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
         """The calls of the open round without a result, in the model's order."""
-        finished = self.finished
+        finished = self.round.finished
         open_round = self.transcript.open_round
         return tuple([use for use in open_round if use.id not in finished]) if finished else open_round
 
@@ -286,12 +309,13 @@ class FoldedState:
 
     def check_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
         """Check a fact about a call, which must be a call of the open round without a result."""
-        if fact.tool_use_id not in self.unfinished:
+        if fact.tool_use_id not in self.round.unfinished:
             raise self.not_open_error(fact)
 
     def not_open_error(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
         """Return the error for a fact about a call that is not open."""
-        state = f"the open calls are {sorted(self.unfinished)}" if self.unfinished else "no call is open"
+        unfinished = self.round.unfinished
+        state = f"the open calls are {sorted(unfinished)}" if unfinished else "no call is open"
         return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {state}.")
 
     def check_round(self, fact: RoundClosed) -> None:

@@ -10,11 +10,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeAlias, cast
 
-from agentflow._support.ids import new_id as fresh_id
 from agentflow._support.locks import FairLock
 from agentflow._support.logs import logger
 from agentflow._support.values import NamedTuple
@@ -32,9 +31,9 @@ StoredMessages: TypeAlias = list[tuple[Msg, ...]]
 """For each fact, the messages that were stored with it."""
 
 
-def fold_fitting(facts: Sequence[Fact], new_id: Callable[[str], str]) -> tuple[Machine, int, UsageError | None]:
+def fold_fitting(facts: Sequence[Fact]) -> tuple[Machine, int, UsageError | None]:
     """Fold facts up to the first illegal one. Return the machine, the number of facts folded, and the error."""
-    machine = Machine(new_id=new_id)
+    machine = Machine()
     for n, fact in enumerate(facts):
         try:
             machine.apply(fact)
@@ -156,7 +155,7 @@ class StoreLink:
             return  # nothing new is stored; keep the state that is only in memory, such as a suspended run's
         again = self.version > 0  # the session was loaded before, and another process has written since
         if facts or again:
-            machine, fitting, problem = fold_fitting(facts, session.machine.new_id)
+            machine, fitting, problem = fold_fitting(facts)
             if problem is not None:
                 raise StoreError(
                     f"The stored facts of session {session.id!r} are inconsistent: fact number {fitting + 1} is illegal "
@@ -365,7 +364,7 @@ async def check_session(store: Store, id: str) -> SessionCheck:  # noqa: A002 - 
     facts = await found if isinstance(found, Awaitable) else found
     if not facts:
         raise no_session(id)
-    machine, fitting, problem = fold_fitting(facts, fresh_id)
+    machine, fitting, problem = fold_fitting(facts)
     suspended = machine.state is State.SUSPENDED
     status: SessionStatus = "suspended" if suspended else "unfinished"
     if machine.state is State.USER_INPUT:
@@ -375,7 +374,7 @@ async def check_session(store: Store, id: str) -> SessionCheck:  # noqa: A002 - 
         len(facts),
         status,
         tuple(machine.transcript.messages),
-        machine.pending if suspended else (),
+        machine.suspension.pending if suspended else (),
         "" if problem is None else str(problem),
         None if problem is None else fitting,
     )

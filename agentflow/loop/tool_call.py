@@ -103,7 +103,7 @@ class ToolCall:
     def _restore(self, resumption: Resumption) -> None:
         """Restore the decision on the call, and the number of attempts before the agent's call was continued."""
         machine, call = self.run.machine, self.original.id
-        started = machine.started
+        started = machine.round.started
         if resumption.in_round:
             self.approval = resumption.decisions.get(call)
             # the call continues with the decisions for its sub-agent
@@ -111,7 +111,7 @@ class ToolCall:
                 self.approval = Approve()
         if isinstance(self.approval, Approve) and self.approval.input is not None:
             self.use = self.use.replace(input=self.approval.input)
-        if call in machine.decided:
+        if call in machine.round.decided:
             self.phase = "decided"
         self.recovers = call in started
         self.attempt = started.get(call, 0)
@@ -148,7 +148,7 @@ class ToolCall:
 
     def _recall(self) -> None:
         """Take over the decision that was committed before a crash."""
-        committed = self.run.machine.decided[self.original.id]
+        committed = self.run.machine.round.decided[self.original.id]
         self._change(committed.tool_use)
         self.verdict = cast("OnACall | None", committed.verdict)
         self.hooks = self.run.hooks_of(self.tool)

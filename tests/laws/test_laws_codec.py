@@ -19,7 +19,14 @@ CALL = Path("call")
 
 def _state(facts: Sequence[Fact]) -> tuple[Any, ...]:
     machine = Machine.from_facts(facts)
-    return (machine.state, machine.next(), machine.iteration, machine.pending, machine.finished, machine.started)
+    return (
+        machine.state,
+        machine.next(),
+        machine.iteration,
+        machine.suspension.pending,
+        machine.round.finished,
+        machine.round.started,
+    )
 
 
 @given(journals(halves=False))  # half a surrogate pair is stored as a character, so it is not equal

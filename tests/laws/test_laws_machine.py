@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -143,11 +144,14 @@ def _state(machine: Machine) -> list[Any]:
     """Return the whole state of a machine."""
     transcript = machine.transcript
     slots = [name for kind in Machine.__mro__[:-1] for name in kind.__slots__]
-    known = [getattr(machine, name) for name in slots if name not in ("new_id", "transcript")]
-    copied = [
-        dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value for value in known
+    known = [getattr(machine, name) for name in slots if name != "transcript"]
+    return [
+        *deepcopy(known),
+        tuple(transcript.messages),
+        transcript.open_round,
+        transcript.waiting,
+        set(transcript.used_ids),
     ]
-    return [*copied, tuple(transcript.messages), transcript.open_round, transcript.waiting, set(transcript.used_ids)]
 
 
 def _refused(act: Callable[..., object], *facts: Fact) -> bool:

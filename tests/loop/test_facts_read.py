@@ -70,7 +70,7 @@ async def _facts(kept: bool, early: bool, suspends: bool = False) -> tuple[Guard
         return f"{kind}{next(numbers)}"
 
     agent = Agent("a", ScriptedModel(SCRIPT), tools=[look, forbidden], hooks=[hook], new_id=new_id)
-    session = Session("s", store=store if kept else None, new_id=new_id)
+    session = Session("s", store=store if kept else None)
     await agent.call(Msg.user("Look around.", id="m"), session=session)
     return hook, session, store
 

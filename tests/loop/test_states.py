@@ -51,9 +51,13 @@ def test_a_suspended_run_goes_on_in_the_state_where_it_was(before: list[Fact], s
     assert machine.state is state
     for fact in (WAITS, LEFT):
         machine.apply(fact)
-        assert (machine.state, machine.next(), machine.pending) == (State.SUSPENDED, "suspended", (Pending("t1"),))
+        assert (machine.state, machine.next(), machine.suspension.pending) == (
+            State.SUSPENDED,
+            "suspended",
+            (Pending("t1"),),
+        )
     machine.apply(RESUMED)
-    assert (machine.state, machine.next(), machine.answers) == (state, action, {"t1": Approve()})
+    assert (machine.state, machine.next(), machine.suspension.answers) == (state, action, {"t1": Approve()})
 
 
 @pytest.mark.parametrize("fact", [OPENED, ASKED, WAITS, ToolDecided("r", "t1", USE, None)])
@@ -88,7 +92,7 @@ def test_a_suspended_call_that_fails_ends_like_any_other() -> None:
     with pytest.raises(UsageError, match="A call cannot close while"):
         machine.apply(failed)
     machine.apply(ROUND)
-    assert (machine.state, machine.pending) == (State.ASSISTANT, ())
+    assert (machine.state, machine.suspension.pending) == (State.ASSISTANT, ())
     machine.apply(failed)
     assert (machine.state, machine.next()) == (State.USER_INPUT, "input")
 

@@ -522,5 +522,5 @@ async def test_what_has_a_result_is_not_waited_for() -> None:
     for n in range(len(facts)):
         machine = Machine.from_facts(facts[:n])
         most = max(most, len(inside := machine.waiting_inside()))
-        assert inside.keys() <= {call.id for call in machine.open_calls} - machine.started.keys()
+        assert inside.keys() <= {call.id for call in machine.open_calls} - machine.round.started.keys()
     assert most == 1

@@ -87,7 +87,7 @@ class Live:
         """Return the race, if the round is one. Each call that continues the round has a separate race object."""
         # A race that continues after a restart may have a recorded winner.
         if self.races and (self._race is None or self._call_id != run.call_id):
-            first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
+            first = next((done.name for done in run.machine.round.finished.values() if done.state == "success"), "")
             self._race, self._call_id = Race(first), run.call_id
         return self._race
 

@@ -126,7 +126,7 @@ async def play(
     stage = stage or SceneStage(scene, job, hooks)
     played = PlayResult()
     with stage:
-        session = FullSession(f"session {job}", stage.history(), new_id=stage.new_id)
+        session = FullSession(f"session {job}", stage.history())
         call_deps = None if scene.without_deps else deps
         for n in range(scene.calls):
             text = f"Job {job}, call {n}: please, for ada{job}@example.org."
