@@ -1,5 +1,5 @@
-"""The arguments of a call, checked before its first event: a refused call raises, and fires no event. Arguments that
-`Agent` does not take are refused with agentflow's name for them.
+"""The arguments of a call, checked before its first event: a refused call raises, and fires no event. An argument that
+`Agent` does not take is refused with an error that shows agentflow's name for it.
 
 Rules:
 
@@ -296,7 +296,7 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     for pair in decisions:
         if not is_a(pair, tuple):
             raise UsageError(
-                f"Session {session.id!r}: the decisions contain {pair!r:.60} without the call that it decides. Pass "
+                f"Session {session.id!r}: the decisions contain {pair!r:.60}, which names no pending call. Pass "
                 "{reply.pending[0].id: Approve()}, or pairs of an id and a decision."
             )
         key, decision = pair

@@ -96,7 +96,7 @@ inside: ContextVar[tuple[QueueEntry, ...]] = ContextVar("agentflow_queues", defa
 
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
-"""The queues with a turn that waits for a turn of another queue, or for a slot in it."""
+"""For each queue with a turn that waits for another queue's turn or slot: those other queues."""
 
 
 def _enclosing_lines() -> tuple[Line, ...]:

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The session is the server's. Pages send their whole conversation. The server uses only the user's new messages at its end,
-   recognised by their ids, and the answers to pending calls.
+1. The session is the server's. Pages send their whole conversation. The server uses only the user's last messages that
+   are new, recognised by their ids, and the answers to pending calls.
 2. If a page sends its last messages again, without a reply after them, the user retries or has edited them: the call that they
    started is removed from the session, and a new one starts.
 3. A page's tools are offered to the model in addition to the agent's own. A call of such a tool suspends the run, and the
@@ -49,7 +49,7 @@ class ChatRequest:
         earlier: The ids of the user's messages before them.
         decide: Returns the page's decision about a waiting call; None if it has none.
         results: Results of the page's tools, as they return them, by the calls' ids.
-        answers: Whether it answers pending calls. If so, its last messages are not a retry.
+        answers: Whether the request answers pending calls. If so, its last messages are not a retry.
         system: Instructions in addition to the agent's own.
         tools: The page's tools.
     """
@@ -98,7 +98,7 @@ class Chats:
 
     Args:
         service: Runs the agents.
-        protocol: The protocol's name. It should differ from those of other routes, because it is part of a run's id.
+        protocol: The protocol's name, which differs from those of other routes, because it is part of a run's id.
     """
 
     def __init__(self, service: Service, protocol: str) -> None:

@@ -422,7 +422,7 @@ class DurableCalls:
 
 
 async def database_work(work: Awaitable[T], what: Literal["run", "session"] = "run") -> T:
-    """Await work in the database.
+    """Await an operation of the database.
 
     Raises:
         Refusal: The database failed.

@@ -106,7 +106,7 @@ class EventHistory:
         """Return the events after a position, for `Last-Event-ID`; None if the call has ended and no event follows.
 
         Raises:
-            Refusal: It is not a position.
+            Refusal: The id is not a position.
         """
         number = self._number_after(last_id)
         return None if self._ended_before(number) else self.read(number)
@@ -115,7 +115,7 @@ class EventHistory:
         """Return the number of the first event after a position; 0 if the position is not one of this history.
 
         Raises:
-            Refusal: It is not a position.
+            Refusal: The id is not a position.
         """
         if last_id is None:
             return 1

@@ -90,7 +90,7 @@ class Slots:
 
     @contextmanager
     def take(self, owner: str) -> Generator[None]:
-        """Use a slot in the block.
+        """Hold a slot during the block.
 
         Raises:
             Refusal: No slot is free.

@@ -126,7 +126,7 @@ class ServedRun(Protocol):
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
-            Refusal: It is not a position.
+            Refusal: The id is not a position.
         """
         ...
 
@@ -135,7 +135,7 @@ class ServedRun(Protocol):
         ...
 
     def read_call(self) -> AsyncGenerator[NumberedEvent | None]:
-        """Yield the events of the last call only, as `read`."""
+        """Yield the events of the last call only, like `read`."""
         ...
 
 
@@ -222,7 +222,7 @@ class Run:
         """Return the events after a position, for `Last-Event-ID`; None if the run has ended and no event follows.
 
         Raises:
-            Refusal: It is not a position.
+            Refusal: The id is not a position.
         """
         return self.events.after(last_id)
 
@@ -231,7 +231,7 @@ class Run:
         return self.events.read()
 
     def read_call(self) -> AsyncGenerator[NumberedEvent | None]:
-        """Yield the events of the last call only, as `read`."""
+        """Yield the events of the last call only, like `read`."""
         return self.events.read(self.begin)
 
 

@@ -47,7 +47,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Service:
-    """The agents of a server with their runs and sessions; the routes are based on it.
+    """The agents of a server with their runs and sessions, which all routes use.
 
     Args:
         agents: The agents; durable ones use their own stores.

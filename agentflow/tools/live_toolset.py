@@ -3,9 +3,9 @@
 Rules:
 
 1. A toolset is opened when an agent first needs it, not when it is created.
-2. A toolset is open per event loop: `open` and `close` apply to the loop in which they are awaited, and a user in
-   another loop has to open the toolset there too. If a toolset supports only one loop, its `open` should raise a
-   `UsageError`.
+2. A toolset is opened separately in each event loop: `open` and `close` apply to the loop in which they are awaited,
+   and a user in another loop has to open the toolset there too. If a toolset supports only one loop, its `open`
+   should raise a `UsageError`.
 3. Each user passes itself to `open`, and the toolset is closed when all users have closed it. `close()` without a user
    closes it for all users.
 4. The tools can change while the toolset is open. Watchers are then notified, and read `tools` again.

@@ -406,6 +406,6 @@ async def test_decisions_need_the_calls_that_they_decide() -> None:
     reply = await agent.call("Go")
     assert reply.outcome == "suspended"
     decisions: Any = [Approve()]
-    with pytest.raises(UsageError, match="without the call that it decides"):
+    with pytest.raises(UsageError, match="which names no pending call"):
         await agent.resume(None, decisions)
     assert (await agent.resume(None, {reply.pending[0].id: Approve()})).text == "Done."

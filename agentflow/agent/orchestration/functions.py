@@ -49,7 +49,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
         kwargs: Its keyword arguments, with the same requirements.
 
     Returns:
-        When awaited, its return value, read from its JSON by the return annotation (plain data without one).
+        When awaited, the function's return value, read from JSON by its return annotation (plain data if it has none).
 
     Raises:
         UsageError: An argument is not data.

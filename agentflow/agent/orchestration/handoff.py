@@ -1,9 +1,9 @@
-"""`handoffs`: a conversation with one agent at a time; this agent can hand it over to another one.
+"""`handoffs`: a conversation with one agent at a time, which can hand the conversation over to another agent.
 
 Rules:
 
 1. The history of the session determines which agent holds the conversation. So the holder survives a restart, a fork
-and a copy.
+   and a copy.
 2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a handoff:
    the messages of the user and the agents, and the reason.
 3. A hook offers the handoffs to an agent for one call; the agent itself does not change. A handoff ends the agent's
@@ -78,8 +78,8 @@ def handoffs(
         history: The messages to pass on with a handoff; the user's last message and the reason are always included. If
             it is an agent, that agent writes a summary.
         max_handoffs: The maximum number of handoffs for one message of the user; then the current agent must answer.
-        inputs: For agents, by name, the type that a model fills in to hand over to them: a pydantic model, a dataclass,
-            a `TypedDict`. The agent reads its JSON instead of a reason.
+        inputs: By an agent's name, the type that a model fills in to hand over to this agent: a pydantic model, a
+            dataclass, a `TypedDict`. The agent reads the value as JSON instead of a reason.
         on_handoff: Called with each `Handoff` before it takes place; it can be async. If it raises `ValueError`, the
             handoff is refused and the model reads why; any other exception is reported to it as a failed tool call.
         hooks: Hooks of the resulting agent.
@@ -89,7 +89,7 @@ def handoffs(
         An agent. `holder(await desk.history(session))` returns who holds a conversation.
 
     Raises:
-        UsageError: There are no agents, or `to` names an unknown one.
+        UsageError: There are no agents, or `to` names an unknown agent.
 
     Example:
         >>> triage = Agent("triage", ScriptedModel([ToolUseBlock("t1", "transfer_to_billing", {"reason": "an invoice"})]))

@@ -3,7 +3,7 @@
 Rules:
 
 1. Every line goes through `LogReader` once before it is served. An invalid log is one row of the list, with the reason, and
-does not affect the others.
+   does not affect the others.
 2. A run is requested by an id from the list; clients never send a path.
 3. Only complete lines are served; a line that is being written is served later.
 """
