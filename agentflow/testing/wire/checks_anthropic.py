@@ -428,7 +428,7 @@ def image_type(s: Subject) -> Violation | None:
 
 def image_size(s: Subject) -> Violation | None:
     for n, m, source in _sources(s):
-        size = len(as_text(source.get("data"))) * 3 // 4
+        size = len(as_text(source.get("data"))) * 3 // 4  # base64: four characters for three bytes
         if size > MAX_IMAGE:
             return Violation(n=n, m=m, x=size, limit=MAX_IMAGE)
     return None

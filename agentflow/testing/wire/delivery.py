@@ -83,6 +83,7 @@ def reply_answer(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Sign
     data = dump(wire.body(plan, request, signer)).encode()
     if halt is not None:
         sent = data[: len(data) // 2] if halt.how != "hang" else b""
+        # Before an abort, the header announces the whole body, so that the client sees that the rest is missing.
         parts, length = writes([sent], plan) if sent else [], len(data) if halt.how == "abort" else None
     else:
         parts, length = writes([data], plan), len(data)

@@ -7,7 +7,7 @@ from agentflow.testing.wire.request import WireRequest
 
 _FIELDS = {"model", "input", "dimensions", "encoding_format", "user"}
 _MAX_INPUTS = 2048
-_MAX_INPUT = 8192 * 4
+_MAX_INPUT = 8192 * 4  # characters: about four for each of 8192 tokens
 
 
 def embeddings_body(request: WireRequest, tokens: int) -> JsonObject | HttpAnswer:

@@ -25,7 +25,7 @@ def parse(text: str | bytes) -> JsonValue:
     """
     found = cast("JsonValue", read_json_text(text, constants=False))
     if _ESCAPED in (text.lower() if isinstance(text, bytes) else text.lower().encode("utf-8", "surrogatepass")):
-        dump(found).encode()
+        dump(found).encode()  # raises for half a surrogate pair, which UTF-8 cannot encode
     return found
 
 

@@ -256,4 +256,4 @@ class Fault:
     @classmethod
     def one_write(cls) -> "Fault":
         """Write the whole body at once."""
-        return cls("one write", lambda plan: replace(plan, split_size=1 << 30, split_at=()))
+        return cls("one write", lambda plan: replace(plan, split_size=1 << 30, split_at=()))  # larger than any body

@@ -76,7 +76,7 @@ class GeminiPeer(RealtimePeer):
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
         """Close the connection."""
         await self.stop()
-        await self.socket.close(code=1007, message=str(error).encode()[:120])
+        await self.socket.close(code=1007, message=str(error).encode()[:120])  # a close frame has space for 123 bytes
 
     async def handle(self, event: Event) -> None:
         """Check a message, and act on it."""

@@ -134,6 +134,7 @@ class OpenAIPeer(RealtimePeer):
                 else:
                     await self.hear(audio)
             case "input_audio_buffer.commit":
+                # The vendor's minimum is 100 ms, and a sample has two bytes.
                 if len(self._buffer) < 0.1 * self.input_rate * 2:
                     raise RefusedEventError("Error committing input audio buffer: buffer too small.", f"{kind}_empty")
                 voice, self._buffer = bytes(self._buffer), bytearray()
@@ -195,7 +196,7 @@ class OpenAIPeer(RealtimePeer):
     async def _truncate(self, event: Event) -> None:
         id_, at = event["item_id"], event["audio_end_ms"]
         self._item(id_)
-        length = self.audio.get(id_, 0) * 1000 // (self.input_rate * 2)
+        length = self.audio.get(id_, 0) * 1000 // (self.input_rate * 2)  # milliseconds; a sample has two bytes
         if not 0 <= at <= length:
             raise RefusedEventError(f"Audio content of {length}ms is already shorter than {at}ms")
         self.audio[id_] = at * self.input_rate * 2 // 1000

@@ -24,7 +24,7 @@ Spoken: TypeAlias = "WireReply | str | Callable[[RealtimePeer], Awaitable[None]]
 
 PER_CHARACTER: Final = 0.04
 """The seconds of audio for each character of a reply."""
-_SILENCE: Final = 0.2
+_SILENCE: Final = 0.2  # seconds that end a turn
 _FRAME: Final = 0.02
 
 
