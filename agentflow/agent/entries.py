@@ -72,7 +72,7 @@ class Entries:
         """Wait for a slot, and reserve it."""
         await self._asking.acquire()
         try:
-            # Only the first caller in line waits here; the others wait for its lock, in order.
+            # Only the first caller in line waits here; later callers wait for `_asking`, in order.
             await self.changed.wait_for(self._take_place)
         finally:
             self._asking.release()

@@ -52,7 +52,7 @@ class ShutdownReport(NamedTuple):
 
 
 async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: float = 10.0) -> ShutdownReport:
-    """Stop agents: no new call begins, and `agent.resume` can continue the running ones later.
+    """Stop agents: no new call begins, and `agent.resume` can continue the running calls later.
 
     Args:
         agents: An agent, or several.
@@ -91,7 +91,7 @@ class _Stopping:
         self._now.set()
 
     def close(self) -> None:
-        """Refuse new calls, and ask the running ones to stop."""
+        """Refuse new calls, and ask the running calls to stop."""
         self.begun = True
         for running in self._running:
             running.close()
@@ -156,7 +156,7 @@ class GracefulShutdown:
     """Stops agents on a termination signal, and ends the `async with` block.
 
     In the block, calls work as usual. On the first signal the agents stop as in `shutdown`; then the block is
-    cancelled, and raises `ShutdownError`. A second signal cancels running work at once. If the block
+    cancelled, and raises `ShutdownError`. A second signal cancels running work immediately. If the block
     ends before a signal, the agents keep working.
 
     In a web server (`in_server=True`, in the application's lifespan) the server ends the block after the last response.

@@ -355,7 +355,7 @@ class TurnQueue:
         self._entries.add(entry)
 
     def _copy_to(self, other: TurnQueue) -> None:
-        """Put copies of the waiting turns into another queue, which is paused if this one is."""
+        """Put copies of the waiting turns into another queue, and pause that queue if this queue is paused."""
         for turn in self.turns:
             if turn.tool is not self._owner.asking:  # a question is only for the agent that was asked
                 other._add(full_turn(turn.copy()), sent=False, placed=True)

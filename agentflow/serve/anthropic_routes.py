@@ -153,7 +153,7 @@ def _request(body: _Body) -> ModelRequestData:
         text = message.content
         blocks: list[Json] = [{"type": "text", "text": text}] if isinstance(text, str) else text
         content: list[ContentBlock] = []
-        # Results that a message follows are history; the last ones answer the calls that wait.
+        # Results before a message are history; results at the end answer the pending calls.
         if results:
             data.messages.append(Msg.tool(results))
             results = []
@@ -209,7 +209,7 @@ def _end(result: ModelResult) -> Json:
 
 def _usage(usage: Usage) -> Json:
     return {
-        # Anthropic counts them apart
+        # Anthropic counts cached tokens separately
         "input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
         "output_tokens": usage.output_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,

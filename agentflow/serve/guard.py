@@ -113,7 +113,7 @@ class Guard:
         """Admit a request, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
-                # a violation of policy; there are no sockets here
+                # 1008: policy violation; WebSockets are not served
                 await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
@@ -184,7 +184,7 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _secure(headers: MutableHeaders, allowed: str) -> None:
-    # A route module's pages may have set their own.
+    # A route module's pages may have set their own policy.
     headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
     headers["x-content-type-options"] = "nosniff"
     headers["referrer-policy"] = "no-referrer"

@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         try:
             await self._serve([listening])
         finally:
-            self.listens.set()  # also if it failed, since the opener waits for it
+            self.listens.set()  # also if the start failed, since the opener waits for the event
 
 
 def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.socket:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx must pass each event on at once
+    (b"x-accel-buffering", b"no"),  # nginx must pass each event on immediately
 ]
 
 

@@ -112,7 +112,7 @@ def append_news(
 ) -> None:
     """Append the facts that the session does not contain yet."""
     of_session = SESSIONS.c.id == session_id
-    # Locked before the keys are read, so that no other writer adds one of them in between.
+    # Locked before the keys are read, so that no other writer adds a fact with one of the keys in between.
     found = connection.execute(select(SESSIONS.c.version).where(of_session).with_for_update()).scalar()
     if found is None:
         append_at(connection, session_id, records, status, 0)

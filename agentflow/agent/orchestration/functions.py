@@ -108,8 +108,7 @@ async def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def _read(hint: Any, result: ToolResultBlock) -> Any:
-    """Return the value of a recorded result; the text itself if a hook has changed it to one that is not such a
-    value."""
+    """Return the value in a recorded result's text, or the text itself if a hook has replaced it with other text."""
     if isinstance(origin := get_origin(hint), type) and issubclass(origin, Awaitable) and get_args(hint):
         hint = get_args(hint)[-1]
     text = result.text

@@ -1,4 +1,4 @@
-"""The steps of a workflow: `ask` an agent, `use` a tool; run several at once with `gather` and `race`.
+"""The steps of a workflow: `ask` an agent, `use` a tool; `gather` and `race` run several steps at the same time.
 
 Rules:
 

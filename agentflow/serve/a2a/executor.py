@@ -4,7 +4,8 @@ Rules:
 
 1. The run belongs to the service; a task only reads it. A disconnected client does not end the run; a cancelled task does.
 2. A task has one artifact, the reply. Text is appended while it streams; the complete reply replaces it.
-3. A suspended run is a task in `input-required`. A message on this task decides all questions at once; a message without
+3. A suspended run is a task in `input-required`. A message on this task decides all questions together; a message
+without
    decisions changes nothing, and the questions are sent again.
 4. A message is delivered to an agent only if its session does not wait for anything.
 """

@@ -128,7 +128,7 @@ class A2AModel:
             while not answer.ended:
                 try:
                     event = await self._by_deadline(deadline, anext(sending, None))
-                except (ModelError, TimeoutError):  # of the time limit: the task is cancelled, not read
+                except (ModelError, TimeoutError):  # from the time limit: the task is cancelled instead of read
                     raise
                 except Exception as error:
                     broken = error

@@ -258,7 +258,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         if await self._active_task_registry.get(task_id) is not None:
             return
         found = await self._versioned_store.get(task_id, context)
-        # A young task may be just about to be reported by its own process.
+        # The process of a recent task may be about to report the task's end.
         if found is None or found.task.status.state not in WORKING or _age(found.task) < _LEFT_SECONDS:
             return
         task = found.task
@@ -272,7 +272,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
         self, params: types.SendMessageRequest, context: ServerCallContext, *, streams: bool = False
     ) -> None:
         service, message, owner = self._service, params.message, context.user.user_name
-        if message.task_id and not message.context_id:  # otherwise the SDK creates a context
+        if message.task_id and not message.context_id:  # without an id, the SDK would create a context
             found = await self._versioned_store.get(message.task_id, context)
             message.context_id = "" if found is None else found.task.context_id
         if message.task_id:
@@ -282,7 +282,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
             ref = service.session(owner, self._agent, message.context_id or None)
             if not message.task_id and await service.working(ref) is not None:
                 raise Refusal(409, "session_busy", "A task is working in this context. Wait for it, or cancel it.")
-            # Only a check: the run and the response take places of their own.
+            # Only a check: the run and the response take their own slots later.
             with service.runs.slots.take(owner), service.runs.streams.take(owner) if streams else nullcontext():
                 pass
         except Refusal as refusal:

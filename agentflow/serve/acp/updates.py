@@ -104,7 +104,7 @@ class Updates:
         for block in reply.data:
             yield helpers.update_agent_message(block_of(block))
         self._text = ""
-        # A suspended call continues: its calls are announced already.
+        # The tool calls of a suspended call are kept: when it continues, they are announced already.
         self._calls = {key: call for key, call in self._calls.items() if reply.outcome == "suspended"}
 
     def again(self, message: Msg, states: Mapping[str, ToolResultBlock], agent: AgentView) -> Iterator[Update]:

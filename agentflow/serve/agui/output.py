@@ -181,7 +181,7 @@ class PageStream:
 def patch(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[Any]:
     """Yield the operations of a JSON patch between two objects; a list is replaced."""
     for name in [*before, *[name for name in after if name not in before]]:
-        # The escapes of JSON Pointer (RFC 6901); `~` first, since the other one contains it.
+        # The escapes of JSON Pointer (RFC 6901); `~` first, since the escape of `/` contains it.
         pointer = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
         old, new = before.get(name), after.get(name)
         if name not in after:

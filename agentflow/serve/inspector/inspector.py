@@ -209,14 +209,14 @@ class Inspector:
         if not begin.isdecimal():
             raise HTTPException(400, "from= must be a number of bytes.")
         source = None if run is None else await self._source(run)
-        headers = {"x-accel-buffering": "no"}  # nginx must pass each update on at once
+        headers = {"x-accel-buffering": "no"}  # nginx must pass each update on immediately
         return StreamingResponse(self._updates(source, int(begin)), media_type="text/event-stream", headers=headers)
 
     async def _updates(self, source: LogSource | None, end: int) -> AsyncIterator[str]:
         """Yield updates as server-sent events; a slow reader gets larger ones."""
         stamp: int | None = None  # the first update includes the list, which may have changed since the page loaded it
         version, silent, damaged = -1, 0.0, False
-        yield ":\n\n"  # a comment, so that the headers are sent at once
+        yield ":\n\n"  # a comment, so that the headers are sent immediately
         while True:
             updates: list[str] = []
             if source is not None:
