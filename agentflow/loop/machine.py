@@ -142,8 +142,10 @@ class Machine(FoldedState):
     def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
         """Fold a `CallOpened`."""
         run_id, call_id, messages, max_iterations, answer = fact
+        # The usual call, one message of the user, needs no check.
         if answer is not None or len(messages) != 1 or messages[0].role != "user":
             self.check_opened(fact)
+        # Past `append`: a call can only be opened between rounds, where every checked message is legal.
         self.transcript.stored.extend(messages)
         self.run_id = run_id
         self.call_id = call_id
@@ -166,6 +168,7 @@ class Machine(FoldedState):
     def on_reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
         """Fold a `Reasoned`."""
         msg, accepted = fact.message, fact.accepted
+        # The usual reply needs only the check of its calls, which `ask` makes below.
         if not accepted or fact.summary or fact.run_id != self.run_id or msg.role != "assistant":
             self.check_reasoned(fact)
         uses: tuple[ToolUseBlock, ...] = ()
@@ -196,6 +199,7 @@ class Machine(FoldedState):
             self.transcript.append(fact.message)
             if uses := fact.message.tool_uses:
                 results = [tool_result(use.id, use.name, SUPERSEDED, "denied") for use in uses]
+                # The id is made from the fact: folding the same facts again must give the same history.
                 closed, moved = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
                 added = [closed, *moved]
         for msg in fact.follow_up:
@@ -228,7 +232,7 @@ class Machine(FoldedState):
             raise self.not_open_error(fact)
         self.round.unfinished.discard(use_id)
         self.round.finished[use_id] = fact.result
-        if self.stop is None:
+        if self.stop is None:  # the first Stop counts
             self.stop = fact.stop
         return ()
 
@@ -255,7 +259,7 @@ class Machine(FoldedState):
 
     def on_round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
         """Fold a `RoundSuspended`."""
-        self.check_suspended(fact)
+        self.check_suspended(fact)  # before any change (rule 3)
         self.suspension = Suspension(fact.pending)
         self.state = AFTER_SUSPENDING
         self.injected = ()
@@ -270,6 +274,7 @@ class Machine(FoldedState):
         self.check_injected(fact)
         if fact.key is not None:
             self.injected = (*self.injected, fact.key)
+        # The answer is not in the transcript before the call is closed, so these messages wait for it.
         if self.state is RESPONSE or (self.state is SUSPENDED and self.final is not None):
             self.late = (*self.late, *fact.messages)
             return ()
@@ -288,6 +293,7 @@ class Machine(FoldedState):
     def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
         """Fold a `CallClosed`."""
         run_id, _, outcome, final = fact
+        # By identity: the usual call ends with its reply unchanged, and that was checked when it became a fact.
         if final is not self.final or run_id != self.run_id or outcome == "suspended" or self.transcript.open_round:
             self.check_closed(fact)
             if outcome == "suspended":
@@ -387,9 +393,11 @@ class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
         super().__init__({kind: _FOLDS[kind] for kind in TRANSITIONS[state]})
         self._state = state
 
+    # So a legal fact costs one lookup, and no check before it.
     def __missing__(self, kind: type[Fact]) -> Never:
         raise _illegal_fact(kind, self._state)
 
 
+# Here, since `states.py` cannot import the functions of the machine.
 for _state in State:
     _state.row = _StateRow(_state)

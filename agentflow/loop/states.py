@@ -105,7 +105,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State
     },
     ASSISTANT: {
         Reasoned: AFTER_REPLY,
-        RoundSuspended: AFTER_SUSPENDING,
+        RoundSuspended: AFTER_SUSPENDING,  # a Suspend on PostToolRound
         CallResumed: ASSISTANT,
         CallClosed: USER_INPUT,
         Injected: ASSISTANT,
@@ -124,7 +124,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State
         StateKept: TOOL_EXECUTION,
     },
     RESPONSE: {
-        RoundSuspended: AFTER_SUSPENDING,
+        RoundSuspended: AFTER_SUSPENDING,  # a Suspend on the last reply
         CallResumed: RESPONSE,
         CallClosed: USER_INPUT,
         Injected: RESPONSE,
@@ -132,7 +132,7 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Fact], State | Mapping[Any, State
         StateKept: RESPONSE,
     },
     SUSPENDED: {
-        RoundClosed: AFTER_ROUND,
+        RoundClosed: AFTER_ROUND,  # the call ends without a decision: interrupted, or failed
         CallResumed: AFTER_RESUME,
         CallClosed: AFTER_CLOSE,
         Injected: SUSPENDED,
@@ -237,7 +237,7 @@ class FoldedState:
         if state is TOOL_EXECUTION:
             return "act"
         if state is ASSISTANT:
-            if self.final is not None:
+            if self.final is not None:  # a verdict on PreCall has answered the call
                 return "respond"
             return "reason" if self.iteration < self.max_iterations else "summary"
         if state is RESPONSE:
