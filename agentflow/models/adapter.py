@@ -38,7 +38,7 @@ class PreparedRequest(NamedTuple):
         messages: The conversation.
         tools: `tools` and `tool_choice`, if there are any.
         thinking: The arguments for thinking.
-        form: The argument that requests an answer in a schema.
+        form: The argument that requests an answer that fits a schema.
         cache: The arguments for a prompt cache.
     """
 
@@ -135,7 +135,7 @@ class Adapter(ABC):
             except ModelError as error:
                 # The consumer discards the chunks of the failed attempt when it sees `restart`.
                 restart = delivered
-                # False if the thoughts are omitted already, so this repeats at most once for each request.
+                # `drop_thoughts` returns False if they are omitted already, so a request is repeated at most once.
                 if is_bound_elsewhere(error) and conversation.drop_thoughts(request.messages):
                     continue
                 if not await attempts.another(error):
@@ -188,7 +188,7 @@ class Adapter(ABC):
             )
         return super().__reduce_ex__(protocol)
 
-    # Copies of an agent or its options share the model, with its caches; it has no state of a call.
+    # Copies of an agent or its options share the model with its caches; a model has no state of a single call.
     def __copy__(self) -> Self:
         return self
 
@@ -239,7 +239,7 @@ class Adapter(ABC):
 
 
 def modes_of(family: Family, name: str, known: Mapping[str, object]) -> AnswerModes:
-    """Return the supported ways to request an answer in a schema.
+    """Return the supported ways to request an answer that fits a schema.
 
     Args:
         family: The model's family, such as "anthropic".

@@ -67,7 +67,7 @@ def _kind(address: IPv4Address | IPv6Address) -> str | None:
 
 
 def check_literal(host: str) -> None:
-    """Check a host that is a literal address, for which no resolver is called.
+    """Check a host if it is a literal address, since aiohttp calls no resolver for one.
 
     Raises:
         RefusedAddressError: The address is refused.

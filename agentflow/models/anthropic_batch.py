@@ -47,7 +47,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     async def _create(self, requests: Requests) -> str:
         requests_json = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
         url, data = self._batch_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
-        # Requests are kept as bytes. A quote in a text is escaped, so only the type of a tool can match.
+        # The bytes are searched without parsing: quotes in texts are escaped, so only a tool's type can match.
         betas = [beta for kind, beta in BETAS.items() if b'"type":"%b"' % kind.encode() in data]
         headers = self._with_betas(betas, EMPTY)
         return self._id_of(await self._json_of(self._send("POST", url, data, headers, repeatable=False), url))
@@ -55,7 +55,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     async def _find(self, known: RecordedBatch) -> str | None:
         others = self._opened().ids()
         for row, age in await self._recent(self._batch_url(), known):
-            # Candidates are batches of the same size and time that no record entry has; the results decide.
+            # Candidates are unrecorded batches of the same size and time; the ids in their results decide.
             found, counts = str(field(row, "id")), field(row, "request_counts")
             size = sum(count(field(counts, kind)) for kind in _COUNTS)
             if found in others or size != known.size or age > _LATER:
@@ -98,7 +98,7 @@ class _MessageLine(msgspec.Struct, gc=False):
 
 def _replayed(message: Mapping[str, Any]) -> Iterable[bytes]:
     """Convert a complete message to the events of a stream."""
-    # Without content and reason, which the reader would take as a whole reply.
+    # Without content and stop reason: with them, the reader would take this event for the whole reply.
     yield encode({"type": "message_start", "message": {**message, "content": [], "stop_reason": None}})
     for index, block in enumerate(message.get("content") or ()):
         yield encode({"type": "content_block_start", "index": index, "content_block": block})

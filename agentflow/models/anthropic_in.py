@@ -4,7 +4,7 @@ Rules:
 
 1. Events, blocks and deltas have a `type`; an unknown one is skipped with all its fields, as Anthropic recommends.
 2. An event with fields of unexpected types is read again by `loose.py`.
-3. A call of a tool that Anthropic runs becomes a block of the reply, with its result, not a tool call.
+3. A call of a tool that Anthropic runs, with its result, becomes a block of the reply instead of a tool call.
 4. Usage is cumulative: input tokens are in the first event, output tokens in the last ones.
 """
 
@@ -130,7 +130,7 @@ class AnthropicReader:
         try:
             event = _decode(data)
         except msgspec.DecodeError:
-            # A field has an unexpected type, or a text has half a character.
+            # A field has an unexpected type, or a text contains half of a surrogate pair.
             event = _loose(anything(data))
         delta = event.delta
         match event.type:
@@ -225,7 +225,7 @@ class AnthropicReader:
         """Return the block with the call and result of a tool that Anthropic ran."""
         if fragments:
             try:
-                # The block in the start has an empty input; the fragments are the real one.
+                # The start event's block has an empty input; the fragments contain the real input.
                 call = {**call, "input": read_json_text("".join(fragments), constants=False)}
             except ValueError as error:
                 raise NotUnderstoodError(f"the input of the server tool {call.get('name')!r} is not JSON") from error
@@ -251,7 +251,7 @@ class AnthropicReader:
     def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
         # Some servers omit the end of a block.
         found = [self._complete_input(index) for index in list(self._inputs)] if reason else []
-        if reason:  # the reply was paused, or the result is missing for another reason
+        if reason:  # calls still without a result: the reply was paused, or the server has omitted the result
             found += [self._work(*call) for call in self._server_calls.values()]
             self._server_calls = {}
         if reason and self.finish_reason is None:

@@ -44,7 +44,7 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
             system += blocks
             continue
         spoken = "assistant" if role == "assistant" else "user"
-        # Anthropic expects the roles to alternate; results of tools are messages of the user.
+        # Anthropic expects the roles to alternate; tool results are sent in user messages.
         if out and out[-1]["role"] == spoken:
             out[-1]["content"] += blocks
         else:
@@ -53,8 +53,8 @@ def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Bloc
 
 
 def drop_lost(messages: Iterable[Block], tools: Iterable[Block]) -> None:
-    """Remove, in place, what Anthropic would refuse: searches for hidden tools that found a tool no longer in the
-    request, and calls of MCP servers no longer in the request.
+    """Remove, in place, what Anthropic would refuse: searches for hidden tools that found a tool which the
+    request no longer contains, and calls to MCP servers that it no longer contains.
     """
     entries = [*tools]
     known = {tool.get("name") for tool in entries}
@@ -182,12 +182,12 @@ def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
     effort = fields.get("reasoning_effort")
     if budget is None and not isinstance(effort, str):
         return {}
-    # Generations with both accept a budget, but prefer an effort if no budget is given.
+    # For generations that accept both, a budget is sent if it was requested, otherwise an effort.
     if claude.budgets and (budget is not None or not claude.adaptive):
         # The budget is part of `max_tokens`, which needs room for at least one token of the answer.
         tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
         limit = fields.get("max_tokens")
-        if isinstance(limit, int) and limit <= tokens:  # newer generations accept any effort with any limit
+        if isinstance(limit, int) and limit <= tokens:  # only a budget must be below the limit, not an effort
             tokens = limit // 2
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= MIN_BUDGET else {}
     return {

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AnthropicWire"]
 
-# OpenAI's arguments that this wire translates, as LiteLLM lists them for its models.
+# OpenAI's arguments that this wire translates; LiteLLM has such a list for each model.
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
-# The counter refuses other fields.
+# Anthropic's token counter refuses other fields.
 _COUNTED = ("model", "messages", "system", "tools", "mcp_servers", "tool_choice", "thinking")
 _BETA = "anthropic-beta"
 _MAX_PAUSES = 20  # a bound for the cost of one reply
@@ -74,7 +74,7 @@ class AnthropicWire(DirectWire):
         return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
 
     def _signed(self) -> dict[str, str]:
-        # Some servers without keys require the header all the same.
+        # Some servers that need no key still require the header.
         return {"x-api-key": self._key() or "none", "anthropic-version": "2023-06-01"}
 
     def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
@@ -96,7 +96,7 @@ class AnthropicWire(DirectWire):
                         if paused:
                             continue
                     if chunk.usage is not None:
-                        # Each report replaces the last of its request, on top of the requests before.
+                        # A report replaces earlier ones of the same request; the usage of earlier requests is added.
                         used = replace(before + chunk.usage, model_calls=1)
                         chunk = ModelChunk(usage=used)
                     chunks.append(chunk)
@@ -134,14 +134,14 @@ class AnthropicWire(DirectWire):
             body["tools"] = deferring(tools, wanted_tools) if self.searches_tools else tools
         if servers := anthropic_servers(wanted_tools):
             body["mcp_servers"] = servers
-        # After the tools are complete, with which the history is compared.
+        # Only now that the tools are complete, because the history is compared with them.
         drop_lost(messages, tools)
         if system:
             body["system"] = system
         if isinstance(prepared.form, dict):
             form: Any = prepared.form
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
-            # The field also has the effort of thinking.
+            # This field also contains the effort for thinking.
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
 

@@ -65,8 +65,8 @@ class BatchRecord:
         self._claimed: set[Slot] = set()
         self._hidden: set[str] = set()
         try:
-            # No waiting for a lock, which its owner holds until it ends; no implicit transactions. Threads: a model may
-            # be used in one loop after another.
+            # Waiting for the lock is useless: its owner holds it until its process ends. No implicit transactions. A
+            # model may be used in several threads, in one event loop after another.
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             # A discarded model releases the lock; `finalize` also runs only once.
             self.close = weakref.finalize(self, self._file.close)
@@ -149,7 +149,7 @@ class BatchRecord:
         return None if found is None else found[0]
 
     def drop(self, slot: Slot) -> None:
-        """Remove a request without a reply, so that an equal one is sent again."""
+        """Remove a request without a reply, so that an equal request is sent again."""
         with self._file:
             self._file.execute("begin")
             self._file.execute("delete from request where batch = ? and place = ?", slot)

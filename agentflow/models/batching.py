@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _FIRST_POLL = 5.0  # seconds; doubled up to `poll`
 _MAX_FAILURES = 60  # in succession: an hour at the default `poll`
 _MAX_DOWNLOADS = 3
-_CANCELLING = 10.0  # seconds for which a cancelled run waits
+_CANCELLING = 10.0  # seconds that a cancelled run waits for its batch to be cancelled
 _STORE_BATCH = 500  # results in one transaction
 _EARLIER = 300  # seconds by which the provider's clock may differ
 _ENVELOPE = 200  # bytes that a line has in addition to a request's body
@@ -60,11 +60,11 @@ Requests: TypeAlias = Mapping[str, bytes]
 
 
 class NoReply(NamedTuple):
-    """The outcome of a request in a batch that has no reply.
+    """The outcome of a batched request that has no reply.
 
     Attributes:
         why: The reason, and advice for the user.
-        retryable: Whether it should be sent again.
+        retryable: Whether the request should be sent again.
     """
 
     why: str
@@ -106,7 +106,7 @@ class _Batch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # By place. Bodies are deleted once the batch is created; keys are what the record stores.
+        # Both by place. Bodies are deleted once the batch is created; keys are stored in the record.
         self.bodies: dict[int, bytes] = {}
         self.keys: dict[int, str] = {}
         # `places` only grows: the place of a cancelled request is not used again.
@@ -114,7 +114,7 @@ class _Batch:
         self.waiting: dict[int, Future[_Outcome]] = {}
         self.timer: Future[None] | None = None  # the timer that submits the batch; None if it was submitted already
         self.task: Task[None]
-        self.recorded = False  # whether it is in the record; a cancelled request is then sent all the same
+        self.recorded = False  # whether the batch is in the record; from then on, a cancelled request is sent anyway
 
     def close(self) -> None:
         """Submit the batch now."""
@@ -128,7 +128,7 @@ class BatchWire(DirectWire):
     _most_requests: ClassVar[int]
     _most_bytes: ClassVar[int]
     _list: ClassVar[tuple[str, str]]
-    """The query for a list of batches: the page size, and the name of the parameter with the id before the page."""
+    """The query for a list of batches: the page size, and the parameter for the last id of the previous page."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class BatchWire(DirectWire):
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
         except (*NO_JSON, ProviderError, NotUnderstoodError) as error:
-            # Not for unreadable replies: they were paid for, and a retry would get the same one.
+            # Unreadable replies stay in the record: they were paid for, and are not retried.
             if isinstance(error, ProviderError):
                 self._opened().drop(slot)
             failure = self._failed(error, self._url(), extra)
@@ -212,7 +212,7 @@ class BatchWire(DirectWire):
             raise self._failed(ProviderError(problem, 413), self._url())
         record = self._opened()
         key = blake2b(self._url().encode() + b"\n" + body, digest_size=16).hexdigest()
-        # A recorded batch that turns out not to exist has the outcome None: its request is claimed or collected again.
+        # If a recorded batch turns out not to exist, the outcome is None: the request is claimed or collected again.
         while True:
             slot = record.claim(key)
             if slot is not None and record.done(slot.batch):
@@ -229,14 +229,14 @@ class BatchWire(DirectWire):
     def _joined(self, slot: Slot | None, key: str, body: bytes) -> tuple[_Batch, Slot]:
         """Return the batch of a recorded request, or add the request to the batch that is being collected."""
         loop = asyncio.get_running_loop()
-        # Futures and tasks belong to a loop; those of a closed loop are discarded, and the record continues.
+        # Futures and tasks belong to an event loop. Those of a closed loop are discarded; the record is kept.
         if loop is not self._loop:
             if self._batches and self._loop is not None and not self._loop.is_closed():
                 raise UsageError(f"{self!r} is used in two event loops at the same time. Use one model for each.")
             self._loop, self._batches, self._collecting = loop, {}, None
         if slot is not None:
             if (batch := self._batches.get(slot.batch)) is None:
-                # A batch of an earlier process, or one whose task has failed: a task looks at it again.
+                # A batch of an earlier process, or one whose task has failed: a new task waits for it.
                 batch = self._started(_Batch(slot.batch))
                 batch.recorded = True
             return batch, slot
@@ -291,7 +291,7 @@ class BatchWire(DirectWire):
             if batch.timer is not None:
                 # `wait`, because a cancelled timer (`close`) means "submit now" and must not raise here.
                 await asyncio.wait([batch.timer])
-                # Before the batch is recorded: requests from now on belong to the next one.
+                # Before the batch is recorded: from now on, new requests belong to the next batch.
                 if self._collecting is batch:
                     self._collecting = None
                 # Recorded before it is sent (rule 4): if the process is killed in between, the batch is looked up.
@@ -363,7 +363,7 @@ class BatchWire(DirectWire):
             try:
                 ended = await self._look(known.id or "")
                 for url in ended.urls if ended is not None else ():
-                    # Again each time: stored results are skipped (`BatchRecord.store`).
+                    # Each file is read again from its start; results stored already are skipped.
                     await self._download(known.name, url)
                 failed = 0
                 if ended is not None:
@@ -464,7 +464,7 @@ class BatchWire(DirectWire):
         )
 
     async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
-        """Return the provider's batches since a recorded one, newest first, each with the seconds between the two."""
+        """Return the provider's batches since a recorded one, newest first, each with the seconds between them."""
         limit, after = self._list
         found: list[tuple[object, float]] = []
         rest = f"?{limit}"

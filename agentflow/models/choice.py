@@ -3,7 +3,7 @@
 Rules:
 
 1. `litellm/…` is always LiteLLM, `openai+http(s)://…` always the direct wire.
-2. `openai/…` and `anthropic/…` use the direct wire, except for the models that `why_litellm` explains.
+2. `openai/…` and `anthropic/…` use the direct wire, unless `why_litellm` gives a reason for LiteLLM.
 3. Every other name is LiteLLM's.
 """
 
@@ -34,7 +34,7 @@ def anthropic(name: str) -> Model:
 
 
 def why_litellm(provider: str, name: str) -> str | None:
-    """Explain why a model of a vendor with a direct wire uses LiteLLM; return None if it does not.
+    """Explain why a model of a vendor with a direct wire uses LiteLLM; return None for the direct wire.
 
     Example:
         >>> why_litellm("openai", "whisper-1")

@@ -57,7 +57,7 @@ class ChunkReader:
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed
-        # `_calls` counts the calls begun; `_last` is the id of the latest one, which may be in each of its fragments.
+        # `_calls` counts the calls begun; `_last` is the id of the latest, which each of its fragments may repeat.
         self._calls = 0
         self._last = ""
         self._foreign: set[int] = set()  # indices of the vendor's own calls: their later fragments have no id
@@ -83,7 +83,7 @@ class ChunkReader:
             elif text := as_text(field(choice, "text"), "text"):
                 yield ModelChunk(text)
             if isinstance(reason := field(choice, "finish_reason"), str) and reason:
-                # OpenAI ends a refusal with "stop"; only the field of the text shows that it is one.
+                # OpenAI ends a refusal with "stop"; only the name of the text's field shows that it is a refusal.
                 self.finish_reason = "content_filter" if self._refused and reason == "stop" else reason
                 if self._sound and (block := sound_in(self._sound)) is not None:
                     yield ModelChunk(blocks=(block,))
@@ -92,7 +92,7 @@ class ChunkReader:
     def _delta(self, delta: object) -> Iterator[ModelChunk]:
         if thinking := self._thought(field(delta, "reasoning_content")) or self._thought(field(delta, "reasoning")):
             yield ModelChunk(thinking=thinking, model=self._model)
-        # A seal comes after the text of its thought, which it closes.
+        # A seal comes after the text of the thought that it closes.
         if self._sealed and (blocks := field(delta, "thinking_blocks")):
             yield from self._seals(items(blocks))
         content = field(delta, "content")
@@ -105,7 +105,7 @@ class ChunkReader:
             yield ModelChunk(refusal)
         calls = field(delta, "tool_calls")
         fragments = one_or_more(calls)
-        # A call that was skipped would make the reply look complete.
+        # If a call were skipped, the reply would look complete.
         if calls and not fragments:
             raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__} instead of a list")
         for fragment in fragments:
@@ -181,7 +181,7 @@ class ChunkReader:
             return  # LiteLLM sends such chunks for Anthropic
         index = place(field(fragment, "index"))
         if index is None:
-            # A server that repeats the id in each fragment must not begin a call with each of them.
+            # If a server repeats the id in each fragment, only the first one begins a call.
             starts_call = (id and id != self._last) or (name and not id)
             index = self._calls if starts_call else max(0, self._calls - 1)
         self._last = id or self._last
@@ -213,7 +213,7 @@ def media_in(url: object) -> DataBlock | None:
     if not isinstance(url, str) or not url:
         return None
     try:
-        # The URL of an image usually shows no type, which a block needs.
+        # A block needs a type, but the URL of an image usually shows none.
         return DataBlock.from_url(url, None if url.startswith("data:") else "image/png")
     except UsageError:
         return None

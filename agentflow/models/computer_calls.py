@@ -10,12 +10,12 @@ Rules:
    `computer_call` with the action's number; the input is the action in Anthropic's terms, with the original action in
    the field `openai`.
 2. An action without a counterpart gets a name that `computer_tool` refuses: the model reads the error.
-3. All calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as the
+3. All tool calls of a `computer_call` are sent back as one `computer_call`, with the last screenshot. Texts, such as the
    reason why an action was denied, follow in a message, since the output has no field for them.
 4. Safety checks are acknowledged if an action was performed. OpenAI refuses an output without this ("Computer tool has
    unacknowledged safety check", openai/openai-agents-python#843).
-5. Calls that a `computer_call` cannot express are sent as function calls, as to all other models: if the last action has no
-   screenshot, safety checks were not allowed, or an action is unsupported or was changed in the history by a hook.
+5. Tool calls that a `computer_call` cannot express are sent as function calls, as to all other models. This is so if the last
+   action has no screenshot, safety checks were not allowed, or an action is unsupported or was changed by a hook.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def joined(unjoined: Sequence[Item], failed: Collection[str]) -> list[Item]:
                 calls[part[1]].append(item)
     if not calls:
         return [*unjoined]
-    # From here on: which calls can be joined, then the items in order, each joined call at its first part.
+    # First find the calls that can be joined, then build the items, with each joined call at its first part.
     answers = {item["call_id"]: item for item in unjoined if item.get("type") == "function_call_output"}
     joined_calls: dict[str, _Joined] = {}  # the joined calls, by the ids of their parts
     for ident, parts in calls.items():
@@ -264,7 +264,7 @@ def _input(action: object, checks: Sequence[object]) -> Item:
 
 
 def translated(action: object) -> Item:
-    """Return an action of OpenAI's in Anthropic's terms.
+    """Translate an action from OpenAI's terms to Anthropic's.
 
     Example:
         >>> translated({"type": "click", "button": "left", "x": 1, "y": 2, "keys": ["CTRL"]})

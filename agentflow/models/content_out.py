@@ -98,7 +98,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
     """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
-        # After a reply or a result, nothing at the end is new input of the user.
+        # Only agentflow's notes follow this reply or result: there is no new input of the user.
         if msg.role != "user":
             break
         # agentflow's own notes may follow the user's message.
@@ -108,7 +108,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
 
 
 def listens(family: Family, known: Mapping[str, object]) -> bool:
-    """Return whether a model accepts audio, by LiteLLM's list of models; true if it is not listed.
+    """Return whether a model accepts audio according to LiteLLM's list of models; true if it is not listed.
 
     Example:
         >>> listens("openai", {"mode": "chat"}), listens("openai", {})

@@ -126,7 +126,7 @@ class Conversation:
         This is permanent, because later thoughts are bound to the conversation without them.
         """
         thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
-        # The refusal has another cause: a retry without the thoughts would be the same request.
+        # All are omitted already: the refusal has another cause, and a retry would send the same request.
         if thinking <= self._dropped:
             return False
         if len(self._dropped) > self.memory:
@@ -145,7 +145,7 @@ class Conversation:
         entry = self._old.get(msg.id)
         if entry is None or entry[0] is not msg:
             entry = (msg, tuple(self._converted(msg)))
-        # Media is not cached: converting it again is one copy, caching it for a finished session is megabytes.
+        # Media is not cached: converting it again is cheap, but the cache would keep megabytes of finished sessions.
         if not any(_is_media(block) for block in msg.content):
             if len(self._young) >= self.memory:
                 self._old, self._young = self._young, {}
@@ -251,7 +251,7 @@ class Conversation:
         refused, except in an unfinished reply."""
         if not self.server_tools or not isinstance(block, ServerToolBlock) or block.model != self.model:
             return []
-        # `raw` is the call and its result; other vendors have one item for both.
+        # Anthropic's `raw` is the call and its result; other vendors have one item for both.
         if self.profile.family == "anthropic" and len(block.raw) == 1 and not unfinished:
             return []
         return [cast("Json", thaw(item)) for item in block.raw]
@@ -417,7 +417,7 @@ def _text_comes_first(content: Sequence[ContentBlock]) -> bool:
 
 
 def _sealed(block: ThinkingBlock) -> Json:
-    """Return a thought that the provider can verify; one without a seal would be refused."""
+    """Return a sealed thought in the provider's form; None without a seal, since the provider would refuse it."""
     if block.redacted is not None:
         return {"type": "redacted_thinking", "data": block.redacted}
     if block.signature is None:
@@ -438,7 +438,7 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
 
 
 def thaw(value: object) -> object:
-    """Copy plain dicts and lists: LiteLLM modifies its arguments."""
+    """Copy a value into plain dicts and lists, because LiteLLM modifies its arguments."""
     if isinstance(value, Mapping):
         return {key: thaw(inner) for key, inner in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):

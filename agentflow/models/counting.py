@@ -3,7 +3,7 @@
 Rules:
 
 1. Nothing is sent or downloaded: LiteLLM contains the tokenizers.
-2. A count is exact for OpenAI's models and requests with only text; otherwise it is marked as an estimate.
+2. A count is exact if a request to one of OpenAI's models contains only text; otherwise it is marked as an estimate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentflow.vocabulary.messages import (
 )
 from agentflow.vocabulary.ports.model import ModelRequest, TokenCount
 
-_OF_A_MESSAGE: Final = 4  # tokens of a message's role and separators in OpenAI's format, about
+_OF_A_MESSAGE: Final = 4  # about the number of tokens of a message's role and separators in OpenAI's format
 
 
 def limit_of(row: Mapping[str, object]) -> int | None:

@@ -1,4 +1,4 @@
-"""Reads proxy and certificates from the environment.
+"""Reads the proxy and the certificates from the environment.
 
 Rules:
 

@@ -111,7 +111,7 @@ class Facts:
     """The facts in a chain of exceptions.
 
     Attributes:
-        names: The names of the classes of the exception.
+        names: The names of the exception's class and its base classes.
         status: The HTTP status.
         headers: The answer's headers, names in lower case.
         text: The provider's text, on one line.
@@ -158,10 +158,10 @@ def facts_of(error: BaseException) -> Facts:
     if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
         names = names | {"APIConnectionError"}
     no_address = any(cls.__name__ in _NO_ADDRESS for link in chain for cls in type(link).__mro__)
-    # The provider's text is in the first links; the phrases are not searched for in those of the transport below.
+    # The provider's text is in the first links; phrases are not searched for in the transport's errors below them.
     raw = "\n".join(dict.fromkeys(raw_text(link) for link in chain[:3]))
     headers = headers_in(chain)
-    # An answer has headers, so without any the client found no key itself.
+    # An answer has headers: without any, nothing was sent, since the client found no key.
     keyless = not headers and _NO_KEY.search(raw) is not None
     return Facts(
         names=names,
@@ -180,7 +180,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
     while link is not None and id(link) not in known and not isinstance(link, ModelError):
         known.add(id(link))
         yield link
-        link = link.__cause__ or link.__context__  # LiteLLM raises `from None` over the HTTP answer
+        link = link.__cause__ or link.__context__  # the HTTP answer, which LiteLLM hides with `from None`
 
 
 def status_in(chain: list[BaseException]) -> int | None:
@@ -233,7 +233,7 @@ def raw_text(link: BaseException) -> str:
 
 
 def is_retryable(facts: Facts) -> bool:
-    # Permanent whatever the header says: neither a quota nor a conversation changes within the waits.
+    # Permanent whatever the header says: neither a quota nor a conversation changes between attempts.
     if facts.mentions((*_QUOTA, *_OVERFLOW)):
         return False
     should_retry = facts.headers.get("x-should-retry", "").lower()

@@ -26,7 +26,7 @@ from agentflow.vocabulary.messages import DataBlock
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CHUNK_SIZE: Final = 1 << 16
-# Servers send these types for files that they do not know.
+# Servers send these types for files of unknown types.
 _GENERIC_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
 
 

@@ -9,7 +9,7 @@ Rules:
 4. If a reused connection turns out to be closed, this does not count as an attempt: the request is sent again on
    another connection. Servers close connections at any time, even directly after a reply that promised to keep the
    connection open (llama.cpp).
-5. aiohttp is imported with the first request, in a thread: it takes longer than the rest of a wire.
+5. aiohttp is imported with the first request, in a thread: importing it takes longer than importing the rest of a wire.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context with certificates; True means the certificates of the environment or the system, False means no check."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""msgspec's exceptions for bytes that are not JSON, have half a character in a text, or are nested too deeply."""
+"""msgspec's exceptions for bytes that are not JSON, have half of a character in a text, or are nested too deeply."""
 
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 100 * 1024  # h11's limit for all headers together
 # aiohttp allows 128 by default; the vendors' clients (h11) limit only the total size.
 _MAX_HEADERS = 1_000
-_PATIENCE = 0.25  # seconds: about the time that another connection takes
+_PATIENCE = 0.25  # seconds: about the time that it takes to open another connection
 
 
 async def loaded() -> None:
@@ -95,7 +95,7 @@ async def send(
     limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
     # A server that compresses may hold back the chunks of a stream.
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
-    # Each attempt uses up one kept connection, so the last one is made over a new connection.
+    # Each repetition uses up one kept connection, so the last attempt opens a new one.
     while True:
         sending = _Sending()
         try:
@@ -168,7 +168,7 @@ async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, pa
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
-    """Read the rest after the end mark, so that the connection can be reused; close it if the server does not end in time."""
+    """Read the rest after the end mark, so that the connection can be reused; close it if the body does not end in time."""
     try:
         # `readany` returns b"" at the end of the body; only then does aiohttp reuse the connection.
         async with asyncio.timeout(_PATIENCE):
@@ -195,7 +195,7 @@ async def refusal(response: aiohttp.ClientResponse, head: bytes = b"") -> Provid
         pass  # the received part is enough for the error
     text = data.decode(errors="replace").strip()
     fields = error_fields(data)
-    # A status of success with a page or another JSON: usually a wrong api_base.
+    # A success status with an HTML page or other JSON usually means that api_base is wrong.
     if response.status < 300 and not ("message" in fields or "error" in fields):
         text = f"it answered without a stream of events: {text[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
@@ -205,7 +205,7 @@ async def refusal(response: aiohttp.ClientResponse, head: bytes = b"") -> Provid
 
 
 def error_fields(body: bytes | bytearray) -> Mapping[str, object]:
-    """Return the fields of the error in an answer's JSON: those of `error`, else all; gateways wrap them in a list."""
+    """Return the fields of the error in an answer's JSON: those in its `error`, else all; gateways wrap the JSON in a list."""
     try:
         answer: Any = msgspec.json.decode(body)
     except NO_JSON:

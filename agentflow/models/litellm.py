@@ -85,7 +85,7 @@ class LiteLLMModel(Adapter):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
-        # Ours already; `model_error` would describe them as a provider's failure.
+        # These are agentflow's own errors, which `model_error` would describe as a provider's failure.
         except (ModelError, UsageError):
             raise
         except (
@@ -157,11 +157,11 @@ class LiteLLMModel(Adapter):
             "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": self._timeout,
-            # LiteLLM replaces `timeout` by this one for each read of a live stream.
+            # For each read of a live stream, LiteLLM uses this argument instead of `timeout`.
             "stream_timeout": self._timeout,
             "max_retries": 0,
             "num_retries": 0,
-            # The nearer setting overrides: `extra` of the request, its options, `params` of the model.
+            # The more specific setting wins: first the request's `extra`, then its options, then the model's `params`.
             **self._params,
             **options_out(request.options, conversation.profile, prepared.thinking),
             **prepared.fields,

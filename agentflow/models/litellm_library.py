@@ -113,7 +113,7 @@ def _load() -> LiteLLM:
 
 async def library() -> LiteLLM:
     """Return the package, loaded in a thread the first time; its connections on this loop are closed with the loop."""
-    # `currsize` is 1 once it is loaded: a thread for each request would be a waste.
+    # `currsize` is 1 once the package is loaded: a thread for each request would be a waste.
     litellm = _load() if _load.cache_info().currsize else await asyncio.to_thread(_load)
     return await client_of_loop("litellm", lambda: _with_nothing_open(litellm), _close)
 

@@ -50,7 +50,7 @@ def items(value: object) -> Sequence[object]:
 
 
 def one_or_more(value: object) -> Sequence[object]:
-    """Return the members of an external list; a single object counts as a list of one, as some servers send it."""
+    """Return the members of an external list; a single object, which some servers send, counts as a list of one."""
     return (cast("object", value),) if isinstance(value, Mapping) else items(value)
 
 
@@ -70,7 +70,7 @@ def as_text(value: object, where: str) -> str:
     """
     if isinstance(value, str):
         return value
-    # An empty list or object is no text; 0 is.
+    # An empty list or object means no text; 0 is text.
     if value is None or value is False or (not value and not isinstance(value, (int, float))):
         return ""
     if isinstance(value, (list, tuple)):

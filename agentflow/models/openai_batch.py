@@ -21,7 +21,7 @@ from agentflow.models.openai_wire import OpenAIWire
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import encode
 
-_BOUNDARY = "agentflow-batch-5b1f7a"  # a line of JSON never begins with the "--" before it
+_BOUNDARY = "agentflow-batch-5b1f7a"  # a line of JSON never begins with "--", as a boundary does
 _FINAL = frozenset({"completed", "expired", "cancelled"})  # not "failed", which has no files of results
 
 
@@ -51,7 +51,7 @@ class OpenAIBatch(OpenAIWire, BatchWire):
     _list = ("limit=100", "after")
 
     def _endpoint(self) -> str:
-        # The endpoint is a path at OpenAI, whatever the path of a gateway's base.
+        # Batches name the endpoint by its path at OpenAI, even if a gateway has another path.
         return f"/v1{self._url().removeprefix(self._base())}"
 
     async def _create(self, requests: Requests) -> str:

@@ -33,7 +33,7 @@ from agentflow.vocabulary.chunks import ModelChunk, text_chunk
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ToolSpec, Usage
 
-# Arguments that this wire sends itself, as LiteLLM lists them for its models.
+# OpenAI's arguments that this wire translates; LiteLLM has such a list for each model.
 _SUPPORTED = frozenset({"reasoning_effort", "prompt_cache_key"})
 _ACCOUNT = {
     "openai-organization": ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION"),
@@ -230,7 +230,7 @@ class _ChatReply:
         # An event without choices may be an error in another format, so all of its fields are needed.
         if not choices and chunk.usage is None:
             return self._all(anything(data))
-        # The fast path: an event with text and nothing else. Each condition is a field that `ChunkReader` would read.
+        # The fast path: an event with text and nothing else. Each condition excludes a field that `ChunkReader` reads.
         if choices and chunk.usage is None:
             choice = choices[0]
             delta = choice.delta

@@ -4,7 +4,7 @@ Rules:
 
 1. Options that are unset, or that a provider does not have (Anthropic has no seed), are not sent.
 2. Conflicting options are resolved instead of refused: a forced tool choice and a small `max_tokens` take precedence over
-   thinking, thinking over a temperature, and a tool loop that began without thinking ends without it.
+   thinking, and thinking over a temperature. A tool loop that began without thinking continues without it.
 3. LiteLLM sends the arguments in `allowed_openai_params` in addition to its own translation. So an argument is listed
    there only if LiteLLM does not translate it and the wire has a field of that name.
 4. If the provider requires it, tools stay defined while the history contains calls; to forbid calls in such a request,
@@ -28,7 +28,7 @@ MIN_BUDGET = 1024
 # LiteLLM's budgets for the first three efforts; each further one is twice the last.
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Claude's efforts, mostly for models that choose the length of thinking: a budget need not be below `max_tokens`.
+# Efforts of Claude, mostly of models that choose the length of thinking, so no budget must be below `max_tokens`.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
@@ -208,7 +208,7 @@ class ToolMemory:
     def arguments(self, request: ModelRequest, profile: WireProfile) -> dict[str, Json]:
         """Return `tools` and `tool_choice` for the request; empty if there are none."""
         none = request.options.tool_choice == "none"
-        # Bedrock has no choice "none", so the calls in the history get definitions without the real tools.
+        # Bedrock has no choice "none": instead, only stubs for the calls in the history are sent.
         if not request.tools or (none and profile.family in _WITHOUT_NONE):
             return _stubs(request.messages, profile)
         if none and profile.family in _BLIND_TO_NONE:
@@ -219,7 +219,7 @@ class ToolMemory:
 
     def _definition(self, spec: ToolSpec) -> dict[str, Json]:
         entry = self._known.get(id(spec))
-        # The id of a deleted object is reused, so the object is kept and compared.
+        # Python may reuse the id of a deleted object, so the object is kept and compared.
         if entry is None or entry[0] is not spec:
             # A bound for programs that build tools for each call.
             if len(self._known) >= 1024:

@@ -70,7 +70,7 @@ def model_error(
 ) -> ModelError:
     """Convert a client's exception to a `ModelError`.
 
-    It should be raised outside of the `except` block: its `__cause__` is the exception, or a copy without credentials if the
+    Raise the result outside the `except` block: its `__cause__` is the exception, or a copy without credentials if the
     exception or its chain shows one.
 
     Args:
@@ -173,7 +173,7 @@ def is_secret(name: str) -> bool:
 
 
 def is_bound_elsewhere(error: ModelError) -> bool:
-    """Return whether the provider refused a thought: the messages before it changed, or another account's key sealed it."""
+    """Return whether the provider refused a thought, because messages before it changed or another account's key sealed it."""
     cause = error.__cause__
     return cause is not None and any(
         phrase in raw_text(link).lower() for link in causes_of(cause) for phrase in _NOT_HERE

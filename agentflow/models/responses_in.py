@@ -128,8 +128,9 @@ class ItemsReader:
         self._calls: dict[int | str, int] = {}
         self._known: set[str] = set()  # ids of calls that were read, which the last event repeats
         self._named: set[int] = set()  # indices of calls that have an id and a name
-        self._silent: dict[int, str] = {}  # calls without fragments until now, and the arguments in their start
-        # Fragments in the current part, and in the item's parts before it: if any, later events repeat their text.
+        self._silent: dict[int, str] = {}  # calls without fragments so far, with the arguments from their start events
+        # Counts of fragments in the current part, and in the item's earlier parts (if any, later events only repeat their
+        # text), and of searches.
         self._in_part = self._in_item = self._searches = 0
         # Whether a message has ended, and whether the current reasoning item had fragments.
         self._spoken = self._thought = False
@@ -212,7 +213,7 @@ class ItemsReader:
         return ModelChunk(tool_uses=(ToolUseDelta(index, arguments=arguments),))
 
     def _index_of(self, event: _ResponsesEvent) -> int:
-        """Return the index of the event's call; if it has none, that of the last call, or the next index."""
+        """Return the index of the event's call: the next index for a new call, the last call's if the event identifies none."""
         mark = event.output_index if event.output_index is not None else event.item_id
         if mark is None and event.item is not None:
             mark = event.item.id or len(self._calls)
@@ -332,7 +333,7 @@ class ItemsReader:
             for index, arguments in self._silent.items()
             if arguments
         ]
-        # Texts are compared only as a whole: if any part of a message arrived, none is read again.
+        # Texts are not compared part by part: if any part of a message arrived, no text is read again.
         spoken = self._spoken or self._in_part or self._in_item
         for index, part in enumerate((response.output if response is not None else None) or ()):
             item = _loose_item(part)

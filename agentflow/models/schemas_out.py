@@ -1,10 +1,10 @@
-"""Fits JSON schemas for answers to each provider; the rules are rows (`schema_rules.tsv`).
+"""Adapts the JSON schema of an answer to a provider; the rules are rows (`schema_rules.tsv`).
 
 Rules:
 
 1. A keyword that a provider does not support is moved to the description as text: the model reads it, and the answer is
    validated against the complete schema anyway.
-2. A schema becomes narrower or wider, but is never replaced: an answer must also be valid for the complete schema.
+2. The schema that is sent may be narrower or wider, but an answer must always be valid for the complete schema.
 3. An object with open keys (`dict[str, int]`) cannot be closed: the schema is then sent without `strict`.
 4. If a schema cannot be expressed (it is recursive, or has open keys for Anthropic), only a description is sent.
 
@@ -26,7 +26,7 @@ Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structure
 
 
 class Answers(NamedTuple):
-    """A family's mode for answers by a schema.
+    """A family's mode for answers that fit a schema.
 
     Attributes:
         flag: The mode's name in LiteLLM's list of models; None if the family has no mode that accepts a schema.
@@ -63,7 +63,7 @@ FAMILIES: Final[Mapping[Family, Answers]] = {
     "deepseek": Answers(None, None, "", "api-docs.deepseek.com json_mode: an object, no schema"),
     "reasoning": Answers(None, None, "", "differs from host to host"),
 }
-"""Each family's mode for answers by a schema."""
+"""Each family's mode for answers that fit a schema."""
 
 
 class SchemaRule(NamedTuple):
@@ -98,7 +98,7 @@ def _actions(family: str) -> Mapping[str, str]:
 
 
 def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple[bool, bool]:
-    """Return whether a model supports answers by a schema, and whether also together with tools.
+    """Return whether a model has a mode for answers that fit a schema, and whether it can combine the mode with tools.
 
     Args:
         family: The model's family.
@@ -197,14 +197,14 @@ class _Fitting:
 
 
 def _plain(value: Any) -> Any:
-    """Copy plain dicts and lists."""
+    """Copy a value into plain dicts and lists."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
     return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def response_format(schema: Mapping[str, Any], family: Family) -> Json:
-    """Return the argument for an answer by a schema; None if the family needs a description instead (`in_words`).
+    """Return the argument for an answer that fits a schema; None if the family needs a description instead (`in_words`).
 
     Example:
         >>> response_format({"title": "Bill", "type": "object", "properties": {}}, "openai")["json_schema"]["name"]

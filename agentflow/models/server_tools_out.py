@@ -36,7 +36,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     """Return the entries of Anthropic's `tools`.
 
     Raises:
-        UsageError: Anthropic does not have a tool.
+        UsageError: Anthropic does not have one of the tools.
 
     Example:
         >>> anthropic_server_tools([ServerTool.web_search(max_uses=2)], "anthropic/claude-sonnet-4-5")
@@ -54,7 +54,7 @@ def anthropic_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
         if kind is None:
             raise _refused(model, tool, "Anthropic", *_ANTHROPIC, "mcp")
         if "user_location" in settings:
-            # Anthropic and OpenAI have no other type, but require it.
+            # Anthropic and OpenAI know only this type, but require the field.
             settings["user_location"] = {"type": "approximate", **settings["user_location"]}
         if "max_tokens" in settings:
             settings["max_content_tokens"] = settings.pop("max_tokens")
@@ -88,7 +88,7 @@ def computer_version(model: str) -> str | None:
 
 
 def deferring(entries: Sequence[Entry], tools: Sequence[ServerTool]) -> list[Entry]:
-    """Return Anthropic's `tools` with the hidden ones marked, and its search for them; unchanged if none is hidden.
+    """Return Anthropic's `tools` with the hidden ones marked and the search tool added; unchanged if none is hidden.
 
     Example:
         >>> deferring([{"name": "add"}], [ServerTool.tool_search("add")])[0]
@@ -122,7 +122,7 @@ def responses_server_tools(tools: Sequence[ServerTool], model: str) -> list[Entr
     """Return the entries of the `tools` of OpenAI's `/responses`.
 
     Raises:
-        UsageError: OpenAI does not have a tool, or a setting of it.
+        UsageError: OpenAI does not have one of the tools or settings.
 
     Example:
         >>> responses_server_tools([ServerTool.file_search("vs_1")], "openai/gpt-5.4")
@@ -225,7 +225,7 @@ def _toolset(settings: Entry) -> Entry:
 
 def _mcp(settings: Entry) -> Entry:
     entry: Entry = {"type": "mcp", "server_label": settings["label"], "server_url": settings["url"]}
-    # OpenAI would end the reply with a request for approval, an item that agents do not support.
+    # Otherwise OpenAI would end the reply with a request for approval, an item that agents do not support.
     entry["require_approval"] = "never"
     return {**entry, "allowed_tools": settings["tools"]} if "tools" in settings else entry
 

@@ -31,7 +31,7 @@ _RESETS = (
 def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[[], float] = time.time) -> float | None:
     """Return the seconds that an error answer asks to wait, or None.
 
-    In this order: `retry-after-ms`, `retry-after`, the message, the resets of exhausted limits.
+    The first of these decides: `retry-after-ms`, `retry-after`, the message, the resets of exhausted limits.
 
     Args:
         headers: The answer's headers; names in lower case.
@@ -117,7 +117,7 @@ def _reset(headers: Mapping[str, str], now: Callable[[], float]) -> float | None
         left = _number(headers.get(remaining))
         if (when := headers.get(reset)) is None or (left is not None and left > 0):
             continue
-        # Azure sends -1 if it does not know.
+        # Azure sends -1 if it does not know the time.
         if (wait := _moment(when, now)) is not None and not when.strip().startswith("-"):
             delays.append(wait)
     return max(delays, default=None)

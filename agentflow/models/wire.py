@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _MAX_ANSWER_BYTES = 1 << 20
-# Bodies of all other types are read as a stream, because servers may send any type with one.
+# Bodies of all other types are read as a stream, because servers send streams with any type.
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -127,8 +127,8 @@ class DirectWire(Adapter):
         retries: Extra attempts if a call fails temporarily.
         max_wait: The longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
         timeout: Maximum seconds without data from the provider, before the reply and between its chunks.
-        connect_timeout: The longest time to connect, in seconds, including the TLS handshake; if `timeout` is shorter,
-            it applies.
+        connect_timeout: The longest time to connect, in seconds, including the TLS handshake; a shorter `timeout`
+            takes precedence.
         headers: Additional HTTP headers.
         params: Further fields of each request.
         family: The model's family, if the name does not show it: for a proxy or a gateway.
@@ -185,7 +185,7 @@ class DirectWire(Adapter):
         return Named(f"{cls.vendor.provider}/{model}", model, None)
 
     async def answer_modes(self) -> AnswerModes:
-        """Return the supported ways to request an answer in a schema."""
+        """Return the supported ways to request an answer that fits a schema."""
         family = (await self._known()).profile.family
         return modes_of(family, self._name, self._row)
 
@@ -277,7 +277,7 @@ class DirectWire(Adapter):
         return send(
             url,
             body,
-            # The nearer setting overrides: the request's headers, the model's, the vendor's.
+            # The more specific setting wins: first the request's headers, then the model's, then the vendor's.
             {**self._signed(), **(self._headers or {}), **headers},
             timeout=self._timeout,
             connect_timeout=self._connect_timeout,
@@ -302,7 +302,7 @@ class DirectWire(Adapter):
         """Return the answer of a request, an object.
 
         Raises:
-            ModelError: As `_post_json`.
+            ModelError: As for `_post_json`.
         """
         failure: ModelError
         try:
@@ -358,7 +358,7 @@ class DirectWire(Adapter):
     @property
     def key_variables(self) -> tuple[str, ...]:
         """The environment variables for the key, if `api_key` is not set."""
-        # A URL of the vendor's variable counts as the vendor's own (rule 2).
+        # A URL from the vendor's environment variable counts as the vendor's own (rule 2).
         foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
         return self.vendor.other_keys if foreign else self.vendor.keys
 

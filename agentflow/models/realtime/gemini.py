@@ -127,9 +127,9 @@ class _GeminiConnection(LiveConnection):
         self._continued: LiveReply | None = None  # the last reply to results of tools
         self._unheard: LiveReply | None = None  # the reply to a spoken turn that has no transcript yet
         self._transcript = ""
-        # `_interrupted`: the server has stopped the current reply. `_active`: a turn without detection has begun.
+        # `_interrupted`: the server has stopped the current reply. `_active`: a turn that `commit` ends has begun.
         self._interrupted = self._active = False
-        # Calls without results; the server generates nothing until all are answered.
+        # Tool calls without results; the server generates nothing until all are answered.
         self._calls: list[_LiveCall] = []
         self._tokens = _LiveTokens()  # the newest counts of the current reply replace earlier ones
 
@@ -195,10 +195,10 @@ class _GeminiConnection(LiveConnection):
             reply = self._expect()
             await self._respond({result.tool_use_id: result for result in last.tool_results})
             return reply
-        # Replies before that of this turn belong to turns that were denied or failed; they are not played.
+        # Replies before this turn's belong to turns that were denied or failed; they are not played.
         while self._spoken and any(turn is self.turn for turn, _ in self._spoken):
             turn, reply = self._spoken.popleft()
-            # If a hook has edited the transcript, the server's answer is to another text (rule 1).
+            # If a hook has edited the transcript, the server has answered another text (rule 1).
             if turn is self.turn and last.text == getattr(turn, "text", ""):
                 return reply
         reply = self._expect()
@@ -211,7 +211,7 @@ class _GeminiConnection(LiveConnection):
         options, first = request.options, request.messages[0]
         system = first.text if first.role == "system" else ""
         changed = [name for name in ("max_tokens", "extra") if getattr(options, name)]
-        # "none" is what agentflow asks at the iteration limit; the protocol cannot express it.
+        # "none", which agentflow sets at the iteration limit, is ignored: the protocol cannot express it.
         changed += ["tool_choice"] * (options.tool_choice not in (None, "auto", "none"))
         if changed or system != self._system or tuple([spec.name for spec in request.tools]) != self._tools:
             what = f"options.{changed[0]}" if changed else "another system prompt, or other tools"
@@ -239,7 +239,7 @@ class _GeminiConnection(LiveConnection):
         """Do nothing: the protocol cannot cancel a reply, and does not record what was played."""
 
     async def turn_over(self) -> None:
-        """Answer the tool calls of a call that was interrupted, so that the server continues; that reply is not played."""
+        """Answer the tool calls of an interrupted agent call, so that the server continues; its reply to them is not played."""
         if self._calls:
             self._expect()
             await self._respond({})
@@ -264,7 +264,7 @@ class _GeminiConnection(LiveConnection):
             self._user_said(content.input_transcription.text)
         if content.interrupted:
             self._interrupted = True
-            if self.reply is self._incoming:  # otherwise it was a typed turn
+            if self.reply is self._incoming:  # otherwise a typed turn has interrupted it
                 self.on_speech()
         audible = self.player is not None
         for part in content.model_turn.parts if content.model_turn is not None else ():
@@ -282,14 +282,14 @@ class _GeminiConnection(LiveConnection):
         """Record the user's words, which may arrive late, early, or while the agent still speaks."""
         if self._unheard is not None and text.strip():
             self._turn(text)
-        # While a reply is generated, this is the turn that it answers, which was passed on already.
+        # While a reply is generated, this text is from the turn that it answers, which was passed on already.
         elif self._incoming is None or self._interrupted:
             self._transcript += text
             if self.speaking and self.reply is not None and self.reply.ended:
                 self.on_speech()  # the server assumes that all was played
 
     def _put(self, part: ReplyPart) -> None:
-        # Output that no request expects; while calls wait for results, it belongs to none.
+        # Output that no request expects; while tool calls wait for results, it belongs to no reply.
         if self._incoming is None and not self._calls:  # the answer to a spoken turn
             self._incoming = self._unheard = self.new_reply()
             if self._transcript.strip():
@@ -315,7 +315,7 @@ class _GeminiConnection(LiveConnection):
         self._finish("tool_calls")
 
     def _finish(self, reason: str) -> None:
-        """End the reply. Some models end a turn again after its tool calls; this does not end the next reply."""
+        """End the reply. Some models end a turn a second time after its tool calls; that must not end the next reply."""
         reply = self._incoming
         repeated = reply is self._continued and not self._interrupted
         self._interrupted = False

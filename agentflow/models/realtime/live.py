@@ -63,7 +63,7 @@ class RealtimeModel(ABC):
     Args:
         name: The model's name, with or without the vendor's prefix.
         voice: The voice; by default the server's.
-        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
+        turn_detection: How the server detects the end of a turn, in its own format; with None, `session.commit()` ends it.
         params: Further fields of the session, in the server's format.
         api_key: The key; by default the vendor's environment variable.
         url: The address of the server, without the query; by default the vendor's.
@@ -126,7 +126,7 @@ class RealtimeModel(ABC):
 
         Raises:
             ModelError: The provider failed, or the connection is broken.
-            UsageError: The call is not one of a `RealtimeSession` with this model, or is a side call.
+            UsageError: The call does not belong to a `RealtimeSession` with this model, or is a side call.
         """
         live = live_connection.get()
         # A session's task also runs side calls and sub-agents, for which `expected` is false (rule 3).
@@ -143,7 +143,7 @@ class RealtimeModel(ABC):
         return self._url or self._home
 
     def key(self) -> str | None:
-        """Return the key; a key of the environment goes only to its own host.
+        """Return the key; the vendor's variables are read only for the vendor's own server.
 
         Raises:
             ModelError: There is no key for the vendor's server.
@@ -170,7 +170,7 @@ class ReplyPart(NamedTuple):
     """A part of a reply: audio, or a chunk.
 
     Attributes:
-        item: The provider's id of its message.
+        item: The provider's id of the part's message.
         audio: The audio data of this part.
         chunk: The chunk; one with a finish reason is the last part.
         start: The position of its text in the message.
@@ -229,7 +229,7 @@ class LiveReply:
         self._arrived.set()
 
     def fail(self, error: Exception) -> None:
-        """Fail the reply at once, and discard its queued parts."""
+        """Fail the reply immediately, and discard its queued parts."""
         # The first failure is the cause; later ones may be its consequences.
         self._failure = self._failure or error
         # Otherwise the parts received so far would be played before the error is raised.
@@ -253,7 +253,7 @@ class LiveReply:
 
 
 class _Speech:
-    """The audio of one reply, as an iterator for the player. A request for a chunk means that the last one was played."""
+    """The audio of one reply, as an iterator for the player. A request for a chunk means that the previous one was played."""
 
     def __init__(self, player: PlayAudio) -> None:
         self._player = player
@@ -373,7 +373,7 @@ class LiveConnection(ABC):
         """Handle an event of the server."""
 
     async def turn_over(self) -> None:  # noqa: B027 - optional
-        """Handle the end of a call of the session, unless it is suspended."""
+        """Handle the end of one of the session's calls; not called for a suspended call."""
 
     # ---- shared
 
@@ -436,7 +436,7 @@ class LiveConnection(ABC):
                 async for item, _, chunk, _ in parts:
                     assert chunk is not None
                     if chunk.finish_reason is not None:
-                        # With its last chunk: the hooks after this reply may make side calls, which must be refused.
+                        # Reset with the last chunk: hooks that run after the reply may make side calls, which must be refused.
                         complete, self.expected = True, False
                     # Before the yield: a consumer that is interrupted there has received the chunk.
                     reply.said[item] = reply.said.get(item, "") + chunk.text
@@ -455,7 +455,7 @@ class LiveConnection(ABC):
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
         """Play the audio of a reply, and yield its chunks as they are played."""
-        # Bytes, of two for each sample.
+        # In bytes: two for each sample.
         size = int(_CHUNK_SECONDS * self.model.output_rate) * 2
         waiting: deque[ReplyPart] = deque()
         last = False
@@ -474,7 +474,7 @@ class LiveConnection(ABC):
                         yield waiting.popleft()
             if last and speech is not None:
                 await speech.finish()
-            # The rest of the text at the end; all of it at once if nothing is played.
+            # The rest of the text, at the end; without a player, each chunk on arrival.
             while waiting and (last or speech is None):
                 yield waiting.popleft()
 

@@ -43,7 +43,7 @@ Item = dict[str, Any]
 
 _VAD: Final = {"type": "server_vad"}
 _LOST: Final[Item] = {}
-"""The form of an item that matches no request, so that it is deleted before the next reply."""
+"""Recorded for an item that must match no request, so that it is deleted before the next reply."""
 
 
 class _RealtimeItem(msgspec.Struct):
@@ -87,7 +87,7 @@ class _RealtimeEvent(msgspec.Struct):
     error: dict[str, Any] = {}
 
 
-# Only these events are converted: another type may use the same field names for other types of values.
+# Only these events are converted: other events may have fields of the same names with values of other types.
 _KNOWN: Final = frozenset(
     {
         "conversation.item.added",
@@ -115,7 +115,7 @@ class OpenAIRealtime(RealtimeModel):
 
     Args:
         name: The model's name, with or without `openai/`.
-        turn_detection: How the server detects the end of a turn, in its own format; None: `session.commit()` ends it.
+        turn_detection: How the server detects the end of a turn, in its own format; with None, `session.commit()` ends it.
         transcription: How the user's audio is transcribed, in the server's format; hooks and the history get this text.
         options: As for every `RealtimeModel`.
 
@@ -156,7 +156,8 @@ class _OpenAILive(LiveConnection):
     def __init__(self, model: OpenAIRealtime, player: PlayAudio | None) -> None:
         super().__init__(model, player)
         self._transcription = model.transcription
-        self._items: dict[str, Item | None] = {}  # the server's conversation; None if it is not known yet
+        # The server's conversation, by id; None for an item with text that is not known yet.
+        self._items: dict[str, Item | None] = {}
         self._uttered: deque[str] = deque()  # the user's items, in order, until their transcripts are passed on
         self._transcripts: dict[str, str] = {}
         # `_number` counts replies, for `metadata` and the ids of events; `_counter` makes ids unique.
@@ -166,7 +167,7 @@ class _OpenAILive(LiveConnection):
         self._idle, self._quiet = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._quiet.set()
-        self._unbilled = Usage()  # of interrupted replies, for the next one
+        self._unbilled = Usage()  # the usage of interrupted replies, which the next reply reports
 
     async def open(self, system: object, tools: Sequence[ToolSpec], history: Sequence[Msg]) -> None:
         """Connect and configure the session; instructions, tools and history are sent with each reply."""
@@ -263,12 +264,12 @@ class _OpenAILive(LiveConnection):
         same, differs = 0, False
         # A copy: items are deleted in the loop.
         for id_, item in [*self._items.items()]:
-            if item is None:  # the user's last utterance: the next turn
+            if item is None:  # the user's latest speech, which is the next turn
                 continue
             if not differs and same < len(wanted) and item == wanted[same]:
                 same += 1
                 continue
-            # A lost item is deleted wherever it is, and does not make those after it differ.
+            # A lost item is deleted wherever it is, and does not make the items after it differ.
             differs = differs or item is not _LOST
             del self._items[id_]
             events.append({"type": "conversation.item.delete", "item_id": id_})
@@ -283,7 +284,7 @@ class _OpenAILive(LiveConnection):
     async def settle(self, reply: LiveReply, complete: bool) -> None:
         """Record the form of the reply's items; cancel and truncate an interrupted reply."""
         if not complete and not reply.ended:
-            # Before its id has arrived: without one, the server cancels the response in progress.
+            # The id may be missing still: without one, the server cancels the response in progress.
             named = {"response_id": self._response} if self._response else {}
             await self._send({"type": "response.cancel", **named})
         for id_ in self._items.keys() & {*reply.length, *reply.audio}:
@@ -395,7 +396,7 @@ class _OpenAILive(LiveConnection):
         if reply is None or not cause.startswith(f"r{self._number}."):
             logger.warning("A voice session was refused an event ({}): {}", cause, error.get("message"))
             return
-        # Then no response begins, so no `response.done` will follow.
+        # A refused `response.create` begins no response, so no `response.done` will follow.
         if ".create." in cause:
             reply.ended = True
             self._idle.set()

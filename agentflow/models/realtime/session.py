@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The session owns one connection and two tasks: one reads the connection, one runs the calls, one after another.
-2. The agent's model is the connection (`live.py`), so calls have events, hooks, approvals and history as usual.
+1. The session owns one connection and two tasks: one reads the connection, the other runs the calls, one after another.
+2. The agent's model uses the connection (`live.py`), so calls have events, hooks, approvals and history as usual.
 3. If the user begins to speak while the agent speaks, the call is interrupted. While tools run, the call is not
    interrupted; the user's turn follows it.
 4. Leaving the block interrupts the running call, ends both tasks and closes the connection.
@@ -37,7 +37,7 @@ class RealtimeSession:
         agent: The agent to speak with.
         play: Plays the agent's audio (16-bit PCM, mono, at `model.output_rate`). It is called for each reply, with an iterator:
             it requests the next chunk when it has played the last one, and returns when all is played. An interrupt cancels it.
-            Without it the agent answers in text.
+            Without `play` the agent answers in text.
         options: As for `agent.call`: the session, dependencies and further hooks.
 
     Example:
@@ -141,7 +141,7 @@ class RealtimeSession:
         """
         live = self._open()
         while not self._ended:
-            # Turns that wait still have a reply: each of their calls fails with the broken connection.
+            # Waiting turns still produce results: each of their calls fails because the connection is broken.
             if self._work.empty() and not self._busy:
                 live.check()
             self._changed.clear()

@@ -124,7 +124,7 @@ class JsonSocket:
 
     async def close(self) -> None:
         """Close the websocket. Closing it twice is allowed."""
-        # Cleared before the first await, so that a second `close` in the meantime does nothing.
+        # Cleared before the first await, so that a concurrent second `close` does nothing.
         socket, client, self._socket, self._client = self._socket, self._client, None, None
         try:
             if socket is not None:
