@@ -8,7 +8,7 @@ Rules:
    client's user; otherwise it suspends the call. The question then stays unanswered, and the call is cancelled at the
    server. When the call is resumed, the tool runs again from its start, and the server gets the answers to the questions
    that it asks again. Answers are kept until the call has ended.
-3. In one call, the server gets at most `sampling` answers of a model.
+3. During one call, the server gets at most `sampling` answers of a model.
 4. For servers with the protocol of 2026, the SDK knows to which call a question belongs; for older ones, a question that may
    belong to calls of several runs is refused.
 """
@@ -142,9 +142,9 @@ class ActiveCall:
             if ask == "suspend":
                 self.waits[key] = pending
                 self.wakeup.set()
-                await self._ended.wait()  # the call is cancelled at the server before it gets this answer
+                await self._ended.wait()  # the call is cancelled at the server before this answer could be sent
                 return types.ElicitResult(action="cancel")
-            # A person's time does not count as time of the tool.
+            # The time that a person takes does not count toward the tool's time limit.
             with nullcontext() if self._turn is None else self._turn.waits:
                 found = _answer(await ask(pending))
         return types.ElicitResult.model_validate(_completed(found, params))
@@ -152,14 +152,14 @@ class ActiveCall:
     # ---- questions to a model
 
     async def sample(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-        """Answer a server's request for a model's answer."""
+        """Answer a server's sampling request with a model."""
         if self._sampled >= self._settings.sampling:
             return _refused(f"a tool call may request at most {self._settings.sampling} model calls")
         self._sampled += 1
         task = asyncio.ensure_future(self._complete(params))
         self._side.add(task)
         task.add_done_callback(self._side.discard)
-        # `wait`, because the task is cancelled when the call ends, which is an answer here and no cancellation.
+        # `wait`: the end of the call cancels the task, and the server then gets an answer.
         await asyncio.wait([task])
         if task.cancelled():
             return _refused("the call has ended")
@@ -225,7 +225,7 @@ def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
     if found is not None:
         return found
     calls = list(active)
-    # The run gets the question in any case, so the newest of its calls is taken.
+    # If all calls belong to one run, any of them can pass on the question: the newest does.
     return calls[-1] if len({call.run_id for call in calls}) == 1 else None
 
 

@@ -42,7 +42,7 @@ _LEVELS = {"debug": "DEBUG", "info": "INFO", "notice": "INFO", "warning": "WARNI
 # RFC 5424's order, which MCP uses.
 _SEVERITY = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _LINES_PER_SECOND = 20  # of the server's log, per connection
-# Limits for servers that list without an end.
+# Limits for servers whose lists never end.
 _MAX_PAGES = 100
 _MAX_TOOLS = 1000
 _SETTLE_SECONDS = 5.0
@@ -85,7 +85,7 @@ class Connection:
         self._settings = settings
         self._link = link
         self._take = take
-        # The task that opens, holds and closes the connection, and its client; `_closing` ends the holding.
+        # The task that opens, holds and closes the connection, and its client; `_closing` is set to close it.
         self._holder: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
@@ -185,7 +185,7 @@ class Connection:
                         # Callers wait for the subscription, before which a change would be missed.
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
-                        # Also if the server has nothing to subscribe to.
+                        # Set also if the server has nothing to subscribe to.
                         listener.add_done_callback(lambda _: listening.set())
                         await listening.wait()
                 if not opened.done():
@@ -294,8 +294,8 @@ class Connection:
     async def flush_cancellation(self) -> None:
         """Wait until a server in this event loop has handled a cancellation that was just sent.
 
-        Such a server starts a task for each message. The end of the event loop cancels all tasks at once, and Python warns of
-        the coroutine of a task that has not started. A ping is answered after all earlier messages. Servers with the protocol
+        Such a server starts a task for each message. An event loop that ends cancels all tasks, and Python warns of the
+        coroutine of a task that has not started. A ping is answered after all earlier messages. Servers with the protocol
         of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
@@ -433,7 +433,7 @@ def _ambiguous() -> types.ErrorData:
 
 
 def _single(error: BaseException) -> BaseException:
-    """Return the only error inside nested groups of one."""
+    """Return the only error inside nested groups that have one member each."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
         if len(inner) != 1:

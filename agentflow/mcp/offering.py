@@ -2,13 +2,13 @@
 
 Rules:
 
-1. A call of the agent's tool is a call of the agent: the agent's hooks, limits and store apply. The agent's own tools, if
-   offered, run with its hooks.
+1. One tool represents the agent, and each call of it is a call of the agent: the agent's hooks, limits and store apply.
+   The agent's own tools, if offered, run with its hooks.
 2. A call begins a new conversation, unless the server keeps conversations (`sessions=True`) and the client names one.
 3. Decisions for a person are requested from the client's user, if the client supports that; otherwise nothing runs, and
    the result reports this.
 4. A cancellation by the client cancels the call. A failure is reported as its type and message, without passwords.
-5. A client's log contains only its own call: names, states, errors. The chunks of tools are logged at level debug.
+5. A client's log contains only its own calls: names, states, errors. The chunks of tools are logged at level debug.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def agent_server(
 
     Args:
         agent: The agent to offer.
-        tools: If true, the agent's own tools are offered too; or the names of the tools to offer. They run with its hooks.
+        tools: Whether the agent's own tools are offered too, or the names of those to offer. They run with its hooks.
         sessions: If true, a call may name a conversation (`session`) to continue. Any client that can reach the server and
             knows the name can do so.
         prompts: Functions as prompts: clients see the name, docstring and parameters (strings).
@@ -345,7 +345,7 @@ def _connection(context: Context) -> ServerConnection:
 
 
 class _Reporter:
-    """Reports to a client while a call runs, and asks its user."""
+    """Reports to a client while a call runs, and asks the client's user."""
 
     def __init__(self, context: Context, name: str, levels: LogLevels | None) -> None:
         self.session: ServerSession = context.session
@@ -409,7 +409,7 @@ def _question(wait: Pending) -> str:
 
 
 def _asked_schema(wait: Pending) -> types.ElicitRequestedSchema | None:
-    """Return the form requested by an MCP server of the agent; None for another question."""
+    """Return the form requested by an MCP server of the agent; None for any other question."""
     return wait.request.get("schema") if wait.hook.startswith("mcp:") else None
 
 

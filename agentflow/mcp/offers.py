@@ -4,7 +4,7 @@ Rules:
 
 1. Nothing is offered automatically: only the passed functions (as prompts), and files and functions (as resources).
 2. An invalid offer is refused when the server is created. A client's invalid request is answered with an error of the
-   protocol (`INVALID_PARAMS`), the failure of a function with its type and message, without passwords.
+   protocol (`INVALID_PARAMS`). If a function fails, the answer has the type and message of its error, without passwords.
 3. A client's values in a URI cannot lead out of a folder: `..` and absolute paths are refused.
 """
 
@@ -288,7 +288,7 @@ async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
     finally:
         if not task.done():
             task.cancel()
-            # anyio cancels a scope's tasks again at each await, which would interrupt this one.
+            # anyio cancels a scope's tasks again at each await, which would interrupt this wait.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
     return task.result()

@@ -1,4 +1,4 @@
-"""Convert the content that servers return to texts and blocks for models.
+"""Convert the content of servers' answers into texts and blocks for models.
 
 Rules:
 

@@ -81,7 +81,7 @@ class ResumableStreams(EventStore):
                 await app(scope, receive, send)
                 return
             named = dict(scope["headers"]).get(_SESSION)
-            # A name that is unknown gets empty events, and so none of another session.
+            # An unknown session name gets a new, empty record, so it shows no events of another session.
             events = (None if named is None else self._sessions.get(named)) or _Events(self._limit)
 
             async def sending(message: Message) -> None:

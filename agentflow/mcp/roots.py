@@ -1,4 +1,4 @@
-"""The folders in which servers may work (MCP's roots), checked when they are passed, or returned by a function."""
+"""The folders in which servers may work (MCP's roots), checked both when they are passed and when a function returns them."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class MCPServer(LiveToolset):
         Args:
             url: The server's URL.
             headers: The headers of each request, such as `{"Authorization": "Bearer ..."}`; their values are never logged.
-            auth: Authentication: an OAuth provider of the SDK (`mcp.client.auth`), or any of httpx2.
+            auth: Authentication: an OAuth provider of the SDK (`mcp.client.auth`), or any authentication of httpx2.
             options: See `ServerOptions`.
 
         Raises:
@@ -188,7 +188,7 @@ class MCPServer(LiveToolset):
         return self._tools
 
     async def open(self, by: object | None = None) -> None:
-        """Connect in this event loop, unless already connected, until `close`; see `LiveToolset`.
+        """Connect in this event loop, unless already connected, and stay connected until `close`; see `LiveToolset`.
 
         If a server was connected before and is now unreachable, no error is raised: its tools stay, and fail when called.
 
@@ -342,7 +342,7 @@ class MCPServer(LiveToolset):
         except ConnectionLost as error:
             if not tool.repeatable or not len(
                 self._connection().users
-            ):  # without users, a new one would never be closed
+            ):  # without users, a new connection would never be closed
                 raise ToolError(
                     f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
@@ -353,7 +353,7 @@ class MCPServer(LiveToolset):
         call = ActiveCall(context, self.settings, self._link)
         finished = False
         connection.active[id(call)] = call
-        # For the SDK of 2026, which answers the server's questions in the context of the request (rule 4).
+        # For the SDK of 2026, which answers the server's questions in the context of the request (`active.py`, rule 4).
         task_context = copy_context()
         task_context.run(current_call.set, call)
         # In a task of its own, so that this one can pass on progress and questions meanwhile.
@@ -367,7 +367,7 @@ class MCPServer(LiveToolset):
         try:
             while not request.done() and not call.waits:
                 await call.wakeup.wait()
-                # Before the reports are read: one that arrives during `emit` sets it again.
+                # Before the reports are read: a report that arrives during `emit` sets the event again.
                 call.wakeup.clear()
                 while call.reports:
                     await context.emitter.emit(call.reports.popleft())
@@ -387,7 +387,7 @@ class MCPServer(LiveToolset):
             if request.done() and not request.cancelled():
                 # Marked as retrieved: the error is raised above, or concerns a call that was abandoned.
                 request.exception()
-            # After the cancellation, so that the server gets no answers to its questions before (`elicit`).
+            # Only now, so that the server gets the cancellation instead of answers to its questions (`elicit`).
             await call.end(finished)
             if abandoned:
                 await connection.flush_cancellation()

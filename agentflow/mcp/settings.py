@@ -26,7 +26,7 @@ class ServerOptions(TypedDict, total=False):
     """The keyword options of all transports."""
 
     name: str
-    """The name in logs, errors and suspensions; by default from the command, the URL or the server."""
+    """The name in logs, errors and suspensions; by default taken from the command, the URL or the server."""
     prefix: str
     """A prefix for the names of the tools, so that an agent can use several servers; none by default."""
     allow: str | Iterable[str]

@@ -63,7 +63,7 @@ async def _posix(
         env=get_default_environment() | (parameters.env or {}),
         cwd=parameters.cwd,
         limit=limit,
-        # A process group of its own: signals reach its children, and Ctrl-C in the terminal does not reach it.
+        # In a group of its own: our signals reach the process and its children, and Ctrl-C in the terminal does not.
         start_new_session=True,
     )
     # Size 0: a server that writes faster than its messages are handled has to wait.
@@ -186,7 +186,7 @@ async def _ended(process: asyncio.subprocess.Process) -> bool:
     done, _ = await asyncio.wait([waiting], timeout=_GRACE)
     if not done:
         waiting.cancel()
-    # Not whether `wait` returned: in CPython 3.11 it waits for the pipes too, which children of the process may hold.
+    # Not whether `wait` returned: in CPython 3.11 it waits for the pipes too, which children of the process may hold open.
     return process.returncode is not None
 
 

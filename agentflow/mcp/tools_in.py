@@ -95,7 +95,7 @@ class ToolMaker:
             if name in converted_tools:
                 _left_out(settings, listed_tool.name, f"another tool is named {name} too")
                 continue
-            # Not even skipped one by one: reading the rest would take time, too.
+            # The loop ends here: even reading the remaining tools would take time.
             if cost > _MAX_COST:
                 _left_out(
                     settings,
@@ -122,7 +122,7 @@ class ToolMaker:
             tool = _tool(listed_tool, name, output, self._settings, self._runs)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
-            # Refusing it has taken time too, so it counts.
+            # Finding the tool unusable has taken time too, so it counts.
             return _Converted(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
         return _Converted(listed_tool, tool, cost + (0 if output is None else output.cost))
