@@ -13,7 +13,7 @@ from agentflow.agent.orchestration.batch import BatchProgress
 
 @contextmanager
 def progress_bar(text: str = "calls", console: Console | None = None) -> Generator[Callable[[BatchProgress], None]]:
-    """Show a progress bar on standard error while a block runs; nothing is printed if it is not a terminal.
+    """Show a progress bar on standard error while a block runs; nothing is printed if the output is not a terminal.
 
     Args:
         text: The text before the bar.

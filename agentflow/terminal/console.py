@@ -102,7 +102,7 @@ async def follow(
         stream: The call.
         screen: The screen.
         show: Called with each event; `screen.show` by default.
-        interrupt: Interrupts the call, and returns whether one was active; by default, interrupts the call of the events.
+        interrupt: Interrupts the call, and returns whether one was active; by default, the call that `stream` shows.
 
     Raises:
         Exception: The call's error; it is not printed.

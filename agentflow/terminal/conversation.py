@@ -150,7 +150,7 @@ class _Chat:
     async def _decide(self, wait: Pending) -> Resolution | None:
         what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
         match wait.kind:
-            case "parked":  # nothing to decide, but ask before resuming: it may be parked again
+            case "parked":  # nothing to decide, but ask before resuming: the call may be parked again
                 await self._lines.read(f"the call waits{_reason_for(wait)}; press Enter to continue ")
                 return None
             case "external":
@@ -166,7 +166,7 @@ def _reason_for(wait: Pending) -> str:
     use = wait.tool_use
     reason = request = cast("object", wait.request)
     if isinstance(request, Mapping) and use is not None:
-        shown = {"tool": use.name, "input": use.input}  # by the question
+        shown = {"tool": use.name, "input": use.input}  # shown by the question already
         items = cast("Mapping[str, object]", request).items()
         more = {key: value for key, value in items if key not in shown or value != shown[key]}
         reason = more["reason"] if more.keys() == {"reason"} else more or None

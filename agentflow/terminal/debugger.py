@@ -41,7 +41,7 @@ _SHORT: Final = {"c": "continue", "s": "step", "d": "deny", "a": "answer", "e": 
 _WITHOUT_FIELD: Final = frozenset({"type", "seq", "iteration", "time", "source", "run_id", "call_id", "session_id"})
 _HELP = """\
   continue, c             continue the run, with the edits
-  step, s                 the same, and pause at its next event
+  step, s                 the same, and pause at the run's next event
   show [FIELD]            show the event, or one field in full
   set FIELD VALUE         assign a writable field, or a part of it: set tool_use.input.path "/tmp/x"
                           (JSON, or else plain text)

@@ -49,7 +49,7 @@ def interrupting(end: Callable[[], bool]) -> Generator[None]:
     finally:
         with suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)  # after the loop, which sets Python's
+        signal.signal(signal.SIGINT, before)  # after the loop, which restores Python's handler
 
 
 def _nothing() -> None:

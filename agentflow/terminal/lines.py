@@ -67,7 +67,8 @@ class TerminalLines:
         asking = self._talk if prompt == SAY else self._session
         shown = FormattedText([("bold", printable(prompt))])
         try:
-            return await asking.prompt_async(shown, handle_sigint=False)  # it must not replace our handler of Ctrl-C
+            # The editor must not replace our Ctrl-C handler.
+            return await asking.prompt_async(shown, handle_sigint=False)
         except KeyboardInterrupt:
             raise EOFError from None
 

@@ -23,7 +23,7 @@ class LiveLines:
     """Lines at the bottom of a terminal.
 
     Args:
-        console: The terminal, or a file, for which only `write` is used.
+        console: The console; if it writes to a file, only `write` is used.
         lines: Returns the current lines.
     """
 

@@ -72,7 +72,7 @@ def duration_text(seconds: float, *, whole: bool = False) -> str:
         return f"{seconds:.0f} s"
     if seconds < 0.001:
         return "<1 ms"
-    if seconds < 0.9995:  # above, it would be rounded to 1000 ms
+    if seconds < 0.9995:  # a longer one would be rounded to 1000 ms
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -111,7 +111,7 @@ class Screen:
         self.tally = Tally()
         self._progress = ProgressLines()
         self._note = ""  # a wait that no event reports
-        self._new_waits: list[str] = []  # their lines, not printed yet
+        self._new_waits: list[str] = []  # the lines for new waits, not printed yet
         self._reply_text = ""  # the text of the current or last reply
         self._compacted: dict[str, Compaction] = {}  # the last compaction shown, by call
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided
@@ -156,7 +156,7 @@ class Screen:
             self._new_waits.append(f"  ↻ {shorten(report, self._room)}")
         ended = self._progress.wait(wait)
         self._draw()
-        try:  # earlier events have not reached the reader yet
+        try:  # later, because earlier events are still on their way to the reader
             asyncio.get_running_loop().call_soon(self._say_waits)
         except RuntimeError:  # no loop, so no event is pending
             self._say_waits()
@@ -284,7 +284,7 @@ class Screen:
         if event.fatal and not recovered:
             self.stop_waiting()
             return
-        if event.tool_use is not None and not self.events:  # its result shows the error
+        if event.tool_use is not None and not self.events:  # the tool's result shows the error
             return
         where = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
         text = shorten(error_text(event.error) or "", self._room)

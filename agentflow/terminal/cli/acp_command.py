@@ -20,7 +20,7 @@ from agentflow.terminal.cli.loading import load_agent_or
 def acp(agent: str) -> int:
     """Serve an agent to an editor over ACP, the Agent Client Protocol.
 
-    An editor starts this command and talks to it over standard input and output. The variable holds an Agent, or an EditorAgent
+    An editor starts this command and talks to it over standard input and output. MODULE:AGENT is an Agent, or an EditorAgent
     if the editor should show diffs before a tool runs.
     """
     logger.remove()

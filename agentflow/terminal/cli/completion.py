@@ -60,8 +60,8 @@ def _makes_an_agent(value: ast.expr | None) -> bool:
 
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
-@click.option("--install", "how", flag_value="install", help="Install it for new shells.")
-@click.option("--uninstall", "how", flag_value="uninstall", help="Remove it.")
+@click.option("--install", "how", flag_value="install", help="Install the script for new shells.")
+@click.option("--uninstall", "how", flag_value="uninstall", help="Remove the installed script.")
 def completion(shell: Shell | None, how: str | None) -> int:
     """Print the completion script for bash, zsh or fish, or install it for new shells.
 

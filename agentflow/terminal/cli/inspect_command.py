@@ -26,7 +26,11 @@ from agentflow.terminal.cli.loading import call_loop
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; a free one by default.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--name", "names", multiple=True, metavar="HOST", help="Host name under which it is reachable; may be repeated."
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="Host name under which the page is reachable; may be repeated.",
 )
 def inspect(
     runs: tuple[str, ...], file: str | None, live: bool, opens: bool, port: int, host: str, names: tuple[str, ...]

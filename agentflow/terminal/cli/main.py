@@ -35,7 +35,7 @@ class LazyCommand(click.Command):
 
     Args:
         name: The command's name.
-        module: The module that defines it under that name.
+        module: The module that defines the command under that name.
         short_help: The description in the list of commands.
         needs: The extra that provides the module's dependencies, if any.
     """
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a model writes characters that the encoding may lack
+            stream.reconfigure(errors="replace")  # a model may write characters that the encoding lacks
     try:
         code = cli.main(arguments, prog_name="agentflow", standalone_mode=False)  # so that click does not exit itself
     except click.ClickException as error:

@@ -62,8 +62,8 @@ def _listen(address: str) -> socket.socket:
 def mcp(agent: str, http: str | None, tools: bool, sessions: bool) -> int:
     """Serve an agent over MCP to editors, desktop applications and other agents.
 
-    HTTP has no authentication: anyone who can reach the port can use the agent. It listens only on this machine unless you
-    specify a host.
+    HTTP has no authentication: anyone who can reach the port can use the agent. The server listens only on this machine
+    unless you specify a host.
     """
     listening = None if http is None else _listen(http)
     logger.remove()

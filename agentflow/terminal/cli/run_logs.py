@@ -236,7 +236,7 @@ def _page(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], no
 
     def cell(value: object, tag: str = "td") -> str:
         text = "" if value is None else value if isinstance(value, str) else repr(value)
-        return f"<{tag}><bdi>{html.escape(text)}</bdi></{tag}>"  # text written right to left must not reorder others
+        return f"<{tag}><bdi>{html.escape(text)}</bdi></{tag}>"  # right-to-left text must not reorder other text
 
     body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
     notes_html = "".join(f"<p>{html.escape(note)}</p>" for note in notes)

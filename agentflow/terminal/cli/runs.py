@@ -123,7 +123,7 @@ def runs_cancel(run_id: str, database: str, reason: str) -> int:
     metavar="KEY",
     help="Approve this pending item, as listed by `runs show`; may be repeated.",
 )
-@click.option("--deny", multiple=True, metavar="KEY", help="Likewise.")
+@click.option("--deny", multiple=True, metavar="KEY", help="Deny this pending item; may be repeated.")
 @click.option("--reason", default="denied", show_default=True, help="Reason for denials, shown to the model.")
 def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> int:
     """Resume a run that waits for decisions, or that was given up as lost."""

@@ -25,11 +25,13 @@ _SHUTDOWN_SECONDS = 20.0
     "--store", envvar="AGENTFLOW_STORE", metavar="URL", help="Store of the sessions, such as sqlite:///chat.db."
 )
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="Host name under which it is reachable.")
-@click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use it.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Host name under which the server is reachable.")
+@click.option("--origin", "origins", multiple=True, metavar="URL", help="Other site whose pages may use the server.")
 @click.option("--ui", is_flag=True, help="Serve the web chat at /.")
 @click.option("--full", is_flag=True, help="Also show thinking, costs, and arguments and results of tools.")
-@click.option("--a2a", "with_a2a", is_flag=True, help="Serve other agents too (A2A); needs the extra a2a.")
+@click.option(
+    "--a2a", "with_a2a", is_flag=True, help="Also serve the agents to other agents (A2A); needs the extra a2a."
+)
 @click.option("--no-resume", is_flag=True, help="Do not continue runs that the last process left unfinished.")
 def serve(
     agents: tuple[str, ...],
@@ -46,8 +48,8 @@ def serve(
 ) -> int:
     """Serve agents over HTTP: runs with events, decisions, and sessions. Workers run the calls of a DurableAgent.
 
-    If there is no --token-env, it is reachable only from this machine. If there is a --store, sessions outlive the process,
-    and runs that were stopped continue. /openapi.json describes the routes.
+    Without --token-env, the server is reachable only from this machine. With --store, sessions outlive the process, and
+    runs that were stopped continue. /openapi.json describes the routes.
     """
     try:
         app = App(

@@ -85,7 +85,7 @@ def _database(agents: Sequence[Agent | DurableAgent], url: str | None) -> str:
 
 
 def _exit_at_latest(seconds: float) -> None:
-    """Exit the process after some seconds, even if work is pending, which other workers then continue as after a crash."""
+    """Exit the process after some seconds, even if work is pending; other workers then continue it, as after a crash."""
 
     def end() -> None:
         say(f"agentflow: shutdown did not finish within {seconds:g} s; exiting", err=True)
@@ -138,7 +138,7 @@ def worker(
 
     A DurableAgent has its own database; other agents need --database.
     If a worker does not report for --lease seconds, others take over its calls. On SIGTERM it lets its calls finish for --grace
-    seconds; other workers continue the rest. A second signal ends it at once.
+    seconds; other workers continue the rest. A second signal ends the worker immediately.
     """
     loaded = [load_agent_or(target, DurableAgent) for target in agents]
     names = [agent.name for agent in loaded]
