@@ -50,11 +50,11 @@ _WORKERS = Table(
     "agentflow_workers",
     _metadata,
     Column("executor", Text, primary_key=True),
-    Column("expires", Float(53), nullable=False),
+    Column("expires", Float(53), nullable=False),  # `double precision`: shorter floats lose seconds since the epoch
 )
 
 _POSITIONS = Table(
-    "agentflow_lines",
+    "agentflow_lines",  # the name in existing databases
     _metadata,
     Column("session_id", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
@@ -80,7 +80,7 @@ _EVENTS = Table(
     "agentflow_run_events",
     _metadata,
     Column("run_id", Text, primary_key=True),
-    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),  # otherwise SQLAlchemy makes it a sequence
     Column("last", BigInteger, nullable=False),
     Column("attempt", BigInteger, nullable=False),
     Column("body", Text, nullable=False),  # the events `first` to `last`, a JSON list
@@ -178,6 +178,7 @@ class Tables:
         def work(connection: Connection) -> None:
             until = now_in(connection) + seconds
             condition = _WORKERS.c.executor == executor
+            # Not an upsert, which SQLAlchemy has only for single dialects; no other worker writes this row.
             if not connection.execute(update(_WORKERS).where(condition).values(expires=until)).rowcount:
                 connection.execute(insert(_WORKERS).values(executor=executor, expires=until))
             connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < now_in(connection) - 3600.0))

@@ -124,10 +124,12 @@ class BoundTool(TakesHooks):
         self.metadata = dict(options.get("metadata", {}))
         self.deps = options.get("deps")
         self.approval = options.get("approval")
+        # Past `__setattr__`, which refuses attributes that only the runner changes.
         put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, _output=None)
         self._scope.hook(options.get("hooks", ()))
 
     def __setattr__(self, name: str, value: object) -> None:
+        # First, since metadata may change while the turn runs.
         if name == "metadata":
             _put(self, name, dict(cast("Mapping[str, Any]", value)))
             return

@@ -40,6 +40,7 @@ T = TypeVar("T", default=Any)
 WRAPPED: Final = "answer"
 """The one field of the object around an answer that is not an object itself."""
 
+# Unlike pydantic's parser, `raw_decode` reports where a value ends.
 _DECODER: Final = json.JSONDecoder()
 _MAX_TRIES: Final = 50
 _MODULES: Final = r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)"""

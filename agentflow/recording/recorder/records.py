@@ -79,7 +79,7 @@ def show(value: Any, short: int) -> Shown:
         case None:
             return Shown("")
         case Msg():
-            digest = _message_digest(value)
+            digest = _message_digest(value)  # not by id, so that a copy of a message is known
             return Shown(digest, _shortened(message_text(value, " "), short), ((value.id, digest),))
         case ToolUseBlock():
             digest = digest_of(f"{value.name} {value.raw}")
@@ -368,7 +368,7 @@ class _RecordReader:
                 continue
             msg = self._log.message(ref)
             key = msg.id, self._digest(ref)
-            self._known.add(ref)
+            self._known.add(ref)  # by ref first, which avoids the digest
             if key in self._known:
                 continue
             self._known.add(key)
