@@ -384,7 +384,7 @@ def _check_arguments(
         raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
     if type(max_iterations) is not int or max_iterations < 1:
         raise UsageError(
-            f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
+            f"Agent {name!r}: max_iterations={max_iterations!r} is invalid; use the maximum number of rounds, at least 1."
         )
     if on_unknown_outcome not in ("tell", "suspend"):
         raise UsageError(

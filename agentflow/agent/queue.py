@@ -188,7 +188,7 @@ class TurnQueue:
         )
 
     def _check(self, turn: Turn[T]) -> FullTurn[T]:
-        """Return a turn if it can be put.
+        """Check that a turn can be put into the queue, and return it.
 
         Raises:
             SafeExecutionError: The turn is running, or is in a queue already.

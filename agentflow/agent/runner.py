@@ -92,7 +92,7 @@ class Runner:
 
     @property
     def busy(self) -> bool:
-        """Whether a reader or a worker runs it."""
+        """Whether a reader or a worker runs the queue."""
         return self._running.locked
 
     def pause(self, paused: bool) -> None:

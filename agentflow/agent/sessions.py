@@ -186,14 +186,14 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     if certain:
         raise UsageError(
             f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same "
-            "session, so they would deadlock. Make it in a separate conversation (session=Session.fresh()), add to "
-            "this one (context.inject(...)), or make it after this call has ended."
+            "session, so they would deadlock. Make the new call in a separate conversation (session=Session.fresh()) "
+            "or after the running call has ended, or add a message to the running call (context.inject(...))."
         )
     if session.implicit and not session.closing:  # an overlapping call is refused later
         return
     logger.bind(session_id=session.id).warning(
-        "a call of agent {} on session {} waits for the call that started it; if that call waits for it too, they "
-        "deadlock",
+        "a call of agent {} on session {} waits for the call that started it; if that call waits for the new one "
+        "too, both deadlock",
         agent,
         session.id,
     )

@@ -108,7 +108,7 @@ def plain_function(function: Callable[..., object]) -> FunctionType | None:
 
 
 def local_names(function: FunctionType) -> Mapping[str, object]:
-    """Return the names in a local function's text annotations, from the frames that are decorating it."""
+    """Return the values of the names in a local function's text annotations, found in the frames that decorate it."""
     unwrapped = cast("FunctionType", inspect.unwrap(function))
     wanted = {
         name

@@ -34,8 +34,8 @@ from agentflow.vocabulary.ports.memory_store import MemoryStore
 
 REFUSED = (
     "on session 's' was made by a tool or a hook of a call on that same session, so they would deadlock. "
-    "Make it in a separate conversation (session=Session.fresh()), add to this one (context.inject(...)), or make it after "
-    "this call has ended."
+    "Make the new call in a separate conversation (session=Session.fresh()) or after the running call has ended, or add a "
+    "message to the running call (context.inject(...))."
 )
 
 

@@ -151,7 +151,7 @@ async def _raced(race: Race, name: str, run_agent: Callable[[], Awaitable[str | 
 
 
 def answer_of(name: str, reply: Reply[Any], output: Output[Any] | None = None) -> str:
-    """Return the text of an answer: its output if the call has validated one.
+    """Return an answer as text: the output that the call has validated, or else the reply's text.
 
     Raises:
         ToolError: The call ended without an answer.

@@ -185,7 +185,7 @@ class Handoff:
 
 
 class _TurnResult(NamedTuple):
-    """The result of an agent's turn: its text, or the agent to which it hands over and the reason."""
+    """The result of an agent's turn: its text, or the next agent and the reason for the handoff."""
 
     said: str
     to: str | None = None

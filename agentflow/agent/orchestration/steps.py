@@ -85,7 +85,7 @@ class Group(Generic[T_co]):
         return cast("T_co", (yield self))
 
     def value(self, results: Sequence[ToolResultBlock]) -> T_co:
-        """Return the value of the group for the results of its calls.
+        """Return the group's value, given the results of its calls.
 
         Raises:
             StepError: A step failed; in a race, all steps failed.
