@@ -208,7 +208,7 @@ class UsageLimits(SideWrapper):
             "seconds": seconds,
         }
         if unknown:
-            known = (*options, "per", "count_input", "count", "key")
+            known = (*options, "per", "count_input", "count", "key", "prices", "unknown_price")
             raise unknown_keyword("UsageLimits(...)", unknown, known, _ELSEWHERE)
         limits = {name: value for name, value in options.items() if value is not None}
         shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())

@@ -54,7 +54,7 @@ def test_commands_options_and_agents(shop: Any) -> None:
 @pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", None)])
 def test_installed_twice_and_taken_away(shop: Any, home: Path, shell: str, file: str | None) -> None:
     """The user's file has one more line, once; afterwards it is as before, byte by byte."""
-    mine = b"export A=1\n# caf\xe9"
+    mine = b"export A=1\r\n# caf\xe9"
     if file is not None:
         (home / file).write_bytes(mine)
         (home / file).chmod(0o600)

@@ -438,3 +438,10 @@ def test_accounts_can_be_stored_with_a_session() -> None:
     kept = SessionSpent({"daily": Spent(10, 5, 0.25, 2, 1, 3.5)})
     adapter = TypeAdapter(SessionSpent)
     assert adapter.validate_json(adapter.dump_json(kept)) == kept
+
+
+@pytest.mark.parametrize("option", ["prices", "unknown_price", "per", "count_input", "tokens", "key"])
+def test_a_misspelt_option_is_recognised(option: str) -> None:
+    """Each option is suggested for its misspelling."""
+    with pytest.raises(TypeError, match=f"{option}="):
+        UsageLimits(tokens=1, **{f"{option}x": 1})  # type: ignore[arg-type]

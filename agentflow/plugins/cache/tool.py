@@ -187,9 +187,8 @@ class ToolCache(Hook):
                         "An equal call, which was approved together with this one, failed or was cancelled, so this one did "
                         "not run. Call again."
                     )
-                value = await self._shared.run(work, self._work(source, key, clock, repeats))
                 use.misses += 1
-                return value
+                return await self._shared.run(work, self._work(source, key, clock, repeats))
             value = await other
             if isinstance(value, ToolResultBlock) and not value.is_error:
                 use.hits += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, cast
@@ -68,6 +69,7 @@ class Pause:
         self.ended: Ending | None = None
         self.verdict: Verdict | None = None
         self._hook = hook
+        self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
 
@@ -168,13 +170,15 @@ class Pause:
 
     def end(self, how: Ending, verdict: Verdict | None = None) -> None:
         """End the pause, from any thread; only the first call counts."""
-        if self.ended is None:
+        with self._lock:
+            if self.ended is not None:
+                return
             self.ended, self.verdict = how, verdict
-            with suppress(RuntimeError):  # the loop is closed, and the run has ended
-                self._loop.call_soon_threadsafe(self._wake)
+        with suppress(RuntimeError):  # the loop is closed, and the run has ended
+            self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if not self._over.done():  # two threads can end it at the same time
+        if not self._over.done():  # a waiting task may have been cancelled with it
             self._over.set_result(None)
 
     @property

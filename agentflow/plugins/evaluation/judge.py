@@ -21,8 +21,8 @@ from agentflow.vocabulary.ports.model import Model
 class _Judgement:
     """Whether the answer meets the requirement."""
 
+    reason: str  # first, so that the model reasons before it decides
     meets: bool
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,8 @@ def _lines(file: Path) -> list[str]:
     """Return the lines of a user's file, which may contain bytes that are not valid text."""
     if not file.exists():
         return []
-    return file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
+    with file.open(encoding="utf-8", errors="surrogateescape", newline="") as read:  # keeps \r\n, as `_put` does
+        return read.read().splitlines(keepends=True)
 
 
 def _put(file: Path, text: str) -> None:
