@@ -443,5 +443,5 @@ def test_accounts_can_be_stored_with_a_session() -> None:
 @pytest.mark.parametrize("option", ["prices", "unknown_price", "per", "count_input", "tokens", "key"])
 def test_a_misspelt_option_is_recognised(option: str) -> None:
     """Each option is suggested for its misspelling."""
-    with pytest.raises(TypeError, match=f"{option}="):
+    with pytest.raises(UsageError, match=f"did you mean {option}="):
         UsageLimits(tokens=1, **{f"{option}x": 1})  # type: ignore[arg-type]
