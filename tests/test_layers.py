@@ -140,7 +140,6 @@ MANY_ATTRIBUTES = {
     "RunComparison",
     "RunScope",
     "Script",
-    "ToolCall",
     "Writer",
 }
 """Classes with more than 16 attributes."""

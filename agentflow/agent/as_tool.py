@@ -163,8 +163,8 @@ class FullToolAgent(ToolAgent[T_co]):
             message = (*messages[:-1], with_metadata(messages[-1], within=place.use.id))
         try:
             if (
-                place.inner_decisions is None
-                and not place.recovers
+                place.restored.inner_decisions is None
+                and not place.restored.recovers
                 and not (conversation and await self._holds_open(session))
             ):
                 reply = await self.call(message, session=session, output=output, **options)
@@ -176,7 +176,7 @@ class FullToolAgent(ToolAgent[T_co]):
             wait = self._wait_within(session, place)
             if isinstance(error, Exception):  # the events of this call have reported it
                 raise wait from error
-            place.pending = wait.pending_of(place.use)
+            place.suspend(wait.pending_of(place.use))
             raise
         if session.machine.state is State.SUSPENDED:
             raise self._wait_within(session, place)
@@ -203,7 +203,7 @@ class FullToolAgent(ToolAgent[T_co]):
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
         """Return the session for a call within a tool call: the session that was suspended there, or a new one."""
         # A tool may ask this agent several times; the first session has the id of the tool call alone.
-        number = place.next_subagent()
+        number = place.progress.next_subagent()
         kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
         session_id = inner_session_id(caller.id, key)
         if number > 1 and not conversation:
@@ -239,7 +239,7 @@ class FullToolAgent(ToolAgent[T_co]):
             decisions: dict[str, Resolution] = {}
             if machine.state is State.SUSPENDED:
                 ids = [ids.id for ids in undecided(session.pending)]
-                decided = place.inner_decisions
+                decided = place.restored.inner_decisions
                 if decided is None or any(key not in decided for key in ids):  # no decision has been made yet
                     return last_reply(session)
                 decisions = {key: decided[key] for key in ids}

@@ -26,6 +26,7 @@ from agentflow.loop.parallel import Work, in_tasks
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.tool_call import ToolCall
+from agentflow.loop.tool_call_parts import NO_EFFECT
 from agentflow.reactive import EMPTY, Mono
 from agentflow.vocabulary.events import Event, Origin, PostToolRound, PreToolRound
 from agentflow.vocabulary.facts import Fact, RoundClosed, RoundSuspended, new_fact
@@ -214,15 +215,16 @@ class _Round:
 
     def note(self, call: ToolUseBlock, tool_call: ToolCall) -> None:
         """Record the result of a call, even if its Post chain failed."""
-        if tool_call.pending:
-            self.suspended[call.id] = tool_call.pending
-        elif tool_call.open_end == "halted":
+        effect = tool_call.effect
+        if effect.pending:
+            self.suspended[call.id] = effect.pending
+        elif effect.open_end == "halted":
             self.halted = True
             self._wake_waiting()
         elif tool_call.result is not None:
             self.results[call.id] = tool_call.result
-        if tool_call.stop is not None and self.stop is None:  # the first Stop counts
-            self.stop = tool_call.stop
+        if effect.stop is not None and self.stop is None:  # the first Stop counts
+            self.stop = effect.stop
             self._wake_waiting()
 
     async def abort_waiting(self, error: BaseException) -> None:
@@ -277,12 +279,12 @@ async def act(run: RunBase) -> None:
         raise
     if isinstance(running, ToolCall):
         result = running.result
-        results = () if result is None or running.pending or running.open_end else (result,)
+        results = () if result is None or running.effect != NO_EFFECT else (result,)
     else:
-        results = () if running.halted or running.suspended else running.ordered()
+        results = () if running.halted or running.suspended or running.stop is not None else running.ordered()
     post: EmitResult[PostToolRound] = None
     # The usual end of a round. A Stop, a suspension, a verdict or an asynchronous hook leads to `_finish`.
-    if results and running.stop is None:
+    if results:
         if PostToolRound in events.handled:
             post = events.decide(PostToolRound, (open_round, results))
         else:

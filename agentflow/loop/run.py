@@ -19,6 +19,7 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.run_context import ask_beside, compaction_of, injected, measure, note_injection, window_of
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
+from agentflow.loop.tool_call_parts import RestoredCall, WorkProgress
 from agentflow.loop.waits import Waits
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.chunks import ModelChunk, fold
@@ -57,17 +58,15 @@ class TurnPlace(Protocol):
     run: RunBase
     index: int
     use: ToolUseBlock
-    pending: tuple[Pending, ...]
-    recovers: bool
-    """Whether the tool call runs again because it had started before the process ended."""
+    restored: RestoredCall
 
-    @property
-    def inner_decisions(self) -> Mapping[str, Resolution] | None:
-        """The decisions on the calls of a sub-agent that is suspended in this call."""
+    def suspend(self, pending: tuple[Pending, ...]) -> None:
+        """Let the call wait for decisions."""
         ...
 
-    def next_subagent(self) -> int:
-        """Count another sub-agent that the tool calls, and return the sub-agent's number."""
+    @property
+    def progress(self) -> WorkProgress:
+        """What its work has done so far."""
         ...
 
     @property

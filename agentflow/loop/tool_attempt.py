@@ -74,10 +74,6 @@ class AttemptedCall(TurnPlace, Protocol):
 
     hooks: FullHookSet | None
     attempt: int
-    delivered: bool
-    holding: tuple[Hold, ...]
-    chunk_error: Exception | None
-    consume: Callable[[object], Awaitable[None]] | None
 
     def key(self) -> str:
         """Return a key that is stable across retries and recoveries of this call."""
@@ -108,8 +104,13 @@ class HookWork:
         return await self._work(context)
 
 
-async def make_attempt(call: AttemptedCall, tool: FullTool[..., Any] | HookWork, transform: Transform | None) -> object:
-    """Run one attempt of a tool, or of a hook's work instead."""
+async def make_attempt(
+    call: AttemptedCall,
+    tool: FullTool[..., Any] | HookWork,
+    transform: Transform | None,
+    holding: tuple[Hold, ...] = (),
+) -> object:
+    """Run one attempt of a tool, or of a hook's work instead, while it holds locks."""
     run, use = call.run, call.use
     call.attempt += 1
     limit = tool.timeout
@@ -136,8 +137,8 @@ async def make_attempt(call: AttemptedCall, tool: FullTool[..., Any] | HookWork,
     # The tool runs in this task, but in a context of its own: its variables stay out of hooks and of the next attempt.
     step_context = copy_context()
     step_context.run(current_turn.set, call)
-    if call.holding:
-        step_context.run(held_locks.set, call.holding)
+    if holding:
+        step_context.run(held_locks.set, holding)
     for variable, value in run.settings.inherits:
         step_context.run(variable.set, value)
     try:
@@ -190,7 +191,9 @@ async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transf
         return await _locked(call, tool, transform)
 
     def should_retry(error: Exception) -> bool:
-        return not (call.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended))
+        return not (
+            call.progress.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended)
+        )
 
     def tell(_attempt: int, error: BaseException, _wait: float) -> None:
         logger.bind(**ids_of(call.run.events.frame)).trace(
@@ -229,9 +232,8 @@ async def _locked(call: AttemptedCall, tool: FullTool[..., Any], transform: Tran
             await lock.acquire()
     hold = Hold(lock)
     # Callers' locks too: a nested call of the same tool would wait for its own caller.
-    call.holding = (*held, hold)
     try:
-        return await make_attempt(call, tool, transform)
+        return await make_attempt(call, tool, transform, (*held, hold))
     finally:
         # Background tasks of the tool keep a copy of the context variable, so the object itself has to say this.
         hold.released = True
@@ -247,10 +249,11 @@ class ToolChunks:
         transform: The changes by wrapping hooks.
     """
 
-    __slots__ = ("_call", "_limit", "_pump", "_queue", "_signal", "_transform")
+    __slots__ = ("_call", "_limit", "_progress", "_pump", "_queue", "_signal", "_transform")
 
     def __init__(self, call: AttemptedCall, limit: TimeLimit, transform: Transform | None) -> None:
         self._call = call
+        self._progress = call.progress
         self._limit = limit
         self._transform = transform
         self._queue: asyncio.Queue[tuple[object]] | None = None
@@ -263,7 +266,7 @@ class ToolChunks:
         run, hooks = call.run, call.hooks
         events = run.events
         events.check()  # a tool may be woken between the request and the delivery of its cancellation
-        call.delivered = True
+        self._progress.delivered = True
         no_hook = (events.chains[ActingChunk] if hooks is None else events.chain_in(hooks, ActingChunk)) is None
         if no_hook and events.buffer is None:
             events.seq += 1
@@ -278,7 +281,7 @@ class ToolChunks:
                     try:
                         await events.emit(ActingChunk, (call.use, chunk), hooks)
                     except Exception as error:  # a hook's failure ends the call; the tool must not swallow it
-                        call.chunk_error = error
+                        self._progress.chunk_error = error
                         raise
                 if consume is not None:
                     await consume(chunk)
@@ -361,7 +364,7 @@ class ToolChunks:
             stage = Stage(self._call.run, PreActing)
             source = stage.chunks_of(driven)
             stream = source.with_chunks(self._transform(source)).open()
-        consume = self._call.consume
+        consume = self._progress.consume
         collected: list[object] = []
         requested = cancel_requests()
         try:

@@ -21,7 +21,8 @@ from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import wait_if_needed
 from agentflow.loop.run import Resumption, RunBase
 from agentflow.loop.stage import Stage, apply_steps, tool_source, wrap
-from agentflow.loop.tool_attempt import Hold, HookWork, failure_of, fits, make_attempt, work_of
+from agentflow.loop.tool_attempt import HookWork, failure_of, fits, make_attempt, work_of
+from agentflow.loop.tool_call_parts import NO_EFFECT, RestoredCall, RoundEffect, WorkProgress
 from agentflow.loop.waits import Waits
 from agentflow.reactive import EMPTY, Mono
 from agentflow.reactive.mono import mono_steps_over
@@ -57,39 +58,23 @@ class ToolCall:
         hooks: The hooks for its tool; None: the run's.
         phase: `decided` if a decision was committed before a crash, `opened` once `PreActing` is emitted, `vetted` after
             its chain and approval, `closed` with `PostActing`.
-        open_end: `halted` if a sub-agent in the call stopped at a safe point, `deferred` if the round was suspended
-            before the call ran. In both cases the call's result does not become a fact.
         attempt: The number of attempts that have started, including those before a crash.
         began: The time at which its work began, minus the time that it had waited before; None if work has not begun.
         waited: Its waits for locks, hooks, the reader and people; None if it has none and is not part of another call.
-        delivered: Whether a chunk was delivered, so that the tool is not tried again.
-        holding: The locks that its work holds.
-        chunk_error: The failure of a hook on a chunk, which ends the call even if the tool swallows it.
-        consume: Receives each value of a streaming tool; None: they are collected.
-        rendered: The value that the last attempt returned, as a result.
-        subagents: The number of sub-agents that its tool has called.
     """
 
     # Most calls never set these, so they are not instance attributes until then.
-    approval: Resolution | None = None
-    recovers: bool = False
+    restored: RestoredCall = RestoredCall()
     hooks: FullHookSet | None = None
     phase: Literal["new", "decided", "opened", "vetted", "closed"] = "new"
-    open_end: Literal["", "halted", "deferred"] = ""
     event: PreActing | None = None
     verdict: OnACall | None = None
     result: ToolResultBlock | None = None
-    pending: tuple[Pending, ...] = ()
-    stop: str | None = None
+    effect: RoundEffect = NO_EFFECT
     attempt: int = 0
     began: float | None = None
     waited: Waits | None = None
-    delivered: bool = False
-    holding: tuple[Hold, ...] = ()
-    chunk_error: Exception | None = None
-    consume: Callable[[object], Awaitable[None]] | None = None
-    rendered: ToolResultBlock | None = None
-    subagents: int = 0
+    _progress: WorkProgress | None = None
 
     def __init__(self, run: RunBase, use: ToolUseBlock, index: int) -> None:
         self.run = run
@@ -104,28 +89,31 @@ class ToolCall:
         """Restore the decision on the call, and the number of attempts before the agent's call was continued."""
         machine, call = self.run.machine, self.original.id
         started = machine.round.started
+        approval: Resolution | None = None
+        inner: Mapping[str, Resolution] | None = None
         if resumption.in_round:
-            self.approval = resumption.decisions.get(call)
+            approval = resumption.decisions.get(call)
+            inner = resumption.in_subagents.get(call)
             # the call continues with the decisions for its sub-agent
-            if call in resumption.in_subagents and call not in started:
-                self.approval = Approve()
-        if isinstance(self.approval, Approve) and self.approval.input is not None:
-            self.use = self.use.replace(input=self.approval.input)
+            if inner is not None and call not in started:
+                approval = Approve()
+        if isinstance(approval, Approve) and approval.input is not None:
+            self.use = self.use.replace(input=approval.input)
         if call in machine.round.decided:
             self.phase = "decided"
-        self.recovers = call in started
+        self.restored = RestoredCall(approval, call in started, inner)
         self.attempt = started.get(call, 0)
 
-    @property
-    def inner_decisions(self) -> Mapping[str, Resolution] | None:
-        """The decisions on the calls of a sub-agent that is suspended in this call."""
-        resumption = self.run.resumption
-        return None if resumption is None or not resumption.in_round else resumption.in_subagents.get(self.original.id)
+    def suspend(self, pending: tuple[Pending, ...]) -> None:
+        """Let the call wait for decisions."""
+        self.effect = self.effect._replace(pending=pending)
 
-    def next_subagent(self) -> int:
-        """Count another sub-agent that the tool calls, and return the sub-agent's number."""
-        self.subagents += 1
-        return self.subagents
+    @property
+    def progress(self) -> WorkProgress:
+        """What its work has done so far."""
+        if self._progress is None:
+            self._progress = WorkProgress()
+        return self._progress
 
     @property
     def waits(self) -> Waits:
@@ -166,7 +154,7 @@ class ToolCall:
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
         # `shown=False`: the reader gets one `PreActing` for each call.
-        emitted = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
+        emitted = run.events.decide(PreActing, (self.use, self.restored.approval), FullHookSet(tool.hooks), shown=False)
         event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
         if event is None:
             return ""
@@ -179,7 +167,7 @@ class ToolCall:
 
     def _take_approval(self, hook: str) -> None:
         """Decide on the call by its approval and the verdict of a hook."""
-        approval, verdict, tool = self.approval, self.verdict, self.tool
+        approval, verdict, tool = self.restored.approval, self.verdict, self.tool
         if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
             # (an external call cannot run here: even after an approval it waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
@@ -195,7 +183,7 @@ class ToolCall:
             self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
             hook = "external" if tool.external else "requires_approval"
         if isinstance(verdict, Suspend):
-            self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
+            self.suspend((Pending(self.use.id, kind, verdict.request, self.use, hook),))
 
     def _defers(self, defers: Callable[[ToolType], bool]) -> bool:
         """Whether the call must be deferred because hooks have changed it to a tool of another type."""
@@ -223,7 +211,7 @@ class ToolCall:
                 if self.hooks is None and PreActing not in events.handled:
                     events.seq += 1
                 else:
-                    emitted = events.fire(PreActing, (use, self.approval), self.hooks)
+                    emitted = events.fire(PreActing, (use, self.restored.approval), self.hooks)
                     event = emitted if emitted is None or isinstance(emitted, Event) else await self._waiting(emitted)
                     if event is not None:
                         self.event = event
@@ -236,13 +224,13 @@ class ToolCall:
                                 hook = await self._renamed() or hook
                             use, tool = self.use, self.tool
                 if (
-                    self.approval is not None
+                    self.restored.approval is not None
                     or self.verdict is not None
                     or (tool is not None and (tool.requires_approval or tool.external))
                 ):
                     self._take_approval(hook)
                 self.phase = "vetted"
-                if not self.pending:  # a suspended call is decided when it is resumed
+                if not self.effect.pending:  # a suspended call is decided when it is resumed
                     decided = new_fact(ToolDecided, (run.run_id, use.id, use, self.verdict, run.call_id))
                     if (writing := run.journal.append(decided)) is not None:
                         await writing
@@ -257,7 +245,7 @@ class ToolCall:
             self.began = run.config.clock.monotonic()
             if self.waited is not None:
                 self.began -= self.waited.seconds
-            if self.verdict is not None or (self.recovers and not self._repeatable()):
+            if self.verdict is not None or (self.restored.recovers and not self._repeatable()):
                 self.result = self._decided()
             else:
                 hooks = events.hooks if self.hooks is None else self.hooks
@@ -265,7 +253,7 @@ class ToolCall:
                     if PreActing in hooks.wraps and (not hooks.conditions or hooks.wraps_in(PreActing, run.context)):
                         self.result = await self._through_arounds(hooks)
                     elif hooks.tool_listeners:
-                        event = self.event or events.sealed(PreActing, (self.use, self.approval))
+                        event = self.event or events.sealed(PreActing, (self.use, self.restored.approval))
                         self.result = await hooks.observed_tool(event, self.work)()
                     else:
                         self.result = self._rendered(await work_of(self, self.tool, None))
@@ -273,11 +261,12 @@ class ToolCall:
                     self.result = await self._result_of(error)
                     if self.result is None:
                         raise
-            if self.chunk_error is not None:  # the tool or a wrapping hook swallowed it
+            if self._progress is not None and (chunk_error := self._progress.chunk_error) is not None:
                 try:
-                    raise self.chunk_error
+                    raise chunk_error  # the tool or a wrapping hook swallowed it
                 finally:
-                    self.chunk_error = None  # its traceback holds this
+                    del chunk_error
+                    self._progress.chunk_error = None  # its traceback holds this
         except BaseException as error:  # every call has its PostActing
             with scope.cleanup(error):
                 try:
@@ -313,7 +302,7 @@ class ToolCall:
 
     def _repeatable(self) -> bool:
         tool = self.tool
-        return tool is None or tool.idempotent or isinstance(self.approval, Approve)
+        return tool is None or tool.idempotent or isinstance(self.restored.approval, Approve)
 
     def _outcome_unknown(self) -> ToolResultBlock:
         """Return a result that informs the model, or suspend to ask a person, if the process ended while the tool ran."""
@@ -321,7 +310,7 @@ class ToolCall:
             return self._result(UNKNOWN_OUTCOME, "error")
         use = self.use
         request = {"outcome": "unknown", "tool": use.name, "input": dict(use.input), "attempt": self.attempt}
-        self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
+        self.suspend((Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),))
         return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
     def _result(self, text: Any, state: ToolState = "success") -> ToolResultBlock:
@@ -329,6 +318,8 @@ class ToolCall:
 
     def _block(self, value: object) -> ToolResultBlock:
         if isinstance(value, ToolResultBlock):
+            if value.tool_use_id == self.original.id and value.name:
+                return value
             return tool_result(self.original.id, value.name or self.use.name, value.content, value.state)
         return self._result(render(value))
 
@@ -346,18 +337,18 @@ class ToolCall:
         if isinstance(error, Halted):  # a sub-agent stopped at a safe point
             if not run.can_halt:
                 return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
-            self.open_end = "halted"
+            self.effect = self.effect._replace(open_end="halted")
             return self._result(HALTED, "suspended")
         if isinstance(error, Veto):
             self.verdict = Deny(error.reason)
             return self._result(f"Denied: {error.reason}", "denied")
         if isinstance(error, ToolSuspended):
-            self.pending = error.pending_of(self.use)
+            self.suspend(error.pending_of(self.use))
             return self._result("Suspended: waits for a decision.", "suspended")
         if isinstance(error, Exception):
             # Raised through the tool unchanged, so it needs no second raise: None ends the call.
-            if error is self.chunk_error:
-                self.chunk_error = None
+            if self._progress is not None and error is self._progress.chunk_error:
+                self._progress.chunk_error = None
                 return None
             return await self._failed(error)
         recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, hooks=self.hooks)
@@ -365,7 +356,7 @@ class ToolCall:
 
     async def _through_arounds(self, hooks: FullHookSet) -> ToolResultBlock:
         run = self.run
-        event = self.event or run.events.sealed(PreActing, (self.use, self.approval))
+        event = self.event or run.events.sealed(PreActing, (self.use, self.restored.approval))
         stage = Stage(run, PreActing)
         try:
             tool = self.tool
@@ -376,11 +367,11 @@ class ToolCall:
             if steps is None:
                 value = await stage.outcome(wrapped)
             else:
-                value = self._rendered(await work_of(self, tool, None))
+                value = rendered = self._rendered(await work_of(self, tool, None))
                 if steps:
                     value = apply_steps(run, PreActing, steps, value, EMPTY)
-                if value is self.rendered:
-                    return value
+                if value is rendered:
+                    return rendered
         finally:
             stage.closed = True  # a failure while wrapping ends the stage too
         return self._result("(no output)") if value is EMPTY else self._block(value)
@@ -398,8 +389,7 @@ class ToolCall:
         """Return a value as the call's result. If `checked`, check it against the tool's contract."""
         if checked and self.tool is not None and self.tool.contract is not None:
             self.tool.checked(value)
-        self.rendered = rendered = tool_result(self.original.id, self.use.name, render(value))
-        return rendered
+        return tool_result(self.original.id, self.use.name, render(value))
 
     def key(self) -> str:
         """Return a key that is stable across retries and recoveries of this call."""
@@ -446,15 +436,15 @@ class ToolCall:
 
     def _record(self, event: PostActing | None, duration: float, waited: float) -> Awaitable[object] | None:
         """Make the result after hooks a fact, and hand over the event."""
-        run = self.run
+        run, effect = self.run, self.effect
         if event is not None:
             self.result = event.tool_result
             if event.decision is not None and (verdict := event.verdict) is not None:
-                self.stop = verdict.reason
+                self.effect = effect = effect._replace(stop=verdict.reason)
         writing: Awaitable[None] | None = None
         # Without a `ToolFinished` the call stays open, for a resume or for a later process.
-        if not (self.pending or self.open_end or (run.scope.stopped and run.scope.leaves())):
-            finished = (run.run_id, self.original.id, self.use, self.result, duration, self.stop, waited)
+        if not (effect.pending or effect.open_end or (run.scope.stopped and run.scope.leaves())):
+            finished = (run.run_id, self.original.id, self.use, self.result, duration, effect.stop, waited)
             writing = run.journal.append(new_fact(ToolFinished, finished))
         return writing if event is None else run.events.hand_over_after(writing, event)
 
@@ -464,14 +454,14 @@ class ToolCall:
             self.result = self._result("Not run: the call was stopped.", "denied")
         else:
             self.result = self._result("Suspended: waits for a decision.", "suspended")
-            self.open_end = "deferred"
+            self.effect = self.effect._replace(open_end="deferred")
         await wait_if_needed(self.close())
 
     def _waits_inside(self) -> bool:
         """Whether a sub-agent is suspended in the call. If so, the call stays suspended, however its work ends."""
-        if not self.pending and self.verdict is None:
-            self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
-        return any(wait.within is not None for wait in self.pending)
+        if not self.effect.pending and self.verdict is None:
+            self.suspend(self.run.machine.waiting_inside().get(self.original.id, ()))
+        return any(wait.within is not None for wait in self.effect.pending)
 
     async def abort(self, error: BaseException) -> None:
         """Close a call that was interrupted: set its result, and emit its `PostActing`."""
@@ -483,6 +473,6 @@ class ToolCall:
                 interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
                 text = "Interrupted." if interrupted else f"Not finished: the call failed ({type(error).__name__})."
                 self.result = self._result(text, "interrupted")
-                self.pending = ()
+                self.suspend(())
         if open_:
             await wait_if_needed(self.close())

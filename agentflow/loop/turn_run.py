@@ -213,13 +213,15 @@ class _TurnCall(ToolCall):
     """The exception from which its result was made."""
     value: object = None
     """The value that its last attempt returned."""
+    rendered: ToolResultBlock | None = None
+    """That value as a result."""
     before_hooks: ToolResultBlock | None = None
     """Its result before the hooks of `PostActing` have changed it."""
 
     def __init__(self, turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0)
         if turn.tool.streaming:
-            self.consume = partial(run.deliver, turn, values=values)
+            self.progress.consume = partial(run.deliver, turn, values=values)
 
     def key(self) -> str:
         return self.original.id  # the turn's id, since each run has another run id
@@ -229,7 +231,8 @@ class _TurnCall(ToolCall):
 
     def _rendered(self, value: object, checked: bool = True) -> ToolResultBlock:
         self.value = value
-        return super()._rendered(value, checked)
+        self.rendered = rendered = super()._rendered(value, checked)
+        return rendered
 
     def close(self) -> Awaitable[object] | None:
         self.before_hooks = self.result
@@ -244,8 +247,8 @@ class _TurnCall(ToolCall):
         """
         name, result, verdict = self.use.name, self.result, self.verdict
         assert result is not None
-        if self.pending:
-            raise TurnDeniedError(name, _missing(self.pending))
+        if self.effect.pending:
+            raise TurnDeniedError(name, _missing(self.effect.pending))
         if isinstance(verdict, Deny):
             raise TurnDeniedError(name, verdict.reason)
         if result.state == "denied":
@@ -386,11 +389,11 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
     await run.events.emit(PreTurn, (turn.view,))
     call = _TurnCall(turn, run, values)
     await call.run_to_end()
-    run.stop = call.stop
+    run.stop = call.effect.stop
     value = call.outcome()
     tool = call.tool  # a hook may have changed it
-    streams = call.consume is not None and tool is not None and tool.streaming
-    if not streams or (call.rendered is None and not call.delivered):  # or a verdict answered the turn
+    streams = call.progress.consume is not None and tool is not None and tool.streaming
+    if not streams or (call.rendered is None and not call.progress.delivered):  # or a verdict answered the turn
         await run.deliver_last(turn, value, values)
     return value
 

@@ -101,9 +101,9 @@ class ActiveCall:
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
         if turn is not None and (
-            turn.inner_decisions is not None or turn.recovers
+            turn.restored.inner_decisions is not None or turn.restored.recovers
         ):  # the call was suspended or interrupted before
-            self._remember(turn.inner_decisions or {})
+            self._remember(turn.restored.inner_decisions or {})
 
     @property
     def run_id(self) -> str:
