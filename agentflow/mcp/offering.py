@@ -139,7 +139,7 @@ class _AgentOffers:
         self._sessions = sessions
         self._waiting: OrderedDict[str, Session] = OrderedDict()
         if self._offers and any(tool.name == agent.name for tool in agent.tools):
-            raise UsageError(f"Agent {agent.name!r} has a tool with its own name, so they cannot both be offered.")
+            raise UsageError(f"Agent {agent.name!r} has a tool with the agent's name, so they cannot both be offered.")
 
     def server(self) -> LowLevelServer[Any]:
         """Create the SDK's server."""

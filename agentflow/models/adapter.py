@@ -135,7 +135,7 @@ class Adapter(ABC):
             except ModelError as error:
                 # The consumer discards the chunks of the failed attempt when it sees `restart`.
                 restart = delivered
-                # `drop_thoughts` returns False if they are omitted already, so a request is repeated at most once.
+                # `drop_thoughts` returns False if all are omitted already, so a request is repeated at most once.
                 if is_bound_elsewhere(error) and conversation.drop_thoughts(request.messages):
                     continue
                 if not await attempts.another(error):
@@ -204,7 +204,7 @@ class Adapter(ABC):
         if lacking := [spec.name for spec in request.tools if spec.native_only and spec.name not in typed]:
             raise UsageError(
                 f"The model {self._name!r} has no built-in tool {lacking[0]!r} over {type(self).__name__}, but the "
-                "agent's tool needs it. Remove the tool, or use a model that has it: docs/computer.md lists them."
+                "agent's tool needs it. Remove the tool, or use one of the models that docs/computer.md lists."
             )
         tools = self._tools.arguments(request, profile)
         # If other definitions replace the real tools, the provider may refuse thoughts created with the real ones.
@@ -233,8 +233,8 @@ class Adapter(ABC):
         if reserved := sorted(self._reserved & options.keys()):
             tools = " For the provider's server tools, use ModelOptions(server_tools=...)." * ("tools" in reserved)
             raise UsageError(
-                f"{where} of the model {self._name!r} contains {reserved}, which {type(self).__name__} sets itself.{tools} Use "
-                "it for the provider's other arguments only; for retries, use retries=."
+                f"{where} of the model {self._name!r} contains {reserved}, which {type(self).__name__} sets itself.{tools} "
+                f"Use {where} for the provider's other arguments only; for retries, use retries=."
             )
 
 

@@ -187,7 +187,7 @@ def thinking_fields(fields: Mapping[str, Json], claude: Claude) -> Block:
         # The budget is part of `max_tokens`, which needs room for at least one token of the answer.
         tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
         limit = fields.get("max_tokens")
-        if isinstance(limit, int) and limit <= tokens:  # only a budget must be below the limit, not an effort
+        if isinstance(limit, int) and limit <= tokens:  # the limit restricts budgets, but not efforts
             tokens = limit // 2
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= MIN_BUDGET else {}
     return {

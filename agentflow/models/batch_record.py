@@ -66,7 +66,7 @@ class BatchRecord:
         self._hidden: set[str] = set()
         try:
             # Waiting for the lock is useless: its owner holds it until its process ends. No implicit transactions. A
-            # model may be used in several threads, in one event loop after another.
+            # model may be used in one event loop after another, in different threads.
             self._file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             # A discarded model releases the lock; `finalize` also runs only once.
             self.close = weakref.finalize(self, self._file.close)

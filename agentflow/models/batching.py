@@ -464,7 +464,7 @@ class BatchWire(DirectWire):
         )
 
     async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
-        """Return the provider's batches since a recorded one, newest first, each with the seconds between them."""
+        """Return the provider's batches since a recorded one, newest first, each with the seconds that it is newer."""
         limit, after = self._list
         found: list[tuple[object, float]] = []
         rest = f"?{limit}"

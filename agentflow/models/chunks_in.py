@@ -181,7 +181,7 @@ class ChunkReader:
             return  # LiteLLM sends such chunks for Anthropic
         index = place(field(fragment, "index"))
         if index is None:
-            # If a server repeats the id in each fragment, only the first one begins a call.
+            # If a server repeats the id in each fragment, only the first fragment begins a call.
             starts_call = (id and id != self._last) or (name and not id)
             index = self._calls if starts_call else max(0, self._calls - 1)
         self._last = id or self._last

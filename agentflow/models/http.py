@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context with certificates; True means the certificates of the environment or the system, False means no check."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""msgspec's exceptions for bytes that are not JSON, have half of a character in a text, or are nested too deeply."""
+"""msgspec's exceptions for bytes that are not JSON, contain half of a surrogate pair, or are nested too deeply."""
 
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 100 * 1024  # h11's limit for all headers together
@@ -205,7 +205,7 @@ async def refusal(response: aiohttp.ClientResponse, head: bytes = b"") -> Provid
 
 
 def error_fields(body: bytes | bytearray) -> Mapping[str, object]:
-    """Return the fields of the error in an answer's JSON: those in its `error`, else all; gateways wrap the JSON in a list."""
+    """Return the fields of the error in an answer's JSON: those in its `error`, else all. Gateways wrap the JSON in a list."""
     try:
         answer: Any = msgspec.json.decode(body)
     except NO_JSON:

@@ -28,7 +28,7 @@ MIN_BUDGET = 1024
 # LiteLLM's budgets for the first three efforts; each further one is twice the last.
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Efforts of Claude, mostly of models that choose the length of thinking, so no budget must be below `max_tokens`.
+# Efforts of Claude, mostly of models that choose the length of thinking: there is no budget to limit.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})

@@ -1,4 +1,4 @@
-"""Adapts the JSON schema of an answer to a provider; the rules are rows (`schema_rules.tsv`).
+"""For each provider, adapts the JSON schema that an answer must fit; the rules are rows (`schema_rules.tsv`).
 
 Rules:
 

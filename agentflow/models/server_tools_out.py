@@ -168,8 +168,8 @@ def litellm_search(tools: Sequence[ServerTool], model: str, row: Mapping[str, ob
             raise _refused(model, tool, "LiteLLM", "web_search")
         if row.get("supports_web_search") is not True:
             raise UsageError(
-                f"The model {model!r} has no web search, by LiteLLM's list of models. Leave ServerTool.web_search() out, or "
-                "use a model that has it."
+                f"The model {model!r} has no web search according to LiteLLM's list of models. Leave "
+                "ServerTool.web_search() out, or use a model that has it."
             )
         settings = dict(tool.settings)
         location = settings.pop("user_location", None)

@@ -67,7 +67,7 @@ class TerminalLines:
         asking = self._talk if prompt == SAY else self._session
         shown = FormattedText([("bold", printable(prompt))])
         try:
-            # The editor must not replace our Ctrl-C handler.
+            # Keep our own Ctrl-C handler, not the editor's.
             return await asking.prompt_async(shown, handle_sigint=False)
         except KeyboardInterrupt:
             raise EOFError from None

@@ -226,7 +226,7 @@ def test_a_tool_of_the_agents_name() -> None:
     async def twin() -> str:
         return ""
 
-    with pytest.raises(UsageError, match="has a tool with its own name"):
+    with pytest.raises(UsageError, match="has a tool with the agent's name"):
         agent_server(Agent("twin", ScriptedModel([]), tools=[twin]), tools=True)
 
 

@@ -284,7 +284,7 @@ class _OpenAILive(LiveConnection):
     async def settle(self, reply: LiveReply, complete: bool) -> None:
         """Record the form of the reply's items; cancel and truncate an interrupted reply."""
         if not complete and not reply.ended:
-            # The id may be missing still: without one, the server cancels the response in progress.
+            # The id may still be missing: without one, the server cancels the response in progress.
             named = {"response_id": self._response} if self._response else {}
             await self._send({"type": "response.cancel", **named})
         for id_ in self._items.keys() & {*reply.length, *reply.audio}:
@@ -394,7 +394,7 @@ class _OpenAILive(LiveConnection):
         cause = str(error.get("event_id"))
         reply = self.reply
         if reply is None or not cause.startswith(f"r{self._number}."):
-            logger.warning("A voice session was refused an event ({}): {}", cause, error.get("message"))
+            logger.warning("The server of a voice session refused an event ({}): {}", cause, error.get("message"))
             return
         # A refused `response.create` begins no response, so no `response.done` will follow.
         if ".create." in cause:
