@@ -16,7 +16,7 @@ from agentflow.recording.entries import MarkEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult
 from agentflow.recording.replay.clock import ReplayClock
-from agentflow.recording.replay.script import Script
+from agentflow.recording.replay.script_reader import read_script
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent, PostActing
 
@@ -103,7 +103,9 @@ def test_only_entries_of_others_between_two_steps_of_a_work_keep_them_apart(besi
     said = [["One", waits(0.25), " two", waits(0.25), *uses], ["Done."]]
     agent = Agent("a", ScriptedModel(said), tools=[count], hooks=[recorder], clock=LoopClock())
     run_virtual(agent.call("Go"))
-    works = Script(recorder.log)._by_number.values()
+    script = read_script(recorder.log)
+    queues = [*script.replies.values(), *script.works.values()]
+    works = sorted((work for queue in queues for work in queue), key=lambda work: work.n)
     apart = [[step.apart for step in (*work.pieces, work.end_due) if step is not None] for work in works]
     parallel = [[True, True, True, False], [False, True, True, False]]
     assert apart == [[False] * (5 + beside), *(parallel if beside else [[False] * 4]), [False] * 3]

@@ -21,7 +21,7 @@ from agentflow.hooks.named import hooks_of
 from agentflow.loop.output.output import OutputLike
 from agentflow.loop.session import Session, full_session
 from agentflow.reactive import Mono
-from agentflow.recording.entries import CallEntry, LogEntry, MarkEntry
+from agentflow.recording.entries import CallEntry, EventEntry, FactEntry, HookEntry, LogEntry, MarkEntry
 from agentflow.recording.log import RunLog
 from agentflow.recording.reading import load
 from agentflow.recording.recorder.hook import Recorder
@@ -30,6 +30,7 @@ from agentflow.recording.replay.comparing import Divergence
 from agentflow.recording.replay.comparison import Reaction
 from agentflow.recording.replay.player import Player
 from agentflow.recording.replay.script import Script
+from agentflow.recording.replay.script_reader import read_script
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.specs import ModelOptions
@@ -117,7 +118,7 @@ class Replay:
                 f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        script = Script(self.log)  # this refuses a log without a call
+        script = read_script(self.log)  # this refuses a log without a call
         if not inexact:
             _check_cancellations(script)
 
@@ -179,7 +180,7 @@ class Replay:
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it must be a number above 0, or None.")
         # A new script for each replay, since a player uses up its replies.
-        script = Script(self.log)
+        script = read_script(self.log)
         clock = ReplayClock(script.roots[0].time, pace)
         chosen = _hooks_for(agent, without)
         _check_tools(agent, tools, live=model is not None or diverged is not None)
@@ -290,12 +291,14 @@ def _repeat_call(
         "output": output,
     }
     if not call.resumes:
-        messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
+        messages: list[Msg] = [script.log.message(ref) for ref in _input(script.log, call.call)]
         if call.streamed:
             return _read_stream(agent.stream(messages, **rest), call, player)
         return _plain_call(agent.call(messages, **rest))
-    recorded = script.decisions.get(call.call, {})
-    waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
+    resumed = _last_fact(script.log, call.call, "call_resumed")
+    recorded = {} if resumed is None else script.log.decisions(resumed)
+    suspended = _last_fact(script.log, script.roots[script.roots.index(call) - 1].call, "round_suspended")
+    waited = [] if suspended is None else [wait["id"] for wait in suspended.fields.get("pending", ())]
     waiting = [wait.id for wait in session.pending]
     now = (
         dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
@@ -341,6 +344,25 @@ async def _run_call(
     if error is not None:
         return None, error
     return task.result(), None
+
+
+def _input(log: RunLog, call: str) -> tuple[str, ...]:
+    """Return the refs of the messages with which a call began, before hooks changed them."""
+    for entry in log.entries:
+        match entry:
+            case HookEntry(call=of, event="PreCall") if of == call:
+                if any(change.field == "input_messages" for change in entry.changes):
+                    return log.messages(entry, "before")
+            case EventEntry(call=of, type="PreCall") if of == call:
+                return log.messages(entry)
+            case _:
+                pass
+    return ()
+
+
+def _last_fact(log: RunLog, call: str, fact: str) -> FactEntry | None:
+    facts = [each for each in log.entries if isinstance(each, FactEntry) and (each.call, each.fact) == (call, fact)]
+    return facts[-1] if facts else None
 
 
 def _history(script: Script, first: CallEntry) -> tuple[str, ...]:
