@@ -139,7 +139,6 @@ MANY_ATTRIBUTES = {
     "Player",
     "RunComparison",
     "RunScope",
-    "Writer",
 }
 """Classes with more than 16 attributes."""
 

@@ -42,15 +42,102 @@ Target = Callable[[str], Sink]
 class _Open:
     """A log that is being written."""
 
-    def __init__(self, sink: Sink, builder: EntryBuilder) -> None:
+    def __init__(self, name: str, sink: Sink, builder: EntryBuilder) -> None:
+        self.name = name
         self.sink = sink
         self.builder = builder
         self.lines = [builder.header()]
         self.waiting: list[Observation] = []
+        self.ended = False
+
+
+class _Logs:
+    """Builds the entries of observations and writes them to their logs; see `Writer` for the arguments.
+
+    Attributes:
+        failure: The error that stopped writing.
+        lost: The number of dropped observations, by log; the next line of the log contains it.
+    """
+
+    def __init__(
+        self, builder: Callable[..., EntryBuilder], target: Target, apart: bool, closed: Callable[[], None] | None
+    ) -> None:
+        self._builder = builder
+        self._target = target
+        self._apart = apart
+        self._closed = closed
+        self._open: dict[str, _Open] = {}
+        self.failure: Exception | None = None
+        self.lost: Counter[str] = Counter()
+
+    def name_of(self, observation: Observation) -> str:
+        """Return the outermost run, if it has a separate log; else an empty string."""
+        return observation.owner.root if self._apart else ""
+
+    def add(self, observation: Observation) -> None:
+        """Let an observation wait for `write`, unless writing has stopped."""
+        if self.failure is not None:
+            return
+        name = self.name_of(observation)
+        log = self._open.get(name)
+        if log is None:
+            try:
+                sink = self._target(name)
+                log = self._open[name] = _Open(name, sink, self._builder(mark=sink.open()))
+            except Exception as error:  # sinks are the user's code too; a recorder breaks no run
+                self._give_up(error)
+                return
+        log.waiting.append(observation)
+        log.ended = log.ended or (self._apart and _ends(observation))
+
+    def write(self) -> None:
+        """Write what waits, and close the logs of runs that have ended."""
+        for log in [log for log in self._open.values() if log.waiting]:
+            self._write(log)
+        for log in [log for log in self._open.values() if log.ended]:
+            self._close(log)
+
+    def close(self) -> None:
+        """Close all logs; the next observation opens them again."""
+        for log in list(self._open.values()):
+            self._close(log)
+
+    def _write(self, log: _Open, last: bool = False) -> None:
+        # Taken first, so that a failure does not write them twice.
+        waiting, log.waiting = log.waiting, []
+        if lost := self.lost.pop(log.name, 0):
+            log.lines.append(log.builder.header(lost))
+        try:
+            lines = [*log.lines, *log.builder.lines(waiting), *(log.builder.finish() if last else ())]
+            log.lines = []
+            if lines:
+                log.sink.write([as_text(line) for line in lines])
+        except Exception as error:  # the same
+            self._give_up(error)
+
+    def _close(self, log: _Open) -> None:
+        if self._open.get(log.name) is not log:
+            return  # closed by the garbage collector meanwhile
+        self._write(log, last=True)
+        self._open.pop(log.name, None)
+        try:
+            log.sink.close()
+        except OSError as error:
+            self._give_up(error)
+        if self._closed is not None:
+            self._closed()
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop writing, and report it once."""
+        if not isinstance(error, OSError | ValueError | AgentFlowError):
+            logger.opt(exception=error).debug("the recorder failed")
+        if self.failure is None:
+            self.failure = error
+            _warn(f"the recorder stops writing: {error}; runs continue, and so does recording in memory")
 
 
 class Writer:
-    """Keeps observations, and builds and writes their entries.
+    """Keeps observations, and has a thread build and write their entries.
 
     Args:
         builder: Returns the builder of a log's entries, by the suffix of their refs.
@@ -70,27 +157,20 @@ class Writer:
         interval: float,
         closed: Callable[[], None] | None = None,
     ) -> None:
-        self._builder = builder
-        self._target = target
-        self._apart = apart
+        self._logs = None if target is None else _Logs(builder, target, apart, closed)
         self._interval = interval
-        self._closed = closed
         self._room = max(2 * most, _MIN_CAPACITY if target is None else _CAPACITY_WITH_THREAD)
-        self._lost: Counter[str] = Counter()  # dropped observations, by the outermost run
         self._latest: Observation | None = None
         self.seen: deque[Observation] = deque(maxlen=self._room if target is None else None)
         # `deque.append` is atomic, so threads that record at the same time need no lock.
         self.put: Callable[[Observation], None] = self.seen.append if target is None else self._put
         """Adds an observation."""
         self.kept: deque[Observation] = deque(maxlen=most)
-        self._logs: dict[str, _Open] = {}
         # Reentrant, since the garbage collector may call `close` in the thread that holds it.
         self._lock = threading.RLock()
-        self.failure: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._threads = (
-            threading.Lock()
-        )  # the lock is held while a thread is started, but never while entries are built
+        # The lock is held while a thread is started, but never while entries are built.
+        self._threads = threading.Lock()
         self._woken = threading.Event()
 
     def _put(self, observation: Observation) -> None:
@@ -108,16 +188,22 @@ class Writer:
             self._woken.set()
 
     def _drop(self, observation: Observation) -> None:
-        if not self._lost:
+        assert self._logs is not None
+        if not self._logs.lost:
             _warn(
                 f"the recorder cannot keep up: {self._room} entries wait to be written, and further ones are missing in the "
                 "log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
             )
-        self._lost[observation.owner.root if self._apart else ""] += 1
+        self._logs.lost[self._logs.name_of(observation)] += 1
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error that stopped writing."""
+        return None if self._logs is None else self._logs.failure
 
     def latest(self) -> Observation | None:
         """Return the latest observation."""
-        if self._target is not None:
+        if self._logs is not None:
             return self._latest
         return next((queue[-1] for queue in (self.seen, self.kept) if queue), None)
 
@@ -140,8 +226,8 @@ class Writer:
         """Write the observations so far, and close open logs; the next observation opens them again."""
         self.flush()
         with self._lock:
-            for root in list(self._logs):
-                self._shut(root)
+            if self._logs is not None:
+                self._logs.close()
 
     # ---- the thread
 
@@ -172,77 +258,16 @@ class Writer:
             self._thread = threading.current_thread()
             return True
 
-    # ---- entries
-
     def _process(self) -> None:
         with self._lock:
-            queue = self.seen
-            ended: dict[str, None] = {}
-            touched: dict[str, None] = {}
-            while queue:
-                observation = queue.popleft()
+            while self.seen:
+                observation = self.seen.popleft()
                 # First, so that `in_memory` is complete even if writing has failed.
                 self.kept.append(observation)
-                if self._target is None or self.failure is not None:
-                    continue
-                root = observation.owner.root if self._apart else ""
-                log = self._logs.get(root)
-                if log is None and (log := self._open(root)) is None:
-                    continue
-                touched[root] = None
-                log.waiting.append(observation)
-                if self._apart and _ends(observation):
-                    ended[root] = None
-            for root in touched:
-                self._write(root)
-            for root in ended:
-                self._shut(root)
-
-    def _open(self, root: str) -> _Open | None:
-        assert self._target is not None
-        try:
-            sink = self._target(root)
-            mark = sink.open()
-        except Exception as error:  # sinks are the user's code too; a recorder breaks no run
-            self._give_up(error)
-            return None
-        log = self._logs[root] = _Open(sink, self._builder(mark=mark))
-        return log
-
-    def _write(self, root: str, last: bool = False) -> None:
-        log = self._logs.get(root)
-        if log is None:
-            return
-        # Taken first, so that a failure does not write them twice.
-        waiting, log.waiting = log.waiting, []
-        if lost := self._lost.pop(root, 0):
-            log.lines.append(log.builder.header(lost))
-        try:
-            lines = [*log.lines, *log.builder.lines(waiting), *(log.builder.finish() if last else ())]
-            log.lines = []
-            if lines:
-                log.sink.write([as_text(line) for line in lines])
-        except Exception as error:  # the same
-            self._give_up(error)
-
-    def _shut(self, root: str) -> None:
-        self._write(root, last=True)
-        log = self._logs.pop(root, None)
-        if log is not None:
-            try:
-                log.sink.close()
-            except OSError as error:
-                self._give_up(error)
-        if self._closed is not None:
-            self._closed()
-
-    def _give_up(self, error: Exception) -> None:
-        """Stop writing, and report it once."""
-        if not isinstance(error, OSError | ValueError | AgentFlowError):
-            logger.opt(exception=error).debug("the recorder failed")
-        if self.failure is None:
-            self.failure = error
-            _warn(f"the recorder stops writing: {error}; runs continue, and so does recording in memory")
+                if self._logs is not None:
+                    self._logs.add(observation)
+            if self._logs is not None:
+                self._logs.write()
 
 
 def _warn(text: str) -> None:
