@@ -137,7 +137,6 @@ MANY_ATTRIBUTES = {
     "RunResult",
     # To be split:
     "Player",
-    "RunComparison",
     "RunScope",
 }
 """Classes with more than 16 attributes."""

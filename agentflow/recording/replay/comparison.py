@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol, TypeAlias
 
 from agentflow._support.validation import adapter_of
@@ -35,6 +35,30 @@ class ComparisonListener(Protocol):
         ...
 
 
+class NewLog:
+    """Builds the log of a run while it happens.
+
+    Attributes:
+        log: The log so far.
+        lines: Its lines.
+    """
+
+    def __init__(self) -> None:
+        self.log = RunLog([], "the replay")
+        self.lines: list[Line] = [header_line()]
+        self._builder = EntryBuilder()
+        self._reads = adapter_of(WrittenEntry)
+        self.log.add(self._reads.validate_python(self.lines[0]))
+
+    def add(self, observation: Observation) -> Iterator[WrittenEntry]:
+        """Yield each entry of an observation once it is in the log."""
+        for line in self._builder.lines((observation,)):
+            entry = self._reads.validate_python(line)
+            self.lines.append(line)
+            self.log.add(entry)
+            yield entry
+
+
 class RunComparison:
     """Compares the entries of a new run with the steps of a recorded one.
 
@@ -45,8 +69,7 @@ class RunComparison:
         listener: Is notified of each comparison and divergence.
 
     Attributes:
-        log: The log of the new run.
-        lines: Its lines.
+        new: The log of the new run.
         pairs: The recorded calls, by the new calls that correspond to them.
         found: The new calls, by the recorded ones.
         normalizer: Normalises the new run's log.
@@ -59,11 +82,10 @@ class RunComparison:
     def __init__(
         self, script: Script, since: int, diverged: Callable[[Divergence], Reaction], listener: ComparisonListener
     ) -> None:
-        self.log = RunLog([], "the replay")
-        self.lines: list[Line] = [header_line()]
+        self.new = NewLog()
         self.pairs: dict[str, str] = {}
         self.found: dict[str, str] = {}
-        self.normalizer = LogNormalizer(self.log)
+        self.normalizer = LogNormalizer(self.new.log)
         self.events = 0
         self.divergence: Divergence | None = None
         self.reaction: Reaction | None = None
@@ -72,11 +94,8 @@ class RunComparison:
         self._since = since
         self._diverged = diverged
         self._listener = listener
-        self._builder = EntryBuilder()
-        self._reads = adapter_of(WrittenEntry)
         self._done: dict[str, int] = {}  # the number of compared steps of each new call
         self._next_root = 0
-        self.log.add(self._reads.validate_python(self.lines[0]))
 
     def has_diverged(self) -> bool:
         """Whether there is a divergence."""
@@ -84,11 +103,7 @@ class RunComparison:
 
     def add(self, observation: Observation) -> None:
         """Add an observation of the new run and compare it."""
-        lines = self._builder.lines((observation,))
-        self.lines += lines
-        for line in lines:
-            entry = self._reads.validate_python(line)
-            self.log.add(entry)
+        for entry in self.new.add(observation):
             if isinstance(entry, CallEntry):
                 self._pair(entry)
             elif isinstance(entry, EventEntry | ChunksEntry | PiecesEntry):
@@ -97,7 +112,7 @@ class RunComparison:
     def _pair(self, call: CallEntry) -> None:
         """Find the recorded call that corresponds to this one."""
         recorded: str | None = None
-        if call.parent is None or call.parent.call not in self.log.calls:
+        if call.parent is None or call.parent.call not in self.new.log.calls:
             # Top-level calls follow each other, so they correspond by their order.
             if self._next_root < len(self._script.roots):
                 recorded = self._script.roots[self._next_root].call
@@ -134,13 +149,13 @@ class RunComparison:
         """Compare a step of a new call with the recorded one; None is a missing step."""
         if self.divergence is not None or self._is_skipped(call, recorded):
             return
-        found = divergence_at(self.log, call, recorded, now)
+        found = divergence_at(self.new.log, call, recorded, now)
         if found is not None:
             self.diverge(found)
 
     def _is_skipped(self, call: str, step: Step | None) -> bool:
         """Whether an event is before the first one that is compared."""
-        return step is not None and not self.log.calls[call].source and step.seq < self._since
+        return step is not None and not self.new.log.calls[call].source and step.seq < self._since
 
     def diverge(self, divergence: Divergence) -> None:
         """Keep the first divergence, and set the reaction. If the recording has no data for what follows, the run

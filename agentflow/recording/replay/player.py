@@ -341,7 +341,11 @@ class Player(Recorder):
             iteration = self._runs[call].events.iteration
             self.compared.diverge(
                 Divergence(
-                    event=kind, iteration=iteration, source=self.compared.log.calls[call].source, now=now, no_data=True
+                    event=kind,
+                    iteration=iteration,
+                    source=self.compared.new.log.calls[call].source,
+                    now=now,
+                    no_data=True,
                 )
             )
         while self.compared.divergence is None:
@@ -441,7 +445,7 @@ class Player(Recorder):
             await self._await_cancellation(call)
             return
         # The request was recorded just before this ran, since the recorder's part is outside.
-        entry = next(entry for entry in reversed(self.compared.log.entries) if isinstance(entry, RequestEntry))
+        entry = next(entry for entry in reversed(self.compared.new.log.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         await self._wait(("begun", reply.n, 0), reply.end)
         self.compared.differ(call, reply.step, self.compared.normalizer.request(entry))

@@ -195,8 +195,8 @@ class Replay:
             raise player.compared.raised
         return ReplayResult(
             divergence=player.compared.divergence,
-            log=player.compared.log,
-            lines=tuple(player.compared.lines),
+            log=player.compared.new.log,
+            lines=tuple(player.compared.new.lines),
             stopped=player.compared.reaction == "stop",
             reply=reply,
             error=error,
