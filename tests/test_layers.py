@@ -136,7 +136,6 @@ MANY_ATTRIBUTES = {
     "ReplyPlan",  # public: one field for each way in which a scripted reply can be sent wrong, set with `replace`
     "RunResult",
     # To be split:
-    "Player",
     "RunScope",
 }
 """Classes with more than 16 attributes."""

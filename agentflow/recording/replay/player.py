@@ -10,15 +10,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from functools import partial
 from typing import Any, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests
-from agentflow._support.virtual_time import VirtualClockLoop
 from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.recorded_calls import in_awaited_hook
 from agentflow.hooks.recording import HookCall
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
 from agentflow.loop.cause import CallTurns, Requester
@@ -41,8 +39,10 @@ from agentflow.recording.replay.clock import ReplayClock
 from agentflow.recording.replay.comparing import Divergence
 from agentflow.recording.replay.comparison import Reaction, RunComparison
 from agentflow.recording.replay.order import Key, Order, Progress
-from agentflow.recording.replay.reader import RecordedWait, ReplayBuffer
+from agentflow.recording.replay.pace import PATIENCE, Pace
+from agentflow.recording.replay.reader import ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
+from agentflow.recording.replay.recorded_events import RecordedEvents
 from agentflow.recording.replay.script import DueStep, RecordedWork, Script
 from agentflow.recording.replay.substitutes import RecordedModel, bill, inject, refuse
 from agentflow.vocabulary.chunks import ModelChunk
@@ -53,9 +53,6 @@ from agentflow.vocabulary.messages import ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.ports.model import Model, ModelRequest
 
 __all__ = ["Player"]
-
-_UNKNOWN: Key = ("", "", 0)
-_PATIENCE = 1.0  # the number of seconds to wait for earlier events
 
 
 class Player(Recorder):
@@ -87,32 +84,29 @@ class Player(Recorder):
         super().__init__(every_call=False)
         self.script = script
         self.compared = RunComparison(script, since, diverged, self)
-        self._pairs = self.compared.pairs
         # Entries go to the comparison instead of a queue, so that a divergence is known before the run continues.
         self._put = self.compared.add
         self._runs: dict[str, RunBase] = {}
         self._clock = clock
-        self._paced = paced
         self._live = live
         self._tools = tools
-        self._moved = asyncio.Event()
         self._root: RunBase | None = None
         self._waiting_for_end = False
         # A run cut off by a crash ends at positions that are not in the order.
         self._strict = not script.broken_off
-        # In virtual time, the time of tools passes while the run waits for a slow reader, so that time limits of hooks
-        # expire as recorded.
-        self._passes = self._strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop)
         self._progress = Progress(
             script.order if self._strict else Order(), clock, lambda: self.compared.divergence is not None
         )
         self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self.compared.found)
-        self.closed = self._cancellations.closed
-        self._expected: dict[tuple[str, int], Key | None] = {}
+        self._expected = RecordedEvents(script, self.compared, self._progress, clock)
+        self._pace = Pace(clock, self.compared, paced, self._strict)
         self._played: dict[tuple[str, str], RecordedWork] = {}
-        self._waits: dict[tuple[str, int], Key] = {}
-        self._failing: dict[tuple[str, int, str], Key] = {}
         self._attempts = RecordedAttempts(script, self._progress)
+
+    @property
+    def closed(self) -> Set[str]:
+        """The recorded calls with streams that were closed."""
+        return self._cancellations.closed
 
     # ---- events of the run
 
@@ -126,23 +120,11 @@ class Player(Recorder):
             self._root = run
         buffer = run.events.buffer
         if buffer is not None and not isinstance(buffer, ReplayBuffer):
-            run.events.buffer = ReplayBuffer(buffer, self._wait_for_recorded_reader)
+            run.events.buffer = ReplayBuffer(buffer, self._expected.reader_wait)
         self._put(
             EntryValues(owner, "facts", {"time": event.time, "facts": ()})
         )  # only the call's line, which is paired
         return owner
-
-    def _wait_for_recorded_reader(self, event: Event) -> Awaitable[None] | None:
-        """Return an awaitable for the run after an event, if the recorded run waited for its reader there."""
-        key = self._waits.pop((event.call_id, event.seq), None)
-        return None if key is None else RecordedWait(key, self.script.waits[key], self._progress, self._clock)
-
-    async def _reach(self, time: float, always: bool) -> None:
-        """Wait until a recorded time; with `always`, also in real time."""
-        if self._paced or self._passes or always:
-            await self._clock.reach(time)
-        else:
-            self._clock.jump(time)
 
     def on_event(self, event: HookEvent) -> Any:
         """Compare an event; if another task should be first, wait for the event's turn."""
@@ -151,14 +133,9 @@ class Player(Recorder):
             return None
         if frame.call_id not in self._owners:
             self._begin(event, frame)
-        own_call = self._pairs.get(frame.call_id)
-        key = None if own_call is None else self._recorded_key(own_call, event, frame.call_id)
-        self._expected.pop((frame.call_id, event.seq), None)
+        key = self._expected.take(event)
         if key is not None:
             self._progress.finish_hooks(key)
-            read: Key = ("read", str(own_call), self.script.order.seq(key))
-            if self._strict and read in self.script.waits:
-                self._waits[frame.call_id, event.seq] = read
         # Without a coroutine if the event is in its turn, as in a run without a recorder: a wait would change the
         # order.
         if key is None or self._progress.is_next(key):
@@ -185,20 +162,10 @@ class Player(Recorder):
 
     async def _start_in_turn(self, call: str, use: str, closed: Callable[[], bool]) -> None:
         """Let a call of a parallel round start after the same number of events as in the recording."""
-        if (recorded := self._pairs.get(call)) is not None and self._strict:
+        if (recorded := self.compared.pairs.get(call)) is not None and self._strict:
             await self._progress.wait_for_start(
                 recorded, self.compared.normalizer.number(call, use), self._runs[call], closed
             )
-
-    def _recorded_key(self, recorded: str, event: Event, call: str) -> Key | None:
-        """Return the next recorded event with the same class and tool call; None if none remains."""
-        known = self._expected.get((call, event.seq), _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known
-        use = getattr(event, "tool_use", None)
-        number = "" if use is None else self.compared.normalizer.number(call, use.id)
-        key = self._expected[call, event.seq] = self._progress.next_of(recorded, type(event).__name__, number)
-        return key
 
     # ---- hooks, injections and races
 
@@ -206,8 +173,7 @@ class Player(Recorder):
         """Let a hook start in its turn."""
         if (frame := frame_of(event)) is not None and frame.call_id not in self._owners:
             self._begin(event, frame)
-        recorded = self._pairs.get(event.call_id)
-        key = None if recorded is None else self._recorded_key(recorded, event, event.call_id)
+        key = self._expected.key_of(event)
         if key is None:
             return super().on_begin(hook, event)
         mark = self._progress.next_mark(key, "began", hook.name)
@@ -229,10 +195,10 @@ class Player(Recorder):
 
     def on_end(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Let a hook wait for the turn of its failure, or of an interrupt that it has requested."""
-        failure = self._failing.pop((event.call_id, event.seq, hook.name), None)
+        failure = self._expected.take_failure(hook, event)
         if failure is not None:
             return self._wait(failure)
-        return self._cancellations.requested(self._pairs.get(event.call_id, ""))
+        return self._cancellations.requested(self.compared.pairs.get(event.call_id, ""))
 
     def on_answer(self, event: Event) -> None:
         """Let the run continue to its next checkpoint after a hook that was not awaited in the recording."""
@@ -243,23 +209,16 @@ class Player(Recorder):
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed; mark the failure of any other hook as done."""
         super().on_call(call)
-        event, recorded = call.event, self._pairs.get(call.event.call_id)
-        if call.error is None or recorded is None:
-            return
-        key = self._recorded_key(recorded, event, event.call_id)
-        failure = None if key is None else self._progress.next_failure(key, call.hook.name)
-        if failure is not None and in_awaited_hook():
-            self._failing[event.call_id, event.seq, call.hook.name] = failure
-        elif failure is not None:
-            self._progress.mark_done(failure)
+        if call.error is not None:
+            self._expected.add_failure(call)
 
     def _delay(self, call: str, cancel: Callable[[], None], requester: Requester) -> None:
-        self._cancellations.delay(self._pairs.get(call, ""), cancel, requester)
+        self._cancellations.delay(self.compared.pairs.get(call, ""), cancel, requester)
 
     def on_injection(self, hook: Hook, event: Event) -> None:
         """Mark an injection as done, since other steps may wait for it."""
         super().on_injection(hook, event)
-        key = self._expected.get((event.call_id, event.seq))
+        key = self._expected.known_key_of(event)
         mark = None if key is None else self._progress.next_mark(key, "injected", hook.name)
         if mark is not None:
             self._progress.mark_done(mark)
@@ -296,9 +255,7 @@ class Player(Recorder):
 
     def on_compared(self) -> None:
         """Wake the steps that wait for events of the new run."""
-        self._moved.set()
-        # A new event for the next step: `set` has woken all tasks that waited for this one.
-        self._moved = asyncio.Event()
+        self._pace.wake()
         self._end_of_log()
 
     def on_divergence(self) -> None:
@@ -310,7 +267,7 @@ class Player(Recorder):
         else:
             for run in self._runs.values():
                 run.scope.limit_time(True)
-        self._moved.set()
+        self._pace.wake()
         self._progress.wake()
 
     # ---- cancellations from outside
@@ -327,15 +284,15 @@ class Player(Recorder):
 
     async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
         """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
-        if self.compared.reaction is None and self._pairs.get(call) in self.script.broken_off:
+        if self.compared.reaction is None and self.compared.pairs.get(call) in self.script.broken_off:
             self._waiting_for_end = True
             self._end_of_log()
-            asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
+            asyncio.get_running_loop().call_later(PATIENCE, self._end_of_log, True)
         elif self.compared.reaction is None:
-            cancellation = self.script.cuts.get(self._pairs.get(call, ""))
+            cancellation = self.script.cuts.get(self.compared.pairs.get(call, ""))
             known = [work.end_due.time] if work is not None and work.end_due is not None else []
             await self._clock.reach(max(known + ([] if cancellation is None else [cancellation.time]), default=0.0))
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(PATIENCE)
             now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
             kind = "tool" if work is not None and work.step is None else "request"
             iteration = self._runs[call].events.iteration
@@ -349,10 +306,10 @@ class Player(Recorder):
                 )
             )
         while self.compared.divergence is None:
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(PATIENCE)
             if not self._waiting_for_end:
                 break
-        await asyncio.sleep(_PATIENCE)  # time for the interrupt to take effect
+        await asyncio.sleep(PATIENCE)  # time for the interrupt to take effect
         raise asyncio.CancelledError("the replay has diverged from its recording")
 
     def _end_of_log(self, at_last: bool = False) -> None:
@@ -364,19 +321,8 @@ class Player(Recorder):
 
     async def _until(self, due: DueStep, key: Key, ends: End) -> None:
         """Wait until a step is due and it is its turn."""
-        await self._held_back(key, ends, partial(self._until_time, due))
+        await self._held_back(key, ends, partial(self._pace.until, due))
         await self._wait(key, ends)
-
-    async def _until_time(self, due: DueStep) -> None:
-        await self._reach(due.time, due.apart)
-        if self._strict or not due.apart:
-            return
-        now = asyncio.get_running_loop().time
-        limit = now() + _PATIENCE
-        while self.compared.events < due.events and self.compared.divergence is None and now() < limit:
-            waiting = asyncio.ensure_future(self._moved.wait())
-            await asyncio.wait([waiting], timeout=_PATIENCE)
-            waiting.cancel()  # otherwise each pass would leave a task behind
 
     # ---- models
 
@@ -400,7 +346,7 @@ class Player(Recorder):
         if self.compared.reaction == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            if self._strict and (recorded := self._pairs.get(owner.call)) is not None:
+            if self._strict and (recorded := self.compared.pairs.get(owner.call)) is not None:
                 await self._attempts.start(recorded, iteration)
             inner = source.using(model=RecordedModel(request.model, replies))
         stream = self._recorded(owner, context, iteration, request, "", inner).open()
@@ -414,7 +360,7 @@ class Player(Recorder):
 
     async def _pass_request(self, owner: RecordedCall, iteration: int) -> None:
         """Skip the next recorded reply, since the run was stopped before it sent the request."""
-        reply = self.script.reply(self._pairs.get(owner.call, ""), iteration, "")
+        reply = self.script.reply(self.compared.pairs.get(owner.call, ""), iteration, "")
         if reply is not None:
             self._progress.mark_done(("begun", reply.n, 0))
             await self._finish(reply)
@@ -433,7 +379,7 @@ class Player(Recorder):
     async def _replies(self, owner: RecordedCall, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the recorded reply."""
         call = owner.call
-        recorded = self._pairs.get(call)
+        recorded = self.compared.pairs.get(call)
         reply = None if recorded is None else self.script.reply(recorded, iteration, side)
         if reply is None and recorded in self.script.broken_off:
             await self._await_cancellation(call)
@@ -483,7 +429,7 @@ class Player(Recorder):
         frame = event.frame
         owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         use, call = event.tool_use, owner.call
-        recorded = self._pairs.get(call)
+        recorded = self.compared.pairs.get(call)
         tool = run_of(frame.context).config.tools.get(use.name)
         if self.compared.reaction == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(refuse, use)))
@@ -540,7 +486,7 @@ class Player(Recorder):
                 done += 1
         inject(self.script.log, context, work.injected[done:])
         if work.interrupts is not None:
-            await self._wait(("cut", self._pairs[call], 0))
+            await self._wait(("cut", self.compared.pairs[call], 0))
             context.run.interrupt(work.interrupts)
         await self._end(call, work, use)
         if work.result is None:
