@@ -4,10 +4,10 @@ Rules:
 
 1. The task of the tool passes on the server's progress, so that a slow reader delays no other call. If progress arrives
    faster than it is read, the oldest reports are dropped.
-2. A question for a person is answered by the function `elicitation`, or, if the agent is itself served over MCP, by its
-   client's user; otherwise it suspends the call. The question then stays unanswered, and the call is cancelled at the
-   server. When the call is resumed, the tool runs again from its start, and the server gets the answers to the questions
-   that it asks again. Answers are kept until the call has ended.
+2. A question for a person is answered by the function `elicitation`, or, if the agent is itself served over MCP, by the
+   user of the agent's client; otherwise it suspends the call. The question then stays unanswered, and the call is
+   cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the answers
+   to the questions that it asks again. Answers are kept until the call has ended.
 3. During one call, the server gets at most `sampling` answers of a model.
 4. For servers with the protocol of 2026, the SDK knows to which call a question belongs; for older ones, a question that may
    belong to calls of several runs is refused.

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The SDK has one store for all sessions, names a stream by the number of its request (each client counts from 1), and does
-   not pass the session. So each session has its own events, found through the current HTTP request: a client cannot read
-   another's events, whatever last event it claims to have seen.
+1. The SDK has one store for all sessions, names a stream by the number of its request (each client counts from 1), and
+   does not pass the session to the store. So each session has its own events, found through the current HTTP request: a
+   client cannot read another's events, whatever last event it claims to have seen.
 2. A session keeps only its newest events. They are released when the client ends the session, or with the context of the
    session's tasks. (Those of the first session may stay until the server stops: `sse_starlette` starts a task in its context.)
 """

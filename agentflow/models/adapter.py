@@ -61,7 +61,7 @@ class Adapter(ABC):
     _reserved: ClassVar[frozenset[str]] = frozenset()
     """Names that `params` and `options.extra` must not contain."""
     _tells_errors: ClassVar[bool] = False
-    """Whether the wire has a field that marks a failed tool."""
+    """Whether the wire has a field that marks a failed tool call."""
     _returns_server_tools: ClassVar[bool] = False
     """Whether requests may contain earlier calls and results of server tools."""
 

@@ -1,4 +1,4 @@
-"""OpenAI's computer use over `/responses`: a `computer_call` as tool calls, and their results as its output.
+"""OpenAI's computer use over `/responses`: a `computer_call` becomes tool calls, and their results become its output.
 
 The formats are those of the package `openai` 3.57 (`types/responses/response_computer_tool_call.py`, `computer_action.py`,
 `ComputerCallOutput` in `response_input_item_param.py`), and of

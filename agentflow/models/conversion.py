@@ -202,8 +202,8 @@ class Conversation:
                 if sealed:
                     message["thinking_blocks"] = sealed
                 cited = any(self._cited(block) for block in msg.content)
-                # `thinking_blocks` are sent before the content, so a reply with a thought after its text becomes a list
-                # in the order of the reply.
+                # `thinking_blocks` are sent before the content, so if a thought follows text, the content becomes a list
+                # of both, in the order of the reply.
                 if sealed and (cited or _text_comes_first(msg.content)) and not any(block.redacted for block in own):
                     message["content"] = self._in_order(msg.content)
                     del message["thinking_blocks"]

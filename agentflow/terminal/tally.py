@@ -11,7 +11,7 @@ from agentflow.vocabulary.specs import Usage
 
 
 class Tally:
-    """Counts the events of a call; the events of sub-agents only count in its usage.
+    """Counts the events of a call, without those of sub-agents; its usage includes theirs.
 
     Attributes:
         rounds: The number of model calls.

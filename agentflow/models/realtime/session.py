@@ -168,7 +168,7 @@ class RealtimeSession:
         rest: Any = {name: value for name, value in options.items() if name != "session"}
         while True:
             turn = await self._work.get()
-            # The connection compares it with the turn of `on_turn` (Gemini: which reply belongs to this call).
+            # The connection compares this turn with the one of `on_turn` (Gemini: which reply belongs to this call).
             self._busy, live.turn = True, turn
             reply: Reply[Any] | None = None
             try:
