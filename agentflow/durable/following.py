@@ -100,6 +100,7 @@ class Watch:
         """Pass on the result of a poll: the run's last event, and the ids of ended calls."""
         self.ended = self.ended or self.call_id in ended
         self._last = last
+        self._error = None
         self._changed.set()
 
     def release(self) -> None:

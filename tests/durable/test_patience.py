@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from agentflow.durable.connections import shared_database
+from agentflow.durable.following import Watch
 from agentflow.durable.serving import ATTEMPTS, CONFLICTS, _patience
 from agentflow.errors import SessionConflictError, StoreError
 
@@ -44,3 +49,17 @@ def test_the_rows_of_runs_are_as_safe_as_they_were_promised(url: str) -> None:
                 assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
     finally:
         database.dispose()
+
+
+async def test_a_reader_waits_again_after_an_outage() -> None:
+    """The failure ends the wait in which it happened; once the database responds, the same reader sees changes."""
+    watch = Watch("r")
+    waiting = asyncio.ensure_future(watch.wait(0, 0, 60))
+    await asyncio.sleep(0)
+    watch.fail(StoreError("unreachable"))
+    with pytest.raises(StoreError, match="unreachable"):
+        await waiting
+    waiting = asyncio.ensure_future(watch.wait(0, 0, 60))
+    await asyncio.sleep(0)
+    watch.update(1, ())
+    assert await waiting

@@ -193,6 +193,8 @@ def test_a_union_is_shown_while_it_arrives() -> None:
         "[1]",
         '{"name": "\\x"}',
         '{"name": "\\uzzzz"}',
+        '{"name": "\\u  e9"}',
+        '{"name": "\\ue9  "}',
         "{" * 9,
         '{"a":' * 9000,
     ],

@@ -200,7 +200,9 @@ class JsonFeed:
         self._escape = ""
         if escape[1] == "u":
             try:
-                # `fromhex` refuses signs and underscores, which `int(…, 16)` accepts.
+                # `fromhex` refuses signs and underscores, which `int(…, 16)` accepts, but not spaces.
+                if not escape.removeprefix("\\").isalnum():
+                    raise ValueError
                 self._unit(int.from_bytes(bytes.fromhex(escape[2:])))
             except ValueError:
                 self._at = _At.OVER
