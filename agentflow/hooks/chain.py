@@ -439,7 +439,7 @@ def _stronger(before: Decided | None, verdict: Verdict, entry: ChainEntry) -> De
 async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
     """Apply a hook's failure policy: return a verdict, return None to continue without the hook, or raise."""
     hook, kind = entry.hook, chain.kind
-    # A shadow hook's failure must not change the run either.
+    # A shadow hook's failure does not change the run either.
     policy = "skip" if hook.shadow else hook.on_failure
     found = failure_of(hook, kind, event, error) if not hook.shadow else error
     if not isinstance(found, Exception):

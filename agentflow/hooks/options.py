@@ -225,7 +225,7 @@ def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
         failure: BaseException | None = None
         try:
             answer = await settle(call(copy))
-        except Exception as error:  # recorded, since a shadow must not end the call
+        except Exception as error:  # recorded, since a shadow should not end the call
             failure = error
         copy, verdict, failure = outcome_of(hook, kind, copy, answer, failure)
         outcome = verdict if failure is None else failure

@@ -310,7 +310,7 @@ def make_run(
 
 def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
     """Return a run without a conversation; see `make_run`."""
-    # A background task may outlive the run in whose context it was started: its turns then belong to no run.
+    # A background task may outlive the run that started it: its turns then belong to no run.
     outer = None if place is None or place.run.finished else place
     parent = None if outer is None else outer.run
     source = ""

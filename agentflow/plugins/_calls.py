@@ -100,7 +100,7 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
     key_of_question, use_id = (event.call_id, event.iteration, key), event.tool_use.id
     while (earlier := repeats.questions.get(key_of_question)) is not None and earlier[0] not in repeats.done:
         first, question = earlier
-        answer: T | None = await asyncio.shield(question)  # a cancelled call must not cancel it for others
+        answer: T | None = await asyncio.shield(question)  # a cancelled call should not cancel it for others
         if answer is not None:  # otherwise it was cancelled or failed: look again
             repeats.follows[use_id] = first
             return answer

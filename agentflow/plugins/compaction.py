@@ -225,7 +225,7 @@ class SummaryCompaction(Hook):
             text = await self._summary(context, old)
             summary = _messages(text, old, recent, offset + split, offset + len(messages), context.new_id("msg_"))
             context.compact(offset + split, summary, by=self.name)
-        except Exception as error:  # a failure of the side model call must not harm the run
+        except Exception as error:  # a failure of the side model call should not harm the run
             log_failure(
                 "WARNING",
                 error,

@@ -81,7 +81,9 @@ class OffloadResults(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent]:
         """Store a long result elsewhere."""
-        if not isinstance(event, PostActing) or event.tool_use.name == READER:  # what was read must not be stored again
+        if (
+            not isinstance(event, PostActing) or event.tool_use.name == READER
+        ):  # what was read should not be stored again
             return event
         text = event.tool_result.text
         return event if len(text) <= self.over_chars else self._offload(event, text)

@@ -309,7 +309,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
                 except Exception:
                     if attempt == retry_count:
                         raise
-                await asyncio.sleep(0)  # a source that fails without suspending must not lock up the loop
+                await asyncio.sleep(0)  # a source that fails without suspending should not lock up the loop
 
         return Mono(run)
 

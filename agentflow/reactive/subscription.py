@@ -25,7 +25,9 @@ from agentflow.reactive.tasks import create_task
 
 Pump = Callable[["Subscription"], Coroutine[object, object, None]]
 
-_live: set[Subscription] = set()  # a loop holds its tasks weakly; active subscriptions must not be collected
+_live: set[Subscription] = (
+    set()
+)  # a loop holds its tasks weakly; this set keeps active subscriptions from being collected
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -199,7 +201,7 @@ class _Background:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or self._pid != os.getpid() or not thread.is_alive():
             return
-        # At exit: a task that does not end within a second must not keep the process alive.
+        # At exit: a task that does not end within a second should not keep the process alive.
         with contextlib.suppress(Exception):
             asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(timeout=1)
         loop.call_soon_threadsafe(loop.stop)

@@ -341,7 +341,7 @@ class DurableCalls:
         ]
         try:
             await database_work(client.answer(request._replace(run_id=run_id, key=call.run_id), call.decisions or {}))
-        except BaseException as error:  # even if cancelled: the messages must not arrive without the decisions
+        except BaseException as error:  # even if cancelled: the messages should not arrive without the decisions
             await database_work(client.withdraw(ref.stored, added))
             if isinstance(error, UsageError):
                 raise Refusal(409, "not_waiting", "This session does not wait for these decisions.") from error

@@ -322,7 +322,7 @@ class Service:
             )
         except Refusal:
             if call.decisions is not None:
-                self.steering.withdraw(session)  # messages that came with the decisions must not reach another call
+                self.steering.withdraw(session)  # messages that came with the decisions should not reach another call
             raise
 
     async def find_request(self, owner: str, ref: StoredSession, key: str) -> ServedRun | None:

@@ -166,7 +166,7 @@ async def _chunks(trial: _Trial) -> None:
 
 async def _fold(trial: _Trial) -> None:
     """The chunks fold to the reply, for every request."""
-    for _ in range(2):  # the second request shows what the first left behind
+    for _ in range(2):  # the second request shows what the first has left
         reply = await trial.reply()
         trial.same("fold", reply.text, trial.scene.text, "yields chunks that do not fold to the provider's text")
         found = [(use.name, dict(use.input)) for use in reply.tool_uses]

@@ -292,7 +292,7 @@ def _injected_kind(hint: object) -> tuple[object, bool]:
             hint = arguments[0]
         elif origin in (typing.Union, UnionType):
             members = [member for member in arguments if member is not type(None)]
-            if len(members) != 1:  # a union of several classes cannot be injected
+            if len(members) != 1:  # a union of several classes is not injected
                 return None, marked
             hint = members[0]
         else:

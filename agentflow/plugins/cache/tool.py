@@ -45,7 +45,7 @@ class _SharedWork:
         result = self._running[work]
         if result is None:
             result = self._running[work] = work[0].create_future()
-        return asyncio.shield(result)  # a cancelled call must not cancel it for others
+        return asyncio.shield(result)  # a cancelled call should not cancel it for others
 
     async def run(self, work: _Work, run: Awaitable[T]) -> T:
         """Do the work, and pass the value to those waiting for it."""

@@ -82,7 +82,7 @@ async def start_process(
         partial(SubprocessStreamProtocol, _MAX_MESSAGE_BYTES + 1, loop),
         *command,
         env=env,
-        start_new_session=True,  # Ctrl-C in the terminal must not reach the program
+        start_new_session=True,  # Ctrl-C in the terminal should not reach the program
         **options,
     )
     process = asyncio.subprocess.Process(transport, protocol, loop)

@@ -92,7 +92,7 @@ class Judge:
         if self.rubric is not None:
             parts["rubric"] = "\n".join(f"{level}: {meaning}" for level, meaning in sorted(self.rubric.items()))
         question = "\n".join(f"<{name}>{_escaped(text)}</{name}>" for name, text in parts.items())
-        reply = await self._agent.call(question, session=Session.fresh())  # judgements must not see each other
+        reply = await self._agent.call(question, session=Session.fresh())  # judgements should not see each other
         if reply.outcome != "completed" or not reply.typed:
             raise ModelError(f"the judging model gave no answer: its call was {reply.outcome}.", retryable=True)
         judged: _Judgement | _Level = reply.output
