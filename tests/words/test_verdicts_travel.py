@@ -43,6 +43,7 @@ from agentflow.vocabulary.saving.codec import (
     fact_from_json,
     fact_to_json,
     resolution_from_dict,
+    session_from_dict,
     verdict_from_dict,
     verdict_to_dict,
 )
@@ -270,3 +271,15 @@ def test_what_is_no_decision_is_refused(said: dict[str, Any]) -> None:
         Request.from_data("run", {**Request("run", "a", "s").to_dict(), "decisions": {"t1": said}})
     with pytest.raises(StoreError, match=f"has version {CODEC_VERSION + 1}"):
         Request.from_data("run", {**Request("run", "a", "s").to_dict(), "form": CODEC_VERSION + 1})
+
+
+def test_a_saved_session_may_be_loaded_twice() -> None:
+    """Loading leaves the data as it is, with its decisions."""
+    facts = [
+        json.loads(fact_to_json(fact))
+        for fact in (ToolDecided("r", "t1", USE, Deny("no")), CallResumed("r", "c", {"t1": Deny("no")}))
+    ]
+    saved = {"format": "agentflow.session", "version": CODEC_VERSION, "id": "s", "facts": facts}
+    before = json.dumps(saved)
+    assert session_from_dict(saved).facts == session_from_dict(saved).facts
+    assert json.dumps(saved) == before

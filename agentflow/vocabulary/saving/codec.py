@@ -323,7 +323,7 @@ def _fact_in(data: object) -> Fact:
         )
     if not isinstance(found, dict):
         raise _damaged(f"the data of the {name} is not an object with fields")
-    values = cast("dict[str, Any]", found)
+    values = {**cast("dict[str, Any]", found)}  # a copy: the data may be read again
     try:
         if kind is ToolDecided:
             encoded = values.get("verdict")
