@@ -124,8 +124,8 @@ class Runner:
 
     async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
         scope.state = "running"
-        if scope.task is None:  # an eager task
-            scope.task = asyncio.current_task()
+        if scope.tasks.driver is None:  # an eager task
+            scope.tasks.driver = asyncio.current_task()
         self._scope = scope
         failure: BaseException | None = None
         try:
@@ -301,7 +301,7 @@ class Runner:
                 raise TurnDeniedError(turn.tool.name, CANCELLED)
             run.start(run_turn(turn, run, values))
             # While it runs, the turn's own task is the one that blocks the queue.
-            self._driver = run.scope.task
+            self._driver = run.scope.tasks.driver
             if outer is not None:
                 outer.add_inner(run.scope)
             try:

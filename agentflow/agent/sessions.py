@@ -173,7 +173,7 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     # A deadlock is certain if this code works for the call that holds the session: directly, or through a chain of
     # calls of which each one waits for the next.
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
-    certain = isinstance(holder, RunBase) and holder.scope.works_in(task)
+    certain = isinstance(holder, RunBase) and holder.scope.tasks.includes(task)
     if not certain:
         # Outside of tools, such as in a hook's thread, only `called_from` shows the call.
         run = cast("RunBase | None", called_from.get()) if place is None else place.run

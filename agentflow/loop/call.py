@@ -113,8 +113,8 @@ class Call(RunBase):
         """Run the call from its first event to its last. Errors are not raised here, but by `scope.result`."""
         scope = self.scope
         scope.state = "running"
-        if scope.task is None:  # an eager task
-            scope.task = asyncio.current_task()
+        if scope.tasks.driver is None:  # an eager task
+            scope.tasks.driver = asyncio.current_task()
         started = self.config.clock.monotonic()
         reply: Reply | None = None
         failure: BaseException | None = None
@@ -185,7 +185,7 @@ class Call(RunBase):
         Another driver ends the call. If that driver blocks too, a second one ends the call without the store, which may
         hang (the next call loads the stored facts). A third fires only the last event; the last step does not await.
         """
-        task = self.scope.task
+        task = self.scope.tasks.driver
         # `finished` after the first step: the last event was fired again already, and its hooks block each time.
         if task is None or task.done() or step == 3 or (step and self.finished):
             self._drop()
@@ -199,9 +199,7 @@ class Call(RunBase):
     def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
-        notice = abandon_tasks(
-            self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
-        )
+        notice = abandon_tasks(self, scope.limits.cleanup_timeout, scope.tasks.running)
         running.runs.discard(self)
         clone = detach(self)
         running.runs.add(clone)

@@ -1,32 +1,18 @@
-"""Why a run is cancelled, and what is cancelled with it."""
+"""Why a run is cancelled, and how a replay controls it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
 
 from agentflow._support.values import NamedTuple
 
-__all__ = ["CallTurns", "Cause", "CauseKind", "Notice", "Requester", "ToolTasks"]
+__all__ = ["Cause", "CauseKind", "Notice", "ReplayControl", "Requester"]
 
 Notice: TypeAlias = Literal["cancelled", "failed", "pending", "swallowed", "twice"]
 """The notifications for the listener of a run; see `RunScope.listener`."""
 
 CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
-
-
-class ToolTasks(Protocol):
-    """The tasks of parallel tool calls."""
-
-    @property
-    def running(self) -> Mapping[asyncio.Task[Any], None]:
-        """The running tasks, in the order in which they started."""
-        ...
-
-    def cancel(self, requester: asyncio.Task[Any] | None = None) -> None:
-        """Cancel the running tasks, except for one that requests it, and start no others."""
-        ...
 
 
 Requester: TypeAlias = Literal["interrupt", "failure", "caller"]
@@ -35,17 +21,31 @@ only the calls parallel to it; `caller`: the caller's run.
 """
 
 
-class CallTurns(NamedTuple):
-    """How a replay holds back the calls of parallel rounds.
+class ReplayControl:
+    """How a replay repeats the recorded order in one run.
+
+    Args:
+        wait: Awaited before each call of a parallel round starts, with the call's id and a function that returns whether the
+            round starts no more calls.
+        wake: Called when a round starts no more calls.
+        delay: Called with a cancellation that the run's own code or its caller requests.
 
     Attributes:
-        wait: Awaited before each call starts, with the call's id and a function that returns whether the round starts no
-            more calls.
-        wake: Called when a round starts no more calls.
+        passes: Whether the next check after a hook should raise nothing.
     """
 
-    wait: Callable[[str, Callable[[], bool]], Awaitable[None]]
-    wake: Callable[[], None]
+    __slots__ = ("delay", "passes", "wait", "wake")
+
+    def __init__(
+        self,
+        wait: Callable[[str, Callable[[], bool]], Awaitable[None]],
+        wake: Callable[[], None],
+        delay: Callable[[Callable[[], None], Requester], object],
+    ) -> None:
+        self.wait = wait
+        self.wake = wake
+        self.delay = delay
+        self.passes = False
 
 
 class Cause(NamedTuple):
@@ -57,9 +57,11 @@ class Cause(NamedTuple):
         reason: The reason, as text.
         inside: Whether a hook or tool of the run requested it.
         by_caller: Whether a hook or tool of a parent run requested it, or a parent run was cancelled.
+        at: The `positions` at which it was cancelled from outside.
     """
 
     kind: CauseKind
     reason: str
     inside: bool = False
     by_caller: bool = False
+    at: tuple[str, ...] = ()

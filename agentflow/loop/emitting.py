@@ -292,7 +292,7 @@ class Events:
     def _waits(self) -> bool:
         """Whether the run should wait for its reader. During cancellation or cleanup it should not, since the
         reader may have closed the stream."""
-        return not self.scope.stopped and not self.scope.cleaning
+        return not self.scope.stopped and not self.scope.tasks.cleaning
 
     def chain_in(self, hooks: FullHookSet, kind: type[Event]) -> Chain | None:
         """Return the chain of a narrower scope, without hooks that have failed in this run."""
@@ -368,23 +368,27 @@ class Events:
     def check(self) -> None:
         """Raise if the run was cancelled, so that no further hook is called, except by its cleanup."""
         scope = self.scope
-        if scope.passes:
-            scope.passes = False  # set by a replay: the recorded run got past this check
-        elif scope.stopped and not scope.cleans():
+        if scope.replay is not None and scope.replay.passes:
+            scope.replay.passes = False  # set by a replay: the recorded run got past this check
+        elif scope.stopped and not scope.tasks.is_cleaning():
             scope.check()
 
     def is_cancelled(self) -> bool:
         """See `Faults.is_cancelled`."""
-        return not self.scope.cleans() and self.scope.is_cancelled()
+        return not self.scope.tasks.is_cleaning() and self.scope.is_cancelled()
 
     def why_cancelled(self) -> str:
         """See `Faults.why_cancelled`."""
         scope = self.scope
         if (
-            not cancel_requests() or not scope.cleans()
+            not cancel_requests() or not scope.tasks.is_cleaning()
         ):  # cancellations requested before the cleanup were removed when it began
             return ""
-        return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
+        return (
+            f"cleanup took longer than {scope.limits.cleanup_timeout:g} s"
+            if scope.limits.late
+            else "its task was cancelled"
+        )
 
     def post_events_in_chain(self, use_id: str | None) -> list[PostActing | PostReasoning]:
         """Return the Post events for which hooks are running; the one of tool call `use_id` last."""

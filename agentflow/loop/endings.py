@@ -212,8 +212,8 @@ def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[Ba
         return error, "failed"
     match cause.kind:
         case "timeout":
-            assert run.scope.timeout is not None
-            ended: BaseException = CallTimeoutError(run.scope.timeout, run.config.view.name)
+            assert run.scope.limits.timeout is not None
+            ended: BaseException = CallTimeoutError(run.scope.limits.timeout, run.config.view.name)
         case "shutdown":
             ended = ShutdownError(run.config.view.name, run.session.id, stopped=True)
         case "interrupted":

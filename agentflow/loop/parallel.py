@@ -21,7 +21,8 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
     cancels them all; cancelling the run cancels them and its driver at the same moment. A stopped run starts no further work.
     """
     tasks = _CallTasks(scope, works)
-    before, scope.tasks = scope.tasks, (*scope.tasks, tasks)
+    before = scope.tasks.groups
+    scope.tasks.groups = (*before, tasks)
     for _ in range(min(limit, len(works))):
         if tasks.waiting:  # an eager task may have interrupted the run
             tasks.begin()
@@ -35,7 +36,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
                 cancellation = cancellation or error
                 tasks.cancel()
     finally:
-        scope.tasks = before
+        scope.tasks.groups = before
         # Only the failure of a call stopped the work: the run itself continues, and reports it.
         if scope.cause is None and scope.requested is None:
             scope.stopped = False
@@ -88,7 +89,7 @@ class _CallTasks:
         """
         self.waiting.clear()
         # Once, because each further request would interrupt the cleanup that the first one started.
-        if not self.cancelled or self._scope.late:
+        if not self.cancelled or self._scope.limits.late:
             self.cancelled = True
             self._scope.cancel_tasks([task for task in self.running if task is not requester])
 
@@ -96,7 +97,7 @@ class _CallTasks:
         if self.running:
             # Before the cancellations, so that a call that swallows its own still stops at its next checkpoint.
             self._scope.stop()
-            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout, self._cancel_again)
+            self._timer = asyncio.get_running_loop().call_later(self._scope.limits.cleanup_timeout, self._cancel_again)
         self.cancel()
 
     def _cancel_again(self) -> None:
@@ -105,7 +106,9 @@ class _CallTasks:
             for task in self.running:
                 task.cancel()
             # Repeated, since a loop in the tool may swallow one request in each iteration.
-            self._timer = asyncio.get_running_loop().call_later(self._scope.cleanup_timeout / 20, self._cancel_again)
+            self._timer = asyncio.get_running_loop().call_later(
+                self._scope.limits.cleanup_timeout / 20, self._cancel_again
+            )
 
     async def _run(self, work: Work) -> None:
         if (task := asyncio.current_task()) is not None:  # an eager task runs before `begin` has stored it

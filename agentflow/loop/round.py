@@ -157,9 +157,9 @@ class _Round:
 
     def _work(self, call: ToolUseBlock, defers: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work() -> None:
-            if (turns := self.run.scope.turns) is not None:
+            if (replay := self.run.scope.replay) is not None:
                 # A replay starts parallel calls in the recorded order.
-                await turns.wait(call.id, self._starts_no_more)
+                await replay.wait(call.id, self._starts_no_more)
             if not self._starts_no_more():
                 index = self._place(call)
                 # The task has a context of its own, so hooks of this call find their position, and other calls do not.
@@ -174,8 +174,8 @@ class _Round:
 
     def _wake_waiting(self) -> None:
         """Wake calls that a replay holds back: they will not start."""
-        if (turns := self.run.scope.turns) is not None:
-            turns.wake()
+        if (replay := self.run.scope.replay) is not None:
+            replay.wake()
 
     def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
         """Return the execution of a call; a deferred call keeps its execution."""

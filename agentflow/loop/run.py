@@ -329,7 +329,7 @@ class RunBase:
 
     def shows_children(self) -> bool:
         """Whether events of sub-agents called here are passed to its reader."""
-        task = self.scope.task
+        task = self.scope.tasks.driver
         return self.settings.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
     def hooks_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:

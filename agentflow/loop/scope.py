@@ -25,15 +25,13 @@ from functools import partial
 from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
-from agentflow.loop.cause import CallTurns, Cause, CauseKind, Notice, Requester, ToolTasks
+from agentflow.loop.cause import Cause, CauseKind, Notice, ReplayControl
+from agentflow.loop.run_limits import RunLimits
+from agentflow.loop.run_tasks import RunTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
-from agentflow.reactive.tasks import reader_of
 
-__all__ = ["CLEANUP_TIMEOUT", "RunScope"]
-
-CLEANUP_TIMEOUT: Final = 5.0
-"""The default limit for cleanup after a cancellation, in seconds."""
+__all__ = ["RunScope"]
 
 _INSISTENCE: Final = 100
 """How often late cleanup is cancelled before it is abandoned, since code may legitimately swallow a few cancellations."""
@@ -48,56 +46,43 @@ class RunScope:
         cleanup_timeout: The limit for cleanup after a cancellation, in seconds.
 
     Attributes:
-        task: The driver's task; None before it starts and after it has finished.
+        tasks: The driver's task and those of parallel tool calls.
+        limits: The limits of time.
         caller: The task that started it, if it has a parent run. A weak reference: a cancelled task keeps its
             traceback, and with it the stream of events that it abandoned.
-        tasks: The parallel tool calls, by group.
         state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
             the outcome is settled and only hooks of the last event are running.
         value_and_error: The reply and the error, once its outcome is fixed.
         cause: The cause of its cancellation, or None.
+        requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
-        cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
-        at: The `positions` at which it was cancelled from outside.
         listener: Called when it is `cancelled`, after the cause is set; when one of several parallel tool calls has `failed`;
             when a hook subscribed `twice` at once to a source that allows one subscription; before a cancellation, if a
             hook's cancellation of its own task is still `pending`; or when a model or hook `swallowed` such a cancellation.
-        turns: Holds back each call of a parallel round until its turn; set by a replay.
-        delay: Called with a cancellation that its own code or its caller requests; set by a replay.
-        passes: Whether the next check after a hook should raise nothing; set by a replay.
-        requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
+        replay: How a replay controls it, if it is being replayed.
         waits: Its waits, if it is part of a tool call; otherwise None.
     """
 
-    # Most runs never set or read these, so they are not instance attributes until then.
-    tasks: tuple[ToolTasks, ...] = ()
-    at: tuple[str, ...] = ()
+    # Most runs never set these, so they are not instance attributes until then.
+    cause: Cause | None = None
+    requested: tuple[CauseKind, str] | None = None
+    halting: bool = False
     listener: Callable[[Notice], object] | None = None
+    replay: ReplayControl | None = None
+    waits: Waits | None = None
     value_and_error: tuple[Any, BaseException | None] = (None, None)
     _abandon: Callable[[], object] | None = None
-    turns: CallTurns | None = None
-    delay: Callable[[Callable[[], None], Requester], object] | None = None
-    passes: bool = False
     _caller: weakref.ref[asyncio.Task[Any]] | None = None
     _inner: list[RunScope] | None = None
-    _raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
-    requested: tuple[CauseKind, str] | None = None
-    _tries: int = 0  # number of cancellations of the task
+    _waiters: list[asyncio.Future[None]] | None = None
 
     def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
         self.parent = parent
-        self.timeout = timeout
-        self.cleanup_timeout = cleanup_timeout
-        self.waits: Waits | None = None
-        self.task: asyncio.Task[Any] | None = None
+        self.limits = RunLimits(timeout, cleanup_timeout)
+        self.tasks = RunTasks()
         self.state: Literal["new", "running", "ending", "done"] = "new"
-        self.cause: Cause | None = None
         self.stopped = False
-        self.cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
-        self.halting = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiters: list[asyncio.Future[None]] | None = None
 
     # ---- starting and finishing
 
@@ -114,7 +99,7 @@ class RunScope:
         if parent is not None:
             caller = asyncio.current_task()
             self._caller = None if caller is None else weakref.ref(caller)
-            if not parent.late:  # a parent with late cleanup waits for no further runs
+            if not parent.limits.late:  # a parent with late cleanup waits for no further runs
                 parent.add_inner(self)
             if self.waits is not None:
                 self.waits.enter()
@@ -122,18 +107,19 @@ class RunScope:
         if self.state == "done":  # an eager task
             return
         count_exactly(task)
-        self.task = task
+        self.tasks.driver = task
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
             loop.call_soon(self._deliver)  # after its first step, so that it ends with its last events
-        elif self.timeout is not None:
-            self._timer = loop.call_later(self.timeout, self._expire)
+        elif self.limits.timeout is not None:
+            self.limits.start(loop, self._expire)
 
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
         self.state = "done"
         self.value_and_error = (value, error)
-        task, self.task, self._abandon = self.task, None, None
+        tasks, self._abandon = self.tasks, None
+        task, tasks.driver = tasks.driver, None
         if task is not None and task is running_task():  # it ends normally, so its callback is not needed
             task.remove_done_callback(self._driver_ended)
         cause = self.cause
@@ -144,10 +130,8 @@ class RunScope:
                     None,
                 )  # the error is never read, and its traceback would create a reference cycle
             self.listener = None
-            self._raised_in = ()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            tasks.raised_in = ()
+        self.limits.stop()
         parent = self.parent
         if parent is not None:
             parent.remove_inner(self)
@@ -180,7 +164,7 @@ class RunScope:
         """Finish the run if its task was cancelled before its first step, as in a shutdown of the event loop."""
         if not task.cancelled():
             task.exception()  # mark the exception as retrieved
-        if task is self.task and self._abandon is not None:
+        if task is self.tasks.driver and self._abandon is not None:
             self._abandon()
 
     async def result(self, kind: CauseKind = "cancelled", reason: str = "its caller was cancelled") -> Any:
@@ -216,7 +200,7 @@ class RunScope:
         if cancellation is not None or kind == "closed":
             value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
         elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
-            self.parent.mark_raised()  # this task stops because of its run: no second cancellation
+            self.parent.tasks.mark_raised()  # this task stops because of its run: no second cancellation
         self.value_and_error = (value, None)  # raised once; its traceback would keep frames alive
         if error is not None:
             try:
@@ -228,31 +212,35 @@ class RunScope:
     @property
     def orphaned(self) -> bool:
         """Whether its event loop was closed while it was running."""
-        task = self.task
-        return task is not None and task.get_loop().is_closed()
+        driver = self.tasks.driver
+        return driver is not None and driver.get_loop().is_closed()
 
     def drop_orphaned(self) -> None:
         """Close the driver after its event loop was closed. Its `finally` blocks run without awaiting."""
-        if self.task is not None and self.orphaned:
-            cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
+        if (driver := self.tasks.driver) is not None and self.orphaned:
+            cast("Coroutine[Any, Any, Any]", driver.get_coro()).close()
 
     # ---- cancelling
 
     def cancel(self, kind: CauseKind, reason: str) -> None:
         """Cancel the run, from any task or thread. The first cause counts. No effect after the run is finished."""
-        task = self.task
+        driver = self.tasks.driver
         # `get_running_loop` would raise in a thread without an event loop.
-        if task is not None and not (loop := task.get_loop()).is_closed() and asyncio._get_running_loop() is not loop:
+        if (
+            driver is not None
+            and not (loop := driver.get_loop()).is_closed()
+            and asyncio._get_running_loop() is not loop
+        ):
             if self.cause is None and self.requested is None and self.state == "running":
                 self.requested = kind, reason
                 self.stopped = True  # its next checkpoint raises, even if nothing is awaited until then
             loop.call_soon_threadsafe(self.cancel, kind, reason)  # its own thread decides where the run stops
             return
-        requester = self._own_task(running_task())
+        requester = self.tasks.owner_of(running_task())
         by_caller = requester is None and self.parent is not None and self.parent.includes(running_task())
         cancel = partial(self._cancel, kind, reason, requester, by_caller)
-        if self.delay is not None and (requester is not None or by_caller):
-            self.delay(cancel, "caller" if by_caller else "interrupt")
+        if self.replay is not None and (requester is not None or by_caller):
+            self.replay.delay(cancel, "caller" if by_caller else "interrupt")
         else:
             cancel()
 
@@ -261,17 +249,17 @@ class RunScope:
     ) -> None:
         if self.state == "done":
             return
-        inside = requester is not None
+        tasks, inside = self.tasks, requester is not None
         if self.cause is None and self.state != "ending":
-            if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
-                self.at = self.positions()
-            tasks = [self.task, *(task for group in self.tasks for task in group.running)]
-            own = [getattr(task, "_must_cancel", False) for task in tasks]  # no public API
+            at: tuple[str, ...] = ()
+            if not inside and not by_caller and not tasks.includes(running_task()):  # a running task has no position
+                at = self.positions()
+            own = [getattr(task, "_must_cancel", False) for task in tasks.running]  # no public API
             if not self.stopped and (any(own) or (inside and cancel_requests())):
                 self.notify("pending")
-            self._stop(Cause(kind, reason, inside, by_caller))
-        task = self.task
-        if task is None or (loop := task.get_loop()).is_closed():
+            self._stop(Cause(kind, reason, inside, by_caller, at))
+        driver = tasks.driver
+        if driver is None or (loop := driver.get_loop()).is_closed():
             return
         if running_task() is None:  # a signal handler may call this while the loop waits: wake it
             loop.call_soon_threadsafe(lambda: None)
@@ -288,10 +276,10 @@ class RunScope:
 
     def fail(self, stop: Callable[[], None]) -> None:
         """Call `stop` after a parallel tool call has failed, to cancel the others."""
-        if self.delay is None or self.stopped:
+        if self.replay is None or self.stopped:
             stop()
         else:
-            self.delay(stop, "failure")
+            self.replay.delay(stop, "failure")
 
     def stop(self) -> None:
         """Let the parallel tool calls raise at their next checkpoints."""
@@ -310,7 +298,7 @@ class RunScope:
         self.stopped = True
         self.notify("cancelled")
         for child in self.inner:
-            if self.works_in(child.caller):
+            if self.tasks.includes(child.caller):
                 child.cancel_at_checkpoint("cancelled", "its caller was cancelled")
 
     @property
@@ -320,11 +308,11 @@ class RunScope:
 
     def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
         """Return where it is suspended: first the driver, then tool calls and child runs, sorted. A requester is `here`."""
-        if self.task is None or self.state == "new":
+        tasks = self.tasks
+        if tasks.driver is None or self.state == "new":
             return ("new",)
-        return positions(
-            self.task, [group.running for group in self.tasks], [inner.positions() for inner in self.inner], requester
-        )
+        inner = [scope.positions() for scope in self.inner]
+        return positions(tasks.driver, [group.running for group in tasks.groups], inner, requester)
 
     def _deliver(self, requester: asyncio.Task[Any] | None = None) -> None:
         """Cancel its tasks once, unless a checkpoint has raised in them, and start the time limit for cleanup.
@@ -333,48 +321,47 @@ class RunScope:
             requester: The task of the run that requests it. It is cancelled at its next turn: a task that cancels itself
                 would raise at its next await, possibly during its cleanup.
         """
-        task = self.task
-        if task is None or self._tries:  # once; `_cancel_again` repeats it if cleanup is late
+        tasks, limits = self.tasks, self.limits
+        driver = tasks.driver
+        if driver is None or limits.cancellations:  # once; `_cancel_again` repeats it if cleanup is late
             return
-        self._tries = 1
-        if self._timer is not None:
-            self._timer.cancel()
-        loop = task.get_loop()
-        self._timer = loop.call_later(self.cleanup_timeout, self._cancel_again)
+        loop = driver.get_loop()
+        limits.start_cleanup(loop, self._cancel_again)
         if requester is not None:
             loop.call_soon(self.cancel_tasks, (requester,))
-        self.cancel_tasks([] if task is requester else [task])
+        self.cancel_tasks([] if driver is requester else [driver])
         # cancelled now, since wrappers between the driver and these tasks would pass the cancellation on later
-        for group in self.tasks:
+        for group in tasks.groups:
             group.cancel(requester)
 
     def limit_time(self, limited: bool) -> None:
         """Stop or restart the time limit of the run. A replay stops it, and ends the run at the recorded position
         instead."""
-        if self._timer is not None and not self._tries:
-            self._timer.cancel()
-        if limited and self.timeout and self.task and not self._tries:
-            self._timer = self.task.get_loop().call_later(self.timeout, self._expire)
+        if self.limits.cancellations:
+            return  # the timer is that of the cleanup
+        self.limits.stop()
+        if limited and (driver := self.tasks.driver) is not None:
+            self.limits.start(driver.get_loop(), self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
-        self.cancel("timeout", f"timeout of {self.timeout:g} s")
+        self.cancel("timeout", f"timeout of {self.limits.timeout:g} s")
 
     def _cancel_again(self) -> None:
         """Cancel late cleanup repeatedly, then abandon it."""
-        if (task := self.task) is None:
+        limits = self.limits
+        if (driver := self.tasks.driver) is None:
             return
-        loop = task.get_loop()
+        loop = driver.get_loop()
         inner = [child for child in self.inner if not child.orphaned]
         if inner:  # a cancelled child run always ends, since it has its own limit
-            self._tries = 2
+            limits.cancellations = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)  # only to look again
+            limits.call_after(loop, self._cancel_again, 1 / 20)  # only to look again
             return
-        self._tries += 1
-        if self._tries <= _INSISTENCE:
-            task.cancel()
+        limits.cancellations += 1
+        if limits.cancellations <= _INSISTENCE:
+            driver.cancel()
             loop.call_soon(self._cancel_again)  # in each iteration of the loop, until it gives way
         elif self._abandon is not None:
             self._abandon()
@@ -382,58 +369,38 @@ class RunScope:
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
         """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
         loop = asyncio.get_running_loop()
-        self.tasks = self.cleaning = self._raised_in = ()  # they belong to the abandoned tasks
+        tasks = self.tasks = RunTasks()  # without marks, which belong to the abandoned tasks
         self._abandon = abandon
-        self._tries = 1
-        self._timer = loop.call_later(self.cleanup_timeout / 5, self._cancel_again)
+        self.limits.start_cleanup(loop, self._cancel_again, 1 / 5)
         task = loop.create_task(driver)
         if self.state != "done":  # an eager task
             count_exactly(task)
-            self.task = task
+            tasks.driver = task
             task.add_done_callback(self._driver_ended)
-
-    @property
-    def late(self) -> bool:
-        """Whether the run's cleanup has exceeded its time limit."""
-        return self._tries > 1
 
     def check(self) -> None:
         """Raise `CancelledError` if the run should stop."""
         if self.stopped:
-            self.mark_raised()
+            self.tasks.mark_raised()
             if self.cause is None and self.requested is not None:
                 self._cancel(*self.requested)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
-    def mark_raised(self) -> None:
-        """Record that a cancellation is raised in this task, so that the task is not cancelled again during its cleanup."""
-        task = asyncio.current_task()
-        if task not in self._raised_in:  # once for each task, however often it checks
-            self._raised_in = (*self._raised_in, task)
-
-    def has_raised_in(self, task: asyncio.Task[Any]) -> bool:
-        """Whether a checkpoint has raised in a task, or library code is cleaning up in it."""
-        return task in self._raised_in or task in self.cleaning
-
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel tasks of the run, except those in which a checkpoint has raised or library code cleans up."""
-        for task in tasks:
-            if self.late or not self.has_raised_in(task):
-                task.cancel()
-
-    def cleans(self) -> bool:
-        """Whether library code is cleaning up in this task."""
-        return bool(self.cleaning) and asyncio.current_task() in self.cleaning
+        """Cancel tasks of the run, except those that are already stopping if its cleanup is not late."""
+        self.tasks.cancel(tasks, self.limits.late)
 
     def is_cancelled(self) -> bool:
         """Whether a caught `CancelledError` is a cancellation of the run. If not, a hook, model or tool raised it."""
-        if self.stopped and not self.cleans():
+        if self.stopped and not self.tasks.is_cleaning():
             return True
         return cancel_requests() > 0  # the cause is a time limit of a hook or tool, or a shutdown
 
     def adopt(self) -> None:
         """Treat a cancellation of the task from outside (a shutdown of the event loop) as a cancellation of the run."""
-        if self.cause is None and (task := self.task) is not None and task.cancelling():  # all others set a cause
+        if (
+            self.cause is None and (driver := self.tasks.driver) is not None and driver.cancelling()
+        ):  # all others set a cause
             self.cause = Cause("cancelled", "its task was cancelled")
             self.stopped = True
 
@@ -447,17 +414,13 @@ class RunScope:
         """
         if isinstance(error, GeneratorExit):
             raise error
-        task = asyncio.current_task()
-        self.cleaning = (*self.cleaning, task)
+        task = self.tasks.begin_cleaning()
         if self.stopped:
             forget_cancellations()  # otherwise time limits of hooks would take them for their own
         try:
             yield
         finally:
-            left = list(self.cleaning)
-            if task in left:  # otherwise the run was detached from this task
-                left.remove(task)
-                self.cleaning = tuple(left)
+            self.tasks.end_cleaning(task)
 
     # ---- shutting down
 
@@ -473,23 +436,14 @@ class RunScope:
 
     # ---- tasks
 
-    def works_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task runs the driver, a parallel tool call, or an operator that works for one of these."""
-        return self._own_task(task) is not None
-
-    def _own_task(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Return the driver's or parallel tool call's task for which a task works (possibly itself), or None."""
-        while task is not None and task is not self.task and not any(task in group.running for group in self.tasks):
-            task = reader_of(task)
-        return task
-
     def includes(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task works in this run or a parent."""
-        return self.works_in(task) or (self.parent is not None and self.parent.includes(task))
+        return self.tasks.includes(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the run cannot finish before a task ends, because the task works in the run, or for it in another
         thread."""
-        if self.works_in(task):
+        if self.tasks.includes(task):
             return True
-        return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
+        driver = self.tasks.driver
+        return driver is not None and task is not None and task.get_loop() is not driver.get_loop()

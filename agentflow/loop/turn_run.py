@@ -102,8 +102,8 @@ class TurnRun(RunBase):
 
     async def _drive(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None) -> None:
         self.scope.state = "running"
-        if self.scope.task is None:  # an eager task
-            self.scope.task = asyncio.current_task()
+        if self.scope.tasks.driver is None:  # an eager task
+            self.scope.tasks.driver = asyncio.current_task()
         value: Any = None
         failure: BaseException | None = None
         try:
@@ -123,13 +123,11 @@ class TurnRun(RunBase):
 
     def _abandon(self, values: EventBuffer | None) -> None:
         """Finish the turn if its task never started, or its cleanup does not finish."""
-        scope, task = self.scope, self.scope.task
+        scope, task = self.scope, self.scope.tasks.driver
         if task is None or task.done():
             self._drop(values)
             return
-        notice = abandon_tasks(
-            self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group.running]]
-        )
+        notice = abandon_tasks(self, scope.limits.cleanup_timeout, scope.tasks.running)
         clone = detach(self)
         scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 

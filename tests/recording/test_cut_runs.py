@@ -245,8 +245,8 @@ def test_a_run_whose_event_loop_was_shut_down_is_refused() -> None:
         call = asyncio.ensure_future(agent_of(SlowModel(), recorder).call("go", session=session))
         await asyncio.sleep(0.5)
         assert session.run is not None
-        assert session.run.scope.task is not None
-        session.run.scope.task.cancel()
+        assert session.run.scope.tasks.driver is not None
+        session.run.scope.tasks.driver.cancel()
         await asyncio.gather(call, return_exceptions=True)
 
     run_virtual(main())

@@ -374,7 +374,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         view, run, turn = frame.agent, run_of(frame.context), current_turn.get()
         line: Line = {"kind": "call", "call": frame.call_id, "run": frame.run_id, "session": frame.session_id}
         line.update({"source": frame.source, "agent": view.name, "description": view.description})
-        line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.timeout})
+        line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.limits.timeout})
         line["hooks"] = [hook.name for hook in run.hooks.hooks if hook is not self]
         line["resumes"] = run.resumption is not None
         line["streamed"] = run.events.buffer is not None and run.parent is None
@@ -438,7 +438,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         if cause is None or owner.interrupted:
             return
         owner.interrupted = True
-        at = run.scope.at
+        at = cause.at
         work = None
         if cause.inside and cause.kind == "interrupted":
             work = self._work_here(owner)

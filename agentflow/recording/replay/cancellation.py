@@ -48,7 +48,7 @@ def kind_of(entry: InterruptEntry) -> CauseKind:
 def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
     """Cancel a run as it was cancelled in the recording."""
     kind = kind_of(entry)
-    if kind == "timeout" and scope.timeout is None:
+    if kind == "timeout" and scope.limits.timeout is None:
         kind = "interrupted"
     scope.cancel(kind, entry.reason or "its caller was cancelled")
 
@@ -289,7 +289,7 @@ class Cancellations:
         self._progress.mark_done(key)
 
     def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:
-        scope = next((run.scope for run in self._runs.values() if run.scope.works_in(task)), None)
+        scope = next((run.scope for run in self._runs.values() if run.scope.tasks.includes(task)), None)
         if scope is not None and scope.stopped:  # its next checkpoint raises, and its cleanup is not cancelled
             asyncio.get_running_loop().call_soon(_cancel_unless_cleaning, scope, task, times)
         else:
@@ -310,5 +310,5 @@ class Cancellations:
 
 
 def _cancel_unless_cleaning(scope: RunScope, task: asyncio.Task[Any], times: int) -> None:
-    if not scope.has_raised_in(task):
+    if not scope.tasks.is_stopping(task):
         cancel_again(task, times)

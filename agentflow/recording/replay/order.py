@@ -307,7 +307,7 @@ class Progress:
                 return
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if task is None or not run.scope.stopped or run.scope.late or self.free():
+                if task is None or not run.scope.stopped or run.scope.limits.late or self.free():
                     raise
                 task.uncancel()  # the call has started nevertheless, and ends at its next checkpoint
 

@@ -19,7 +19,7 @@ from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
-from agentflow.loop.cause import CallTurns, Requester
+from agentflow.loop.cause import ReplayControl, Requester
 from agentflow.loop.run import RunBase
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
@@ -114,8 +114,11 @@ class Player(Recorder):
         # First, since `on_paired` needs it as soon as the call has an entry.
         run = self._runs[frame.call_id] = run_of(frame.context)
         owner = super()._begin(event, frame)
-        run.scope.turns = CallTurns(partial(self._start_in_turn, frame.call_id), self._progress.wake)
-        run.scope.delay = partial(self._delay, frame.call_id)
+        run.scope.replay = ReplayControl(
+            wait=partial(self._start_in_turn, frame.call_id),
+            wake=self._progress.wake,
+            delay=partial(self._delay, frame.call_id),
+        )
         if owner.parent is None:
             self._root = run
         buffer = run.events.buffer
@@ -204,7 +207,8 @@ class Player(Recorder):
         """Let the run continue to its next checkpoint after a hook that was not awaited in the recording."""
         scope = self._runs[event.call_id].scope
         # The recorded hook was not awaited, so its chain continued although the run was stopped.
-        scope.passes = scope.stopped
+        if scope.replay is not None:
+            scope.replay.passes = scope.stopped
 
     def on_call(self, call: HookCall) -> None:
         """Note that an awaited hook has failed; mark the failure of any other hook as done."""
