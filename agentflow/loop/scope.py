@@ -7,8 +7,8 @@ Rules (modelled on trio's cancel scopes):
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
    shutdowns. The first cause counts. Child runs that a task of this run awaits stop at the same moment.
 3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; a task that requests this
-   continues to its next checkpoint or turn. While a cause is set, the library's checkpoints (`check`) raise again, so a
-   hook, model or tool that swallows the cancellation does not continue the run.
+   continues until its next checkpoint, or the next iteration of the event loop. While a cause is set, the library's
+   checkpoints (`check`) raise again, so a hook, model or tool that swallows the cancellation does not continue the run.
 4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its
    time limits did.
 5. Cleanup has a limit. Code that is still running after `cleanup_timeout` seconds is cancelled repeatedly; if it
@@ -60,17 +60,19 @@ class RunScope:
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         halting: Whether it should stop at its next safe point.
         at: The `positions` at which it was cancelled from outside.
-        listener: Called when it is `cancelled`, after the cause is set; when one of several parallel tool calls has `failed`;
-            when a hook subscribed `twice` at once to a source that allows one subscription; before a cancellation, if a
-            hook's cancellation of its own task is still `pending`; or when a model or hook `swallowed` such a cancellation.
-        turns: Holds back each call of a parallel round until its turn; set by a replay.
-        delay: Called with a cancellation that its own code or its caller requests; set by a replay.
-        passes: Whether the next check after a hook should raise nothing; set by a replay.
+        listener: Called with a `Notice`. `cancelled`: the cause was set. `failed`: one of several parallel tool calls failed.
+            `twice`: a hook subscribed twice at once to a source that allows one subscription. `pending`: the run is about
+            to be cancelled, and a hook's cancellation of its own task has not been raised yet. `swallowed`: a model or hook
+            swallowed such a cancellation.
+        turns: Delays each call of a parallel round until its recorded position; set by a replay.
+        delay: Receives the function that cancels, if the run's own code or its caller requests a cancellation, and calls it
+            at the recorded position; set by a replay.
+        passes: Whether the next check between hooks should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         waits: Its waits, if it is part of a tool call; otherwise None.
     """
 
-    # Most runs never set or read these, so they are not instance attributes until then.
+    # Most runs never set these, so they become instance attributes only when they are set.
     tasks: tuple[ToolTasks, ...] = ()
     at: tuple[str, ...] = ()
     listener: Callable[[Notice], object] | None = None
@@ -119,13 +121,13 @@ class RunScope:
             if self.waits is not None:
                 self.waits.enter()
         task = loop.create_task(driver)
-        if self.state == "done":  # an eager task
+        if self.state == "done":  # an eager task has finished already
             return
         count_exactly(task)
         self.task = task
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
-            loop.call_soon(self._deliver)  # after its first step, so that it ends with its last events
+            loop.call_soon(self._deliver)  # after the driver's first step, so that it can still emit its last events
         elif self.timeout is not None:
             self._timer = loop.call_later(self.timeout, self._expire)
 
@@ -166,13 +168,13 @@ class RunScope:
         return None if self._caller is None else self._caller()
 
     def add_inner(self, scope: RunScope) -> None:
-        """Wait for the end of a child run before late cleanup of this run is abandoned."""
+        """Register a child run. Late cleanup of this run is not abandoned before the child run has ended."""
         if self._inner is None:
             self._inner = []
         self._inner.append(scope)
 
     def remove_inner(self, scope: RunScope) -> None:
-        """Stop waiting for a child run. No effect if `add_inner` was not called."""
+        """Remove a child run that has ended. No effect if `add_inner` was not called."""
         if self._inner is not None and scope in self._inner:
             self._inner.remove(scope)
 
@@ -190,7 +192,7 @@ class RunScope:
         if the task is cancelled again, and then raises the cancellation.
 
         Args:
-            kind: The cause with which to cancel the run. If `closed`, the reply and errors of the run are dropped.
+            kind: The cause with which to cancel the run. If `closed`, the run's reply and error are discarded.
             reason: See `cancel`.
 
         Raises:
@@ -216,8 +218,8 @@ class RunScope:
         if cancellation is not None or kind == "closed":
             value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
         elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
-            self.parent.mark_raised()  # this task stops because of its run: no second cancellation
-        self.value_and_error = (value, None)  # raised once; its traceback would keep frames alive
+            self.parent.mark_raised()  # this error stops the task, so the task needs no cancellation of its own
+        self.value_and_error = (value, None)  # the error is raised once; its traceback would keep frames alive
         if error is not None:
             try:
                 raise error
@@ -232,7 +234,7 @@ class RunScope:
         return task is not None and task.get_loop().is_closed()
 
     def drop_orphaned(self) -> None:
-        """Close the driver after its event loop was closed. Its `finally` blocks run without awaiting."""
+        """Close the driver after its event loop was closed. Its `finally` blocks run, but must not await."""
         if self.task is not None and self.orphaned:
             cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
 
@@ -266,7 +268,7 @@ class RunScope:
             if not inside and not by_caller and not self.works_in(running_task()):  # a running task has no position
                 self.at = self.positions()
             tasks = [self.task, *(task for group in self.tasks for task in group.running)]
-            own = [getattr(task, "_must_cancel", False) for task in tasks]  # no public API
+            own = [getattr(task, "_must_cancel", False) for task in tasks]  # asyncio has no public attribute for this
             if not self.stopped and (any(own) or (inside and cancel_requests())):
                 self.notify("pending")
             self._stop(Cause(kind, reason, inside, by_caller))
@@ -287,7 +289,7 @@ class RunScope:
             self._stop(Cause(kind, reason, by_caller=True))
 
     def fail(self, stop: Callable[[], None]) -> None:
-        """Call `stop` after a parallel tool call has failed, to cancel the others."""
+        """Call `stop`, which cancels the other parallel tool calls after one has failed; a replay may delay this."""
         if self.delay is None or self.stopped:
             stop()
         else:
@@ -319,7 +321,7 @@ class RunScope:
         return tuple(self._inner or ())
 
     def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
-        """Return where it is suspended: first the driver, then tool calls and child runs, sorted. A requester is `here`."""
+        """Return where it is suspended: first the driver, then tool calls and child runs, sorted; see `suspended.positions`."""
         if self.task is None or self.state == "new":
             return ("new",)
         return positions(
@@ -330,8 +332,8 @@ class RunScope:
         """Cancel its tasks once, unless a checkpoint has raised in them, and start the time limit for cleanup.
 
         Args:
-            requester: The task of the run that requests it. It is cancelled at its next turn: a task that cancels itself
-                would raise at its next await, possibly during its cleanup.
+            requester: The task of the run that requests it. It is cancelled in the next iteration of the event loop: a task
+                that cancels itself would raise at its next await, possibly during its cleanup.
         """
         task = self.task
         if task is None or self._tries:  # once; `_cancel_again` repeats it if cleanup is late
@@ -370,17 +372,17 @@ class RunScope:
             self._tries = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)  # only to look again
+            self._timer = loop.call_later(self.cleanup_timeout / 20, self._cancel_again)  # checks the child runs again
             return
         self._tries += 1
         if self._tries <= _INSISTENCE:
             task.cancel()
-            loop.call_soon(self._cancel_again)  # in each iteration of the loop, until it gives way
+            loop.call_soon(self._cancel_again)  # in each iteration of the event loop, until the task ends
         elif self._abandon is not None:
             self._abandon()
 
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
-        """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
+        """Continue the run with another driver in a new task. If this driver's cleanup is late too, it is abandoned."""
         loop = asyncio.get_running_loop()
         self.tasks = self.cleaning = self._raised_in = ()  # they belong to the abandoned tasks
         self._abandon = abandon
@@ -450,12 +452,12 @@ class RunScope:
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)
         if self.stopped:
-            forget_cancellations()  # otherwise time limits of hooks would take them for their own
+            forget_cancellations()  # otherwise a hook's time limit would take these cancellations for its own
         try:
             yield
         finally:
             left = list(self.cleaning)
-            if task in left:  # otherwise the run was detached from this task
+            if task in left:  # otherwise `hand_to` has moved the run to another task
                 left.remove(task)
                 self.cleaning = tuple(left)
 
@@ -488,8 +490,8 @@ class RunScope:
         return self.works_in(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the run cannot finish before a task ends, because the task works in the run, or for it in another
-        thread."""
+        """Whether the run cannot finish before a task ends: the task works in the run, or in another thread, where it may
+        work for the run."""
         if self.works_in(task):
             return True
         return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
