@@ -28,10 +28,11 @@ class ReplayControl:
         wait: Awaited before each call of a parallel round starts, with the call's id and a function that returns whether the
             round starts no more calls.
         wake: Called when a round starts no more calls.
-        delay: Called with a cancellation that the run's own code or its caller requests.
+        delay: Receives the function that cancels, if the run's own code or its caller requests a cancellation, and calls it
+            at the recorded position.
 
     Attributes:
-        passes: Whether the next check after a hook should raise nothing.
+        passes: Whether the next check between hooks should raise nothing.
     """
 
     __slots__ = ("delay", "passes", "wait", "wake")

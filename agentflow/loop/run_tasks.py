@@ -89,7 +89,7 @@ class RunTasks:
         return task
 
     def end_cleaning(self, task: asyncio.Task[Any] | None) -> None:
-        """End the innermost such section of a task. No effect if the run was detached from the task meanwhile."""
+        """End the innermost such section of a task. No effect if `RunScope.hand_to` has moved the run to another task."""
         remaining = list(self.cleaning)
         if task in remaining:
             remaining.remove(task)

@@ -1,4 +1,4 @@
-"""`ToolSchedule`: the order and concurrency of the calls of one round. A value, without effects."""
+"""`ToolSchedule`: the order and concurrency of the tool calls of one round."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ToolSchedule:
 
         Args:
             calls: The round's calls.
-            type_of: Returns the type of a call's tool; unknown tools count as write tools.
+            type_of: Returns the type of a call's tool.
         """
         if self.policy == "parallel":
             return [list(calls)] if calls else []
@@ -64,7 +64,7 @@ class ToolSchedule:
         if self.policy == "by_type":
             ordered = sorted(calls, key=lambda call: TOOL_ORDER[type_of(call)])
         batches: list[list[ToolUseBlock]] = []
-        previous = _WRITES  # a write never joins a batch, so the first call starts one
+        previous = _WRITES  # a write never joins a batch, so the first call starts a batch
         for call in ordered:
             rank = TOOL_ORDER[type_of(call)]
             if rank != _WRITES and rank == previous:

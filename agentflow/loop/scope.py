@@ -7,8 +7,8 @@ Rules (modelled on trio's cancel scopes):
 2. One way to end a run early: `cancel`. It is used by interrupts, time limits, closed streams, cancelled callers and
    shutdowns. The first cause counts. Child runs that a task of this run awaits stop at the same moment.
 3. The driver's task and those of parallel tool calls are cancelled once, at the same moment; a task that requests this
-   continues to its next checkpoint or turn. While a cause is set, the library's checkpoints (`check`) raise again, so a
-   hook, model or tool that swallows the cancellation does not continue the run.
+   continues until its next checkpoint, or the next iteration of the event loop. While a cause is set, the library's
+   checkpoints (`check`) raise again, so a hook, model or tool that swallows the cancellation does not continue the run.
 4. A `CancelledError` without a cause is not a cancellation of the run: a hook, model or tool raised it, or one of its
    time limits did.
 5. Cleanup has a limit. Code that is still running after `cleanup_timeout` seconds is cancelled repeatedly; if it
@@ -57,14 +57,15 @@ class RunScope:
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         stopped: Whether its work should stop: it was cancelled, or one of several parallel tool calls has failed.
         halting: Whether it should stop at its next safe point.
-        listener: Called when it is `cancelled`, after the cause is set; when one of several parallel tool calls has `failed`;
-            when a hook subscribed `twice` at once to a source that allows one subscription; before a cancellation, if a
-            hook's cancellation of its own task is still `pending`; or when a model or hook `swallowed` such a cancellation.
+        listener: Called with a `Notice`. `cancelled`: the cause was set. `failed`: one of several parallel tool calls failed.
+            `twice`: a hook subscribed twice at once to a source that allows one subscription. `pending`: the run is about
+            to be cancelled, and a hook's cancellation of its own task has not been raised yet. `swallowed`: a model or hook
+            swallowed such a cancellation.
         replay: How a replay controls it, if it is being replayed.
         waits: Its waits, if it is part of a tool call; otherwise None.
     """
 
-    # Most runs never set these, so they are not instance attributes until then.
+    # Most runs never set these, so they become instance attributes only when they are set.
     cause: Cause | None = None
     requested: tuple[CauseKind, str] | None = None
     halting: bool = False
@@ -104,13 +105,13 @@ class RunScope:
             if self.waits is not None:
                 self.waits.enter()
         task = loop.create_task(driver)
-        if self.state == "done":  # an eager task
+        if self.state == "done":  # an eager task has finished already
             return
         count_exactly(task)
         self.tasks.driver = task
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
-            loop.call_soon(self._deliver)  # after its first step, so that it ends with its last events
+            loop.call_soon(self._deliver)  # after the driver's first step, so that it can still emit its last events
         elif self.limits.timeout is not None:
             self.limits.start(loop, self._expire)
 
@@ -150,13 +151,13 @@ class RunScope:
         return None if self._caller is None else self._caller()
 
     def add_inner(self, scope: RunScope) -> None:
-        """Wait for the end of a child run before late cleanup of this run is abandoned."""
+        """Register a child run. Late cleanup of this run is not abandoned before the child run has ended."""
         if self._inner is None:
             self._inner = []
         self._inner.append(scope)
 
     def remove_inner(self, scope: RunScope) -> None:
-        """Stop waiting for a child run. No effect if `add_inner` was not called."""
+        """Remove a child run that has ended. No effect if `add_inner` was not called."""
         if self._inner is not None and scope in self._inner:
             self._inner.remove(scope)
 
@@ -174,7 +175,7 @@ class RunScope:
         if the task is cancelled again, and then raises the cancellation.
 
         Args:
-            kind: The cause with which to cancel the run. If `closed`, the reply and errors of the run are dropped.
+            kind: The cause with which to cancel the run. If `closed`, the run's reply and error are discarded.
             reason: See `cancel`.
 
         Raises:
@@ -200,8 +201,8 @@ class RunScope:
         if cancellation is not None or kind == "closed":
             value, error = None, error if isinstance(error, KeyboardInterrupt | SystemExit) else cancellation
         elif self.parent is not None and self.parent.stopped and isinstance(error, asyncio.CancelledError):
-            self.parent.tasks.mark_raised()  # this task stops because of its run: no second cancellation
-        self.value_and_error = (value, None)  # raised once; its traceback would keep frames alive
+            self.parent.tasks.mark_raised()  # this error stops the task, so the task needs no cancellation of its own
+        self.value_and_error = (value, None)  # the error is raised once; its traceback would keep frames alive
         if error is not None:
             try:
                 raise error
@@ -216,7 +217,7 @@ class RunScope:
         return driver is not None and driver.get_loop().is_closed()
 
     def drop_orphaned(self) -> None:
-        """Close the driver after its event loop was closed. Its `finally` blocks run without awaiting."""
+        """Close the driver after its event loop was closed. Its `finally` blocks run, but must not await."""
         if (driver := self.tasks.driver) is not None and self.orphaned:
             cast("Coroutine[Any, Any, Any]", driver.get_coro()).close()
 
@@ -254,7 +255,9 @@ class RunScope:
             at: tuple[str, ...] = ()
             if not inside and not by_caller and not tasks.includes(running_task()):  # a running task has no position
                 at = self.positions()
-            own = [getattr(task, "_must_cancel", False) for task in tasks.running]  # no public API
+            own = [
+                getattr(task, "_must_cancel", False) for task in tasks.running
+            ]  # asyncio has no public attribute for this
             if not self.stopped and (any(own) or (inside and cancel_requests())):
                 self.notify("pending")
             self._stop(Cause(kind, reason, inside, by_caller, at))
@@ -275,7 +278,7 @@ class RunScope:
             self._stop(Cause(kind, reason, by_caller=True))
 
     def fail(self, stop: Callable[[], None]) -> None:
-        """Call `stop` after a parallel tool call has failed, to cancel the others."""
+        """Call `stop`, which cancels the other parallel tool calls after one has failed; a replay may delay this."""
         if self.replay is None or self.stopped:
             stop()
         else:
@@ -307,7 +310,7 @@ class RunScope:
         return tuple(self._inner or ())
 
     def positions(self, requester: asyncio.Task[Any] | None = None) -> tuple[str, ...]:
-        """Return where it is suspended: first the driver, then tool calls and child runs, sorted. A requester is `here`."""
+        """Return where it is suspended: first the driver, then tool calls and child runs, sorted; see `suspended.positions`."""
         tasks = self.tasks
         if tasks.driver is None or self.state == "new":
             return ("new",)
@@ -318,8 +321,8 @@ class RunScope:
         """Cancel its tasks once, unless a checkpoint has raised in them, and start the time limit for cleanup.
 
         Args:
-            requester: The task of the run that requests it. It is cancelled at its next turn: a task that cancels itself
-                would raise at its next await, possibly during its cleanup.
+            requester: The task of the run that requests it. It is cancelled in the next iteration of the event loop: a task
+                that cancels itself would raise at its next await, possibly during its cleanup.
         """
         tasks, limits = self.tasks, self.limits
         driver = tasks.driver
@@ -357,17 +360,17 @@ class RunScope:
             limits.cancellations = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            limits.call_after(loop, self._cancel_again, 1 / 20)  # only to look again
+            limits.call_after(loop, self._cancel_again, 1 / 20)  # checks the child runs again
             return
         limits.cancellations += 1
         if limits.cancellations <= _INSISTENCE:
             driver.cancel()
-            loop.call_soon(self._cancel_again)  # in each iteration of the loop, until it gives way
+            loop.call_soon(self._cancel_again)  # in each iteration of the event loop, until the task ends
         elif self._abandon is not None:
             self._abandon()
 
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
-        """Continue the run with another driver in a new task. If that blocks too, it is abandoned."""
+        """Continue the run with another driver in a new task. If this driver's cleanup is late too, it is abandoned."""
         loop = asyncio.get_running_loop()
         tasks = self.tasks = RunTasks()  # without marks, which belong to the abandoned tasks
         self._abandon = abandon
@@ -416,7 +419,7 @@ class RunScope:
             raise error
         task = self.tasks.begin_cleaning()
         if self.stopped:
-            forget_cancellations()  # otherwise time limits of hooks would take them for their own
+            forget_cancellations()  # otherwise a hook's time limit would take these cancellations for its own
         try:
             yield
         finally:
@@ -441,8 +444,8 @@ class RunScope:
         return self.tasks.includes(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the run cannot finish before a task ends, because the task works in the run, or for it in another
-        thread."""
+        """Whether the run cannot finish before a task ends: the task works in the run, or in another thread, where it may
+        work for the run."""
         if self.tasks.includes(task):
             return True
         driver = self.tasks.driver

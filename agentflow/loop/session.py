@@ -46,7 +46,7 @@ __all__ = ["STATUSES", "FullSession", "OpenRun", "OuterCall", "Session", "Sessio
 
 
 SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
-"""The status of a session."""
+"""The status of a session; see `Session.status`."""
 
 STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
 
@@ -186,7 +186,7 @@ class Session(FairLine):
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """The calls that the session waits for, if it is suspended.
+        """The calls that wait for a decision, if the session is suspended.
 
         Raises:
             UsageError: It is in a store, and has not been loaded yet.
@@ -206,7 +206,7 @@ class Session(FairLine):
             if not own.busy:
                 return False
             own.interrupted = reason  # the call reads this when it begins
-        run = own.run  # again, since in another thread the call may have begun meanwhile
+        run = own.run  # read again, since in another thread the call may have begun meanwhile
         if run is not None:
             run.interrupt(reason)
         return True
@@ -259,6 +259,7 @@ class Session(FairLine):
             length = len(Machine.from_facts(open_run.facts).transcript)  # those messages are saved as facts
             messages, facts, seq = messages[: len(messages) - length], open_run.facts, open_run.seq
             run_state = EMPTY if open_run.state is None else _saved_state(self.id, open_run.state)
+        # A compaction in an earlier call is not among the facts of the open run.
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
         data = codec.session_to_dict(codec.SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
@@ -266,7 +267,7 @@ class Session(FairLine):
         return {**data, "inner": inner} if inner else data
 
     def _inner_to_keep(self) -> list[tuple[str, FullSession]]:
-        """Return the sub-agents' sessions that are saved with it: suspended ones, and ones kept as conversations."""
+        """Return the sub-agents' sessions that are saved with this one: kept conversations, and suspended sessions."""
         inner = full_session(self).inner or {}
         kept = [(key, session) for key, session in inner.items() if key.startswith(CONVERSATION)]
         waiting = {wait.within for wait in self.pending if wait.within is not None}
@@ -330,7 +331,8 @@ class FullSession(Session):
         interrupted: The reason for which to interrupt a call that has acquired the session but has not begun.
         open_run: Data for the call that continues its open run.
         link: The link to its store.
-        inner: The sessions of sub-agents that are suspended in its calls, by tool-use id.
+        inner: The sessions of sub-agents: suspended in its calls, by tool-use id; kept as conversations, by
+            `conversation_key`.
         outer: The tool call in which it is suspended, if it belongs to a sub-agent.
     """
 
@@ -395,7 +397,7 @@ class FullSession(Session):
         """
         if self.run is not None and self.run.orphaned:
             self.run.finish_lost()  # no driver will ever release it
-        with self._mutex:  # no other call begins between the check and joining
+        with self._mutex:  # no other call begins between the check and `_join_line`
             if self.implicit and self._held and not self.closing:
                 raise UsageError(
                     f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
@@ -409,12 +411,12 @@ class FullSession(Session):
             return
         try:
             await self.link.begin(self)
-        except BaseException:  # the next call may begin
+        except BaseException:  # the next call may still succeed
             self.release()
             raise
 
     async def load(self) -> None:
-        """Read its store. During a call the state in memory is current.
+        """Load the session from its store, unless a call is running on it: the state in memory is then current.
 
         Raises:
             StoreError: It cannot be read.

@@ -44,7 +44,7 @@ __all__ = ["Attempts", "Stage", "apply_steps", "close_quietly", "model_source", 
 
 T = TypeVar("T")
 
-# More open streams than this are retries whose streams have ended; the number itself is not critical.
+# With more streams than this, the finished ones are removed: each retry adds streams. The number itself is not critical.
 _MANY: Final = 32
 
 _READ_ONCE: Final[dict[type[Event], str]] = {
@@ -72,7 +72,7 @@ class Stage:
         failure: The `CancelledError` that the model or the tool raised itself; no hook is to blame for it.
     """
 
-    # Plain functions of hooks never set these, so they are not instance attributes until then.
+    # A stage wrapped by plain functions never sets these, so they become instance attributes only when they are set.
     _running = 0
     begun = 0
     closed = False
@@ -115,7 +115,7 @@ class Stage:
         self._scope.check()
 
     def check_reader(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """Refuse to continue a stream after its stage, or in a task that did not open it."""
+        """Return the task that continues a stream; `task` is the one that read it before. Refuse a use as `check` does."""
         if self.closed or asyncio.current_task() is not task:
             self.check()
             return asyncio.current_task()
@@ -135,7 +135,7 @@ class Stage:
         try:
             return await work()
         except asyncio.CancelledError as error:
-            # For a model, `_attempt` notes it. The work of the other stages has stages of its own.
+            # For a model, `_attempt` notes the failure. The work of other stages consists of further stages, which do.
             if self._kind is PreActing:
                 self.failed(error)
             raise
@@ -147,19 +147,19 @@ class Stage:
         return observed(partial(self.do, work))()
 
     def failed(self, error: asyncio.CancelledError) -> None:
-        """Note that the work was cancelled, if the run was not."""
+        """Note a `CancelledError` that the work itself raised, that is, without a cancellation of the run."""
         if not self._scope.is_cancelled():
             self.failure = error
 
     def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """Open a stream that a hook reads. The stage closes it if the hook does not."""
         stream = self._opened(make)
-        # The library's own streams raise when they were cancelled; a second wrapper would cost time for each chunk.
+        # These streams check their end themselves; a wrapper would cost time for each chunk.
         if stream.ag_code in CHECK_THEIR_END:
             return stream
-        whole: Any = self._whole(stream)
-        self.opened[self.opened.index(stream)] = whole  # closing the wrapper closes the stream
-        return whole
+        checked: Any = self._with_checked_end(stream)
+        self.opened[self.opened.index(stream)] = checked  # closing the wrapper closes the stream
+        return checked
 
     def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
         """Open the outermost stream for the loop. The loop itself checks why the stream ended."""
@@ -183,7 +183,7 @@ class Stage:
         while an item was being handed over. The limit must then convert the cancellation to its own error.
         """
         for stream in reversed(self.opened):
-            if stream.ag_frame is not None and not stream.ag_running:  # a running one is our caller
+            if stream.ag_frame is not None and not stream.ag_running:  # a running stream is calling this
                 await raise_in(stream, error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
@@ -205,7 +205,7 @@ class Stage:
             task = self.check_reader(task)
         self.check_end(task)
 
-    async def _whole(self, stream: AsyncGeneratorType[T, None]) -> AsyncIterator[T]:
+    async def _with_checked_end(self, stream: AsyncGeneratorType[T, None]) -> AsyncIterator[T]:
         """Read a hook's stream. If the stream swallowed a cancellation and ended, raise the cancellation again."""
         try:
             async for item in stream:
@@ -247,9 +247,8 @@ class Stage:
             raise _cancelled_hook(self._kind) from error
         try:
             await self.close()
-            if (
-                self._kind is not PreActing
-            ):  # a finished tool has a result, although its call or another one was stopped
+            # A finished tool has a result, even if the run was stopped meanwhile.
+            if self._kind is not PreActing:
                 self._scope.check()
         except asyncio.CancelledError:
             if keep is not None:
@@ -260,11 +259,11 @@ class Stage:
     async def close(self) -> None:
         """End the stage: close the streams that hooks have left open, outermost first.
 
-        Meanwhile inner streams cannot be read: a closed one would look like a complete reply.
+        Meanwhile no stream of the stage can be read, because a closed stream would look like a complete reply.
         """
         self.closed = True
         cancellation: asyncio.CancelledError | None = None
-        # Taken first: a cleanup that opens a stream must not change the list that is being read.
+        # Moved to a local name first: a cleanup that opens a stream must not change the list during the loop.
         opened, self.opened = self.opened, []
         for stream in opened:
             if stream.ag_frame is None:  # the stream has finished
@@ -280,7 +279,7 @@ class Stage:
                 if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
                     raise
                 self._cleanup_failed(group)
-            except Exception as error:  # of the hook's cleanup: the stage has its outcome already
+            except Exception as error:  # a failure of the hook's cleanup does not change the stage's outcome
                 self._cleanup_failed(error)
         if cancellation is not None:
             raise cancellation
@@ -407,17 +406,17 @@ def _using(
 
 @checks_its_end
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-    """One attempt at the model's reply."""
+    """Yield the chunks of one attempt at the model's reply."""
     name, stage = request.model, attempts.stage
     stage.check()
     stage.begun += 1
     task = asyncio.current_task()
-    void = attempts.begin(name)
+    restart = attempts.begin(name)
     stream = resolve_model(model).stream(request)
     try:
         async for chunk in stream:
-            if void:
-                void = False
+            if restart:
+                restart = False
                 # The reader already has chunks of an earlier attempt, and must discard them.
                 chunk = replace(chunk, restart=True)
             attempts.delivered = True
@@ -432,7 +431,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
     except BaseException as error:  # any failure, or the reader closed this
         if isinstance(error, asyncio.CancelledError):
             stage.failed(error)
-        # Now, not when the generator is collected: the connection belongs to this stage.
+        # Now, not when the generator is garbage-collected: the connection belongs to this stage.
         await close_quietly(stream)
         raise
     if getattr(stream, "ag_frame", stream) is not None:  # an iterator of another type may hold a connection
@@ -486,7 +485,7 @@ def _changed(
 
 
 async def close_quietly(stream: AsyncIterator[Any]) -> None:
-    """Close a stream after a failed read; the error of the read is the one to raise."""
+    """Close a stream after a failed read. A failure to close is logged, since the error of the read is raised."""
     try:
         await close(stream)
     except Exception as error:

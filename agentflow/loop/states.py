@@ -9,7 +9,7 @@ Rules:
    decides which case applies.
 3. The machine reads every next state from this table, when it applies a fact and when it checks a series of facts.
 4. In addition, a fact must belong to the open run, refer to an open call, and contain only messages that are legal at
-   their place.
+   their position.
 """
 
 from __future__ import annotations
@@ -153,10 +153,10 @@ for a decision."""
 
 
 class OpenRound(NamedTuple):
-    """How far the calls of the open round are, by their ids.
+    """The progress of the calls of the open round, by their ids.
 
     Attributes:
-        decided: The decisions before the calls.
+        decided: The decisions of the `PreActing` hooks.
         started: The number of the last attempt of each call that has started.
         finished: The results.
         unfinished: The calls without a result.
@@ -169,15 +169,15 @@ class OpenRound(NamedTuple):
 
 
 NO_ROUND: Final = OpenRound(EMPTY, EMPTY, EMPTY, set())
-"""The value if no round is open; never modified."""
+"""The value if no round is open. It is shared, so it must never be modified."""
 
 
 class Suspension(NamedTuple):
-    """What a suspended run waits for.
+    """The calls for which a suspended run waits, and the decisions on them.
 
     Attributes:
         pending: The calls that wait for a decision.
-        answers: The decisions on them that are not used yet; None before the run was resumed.
+        answers: The decisions that are not used yet, by call; None before the run was resumed.
     """
 
     pending: tuple[Pending, ...] = ()
@@ -227,7 +227,7 @@ class FoldedState:
         self.suspension = NOT_SUSPENDED
         self.ended: CallClosed | None = None  # the fact that ended the last call
         self.injected: tuple[str, ...] = ()  # keys of injections since the last decision
-        self.late: tuple[Msg, ...] = ()  # injected after the answer, and stored with it
+        self.late: tuple[Msg, ...] = ()  # injected after the answer, and appended to the transcript after it
         self.compacted: tuple[int, tuple[Msg, ...]] | None = None
         self.state_kept: Mapping[str, Any] = EMPTY
 
@@ -282,9 +282,9 @@ class FoldedState:
         """Check a `CallOpened`."""
         for msg in fact.messages:
             if msg.role != "user":
-                _words_only(msg, "A call's input")
+                _check_text_only(msg, "A call's input")
         if fact.answer is not None:
-            _words_only(fact.answer, "A call's answer")
+            _check_text_only(fact.answer, "A call's answer")
 
     def check_suspended(self, fact: RoundSuspended) -> None:
         """Check a `RoundSuspended`."""
@@ -340,7 +340,7 @@ class FoldedState:
         if self.transcript.open_round:
             raise UsageError(f"A call cannot close while {names(self.transcript.open_round)} have no results.")
         if fact.final is not None:
-            _words_only(fact.final, "A call's last message")
+            _check_text_only(fact.final, "A call's last message")
 
     def of_another_run(self, fact: Any) -> UsageError:
         """Return the error for a fact of another run."""
@@ -366,7 +366,7 @@ def session_start(messages: Iterable[Msg]) -> Transcript:
     return transcript
 
 
-def _words_only(msg: Msg, what: str) -> None:
+def _check_text_only(msg: Msg, what: str) -> None:
     """Refuse a message with tool calls or results, since they would not run."""
     if msg.role != "assistant":
         raise UsageError(f"{what} must not be a {msg.role} message.")

@@ -138,7 +138,7 @@ class StoreLink:
             if claiming is not None:
                 self.claims = True
                 self._claim = await claiming
-                # Only if another process has written since must the session be read again.
+                # If another process has written since, the session must be loaded again.
                 self.loaded = self.loaded and self._claim.version == self.version
         if self.stale or not self.loaded:
             await self.load(session)
@@ -153,7 +153,7 @@ class StoreLink:
         facts = await found if isinstance(found, Awaitable) else found
         if self.loaded and not self.stale and len(facts) == self.version:
             return  # nothing new is stored; keep the state that is only in memory, such as a suspended run's
-        again = self.version > 0  # the session was loaded before, and another process has written since
+        again = self.version > 0  # the session was loaded before, so the state in memory may be outdated
         if facts or again:
             machine, fitting, problem = fold_fitting(facts)
             if problem is not None:
@@ -191,7 +191,7 @@ class StoreLink:
         Raises:
             UsageError: The machine refuses the fact.
         """
-        # A write in progress can fail, and the fact would then have been applied on top of it.
+        # A write in progress can fail, and this fact would already have been applied although it follows the failed one.
         if not self.loaded or session.unsaved or (self._writes is not None and self._writes.locked):
             return None
         added = session.machine.apply(fact)
@@ -213,7 +213,7 @@ class StoreLink:
     def _write(
         self, writes: FairLock | None, session: LinkedSession, facts: tuple[Fact, ...]
     ) -> StoredMessages | Awaitable[StoredMessages]:
-        """Write and apply facts, and release `writes`. An awaitable is returned only if that needs time."""
+        """Write and apply facts, and release `writes`. Return an awaitable only if the store needs time."""
         try:
             written, kept = self._written(session, facts)
             stored = [] if kept is not None else self._apply(session, written)
@@ -227,7 +227,7 @@ class StoreLink:
             return stored[len(written) - len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
-            writes.try_acquire()  # new, so this takes it
+            writes.try_acquire()  # a new lock, so this succeeds
         return self._finished(writes, session, written, kept, len(facts))
 
     def pending_writes(self) -> Awaitable[StoredMessages] | None:
@@ -268,7 +268,7 @@ class StoreLink:
             raise self._failure  # no fact may follow a fact that is missing in the store
         if facts:
             session.machine.check(*facts)
-            # Not with each fact, since comparing and serializing the whole state takes time.
+            # Not with every fact, since serializing and comparing the whole state takes time.
             if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(
                 session.state
             ):

@@ -46,8 +46,8 @@ class EventBuffer:
 
     Attributes:
         events: The events that wait for the reader, which takes one at a time and then calls `release`.
-        putters: The events after which the run waits for the reader, each with the object that the run awaits.
-        closed: Whether events are dropped, because the reader has closed the stream or the run is finished.
+        putters: The events after which the run waits for the reader, each with the future that ends the wait.
+        closed: Whether further events are discarded, because the reader has closed the stream or the run is finished.
         on_wait: Returns an object that the run awaits after an event until the reader is ready, instead of a future.
     """
 
@@ -69,7 +69,7 @@ class EventBuffer:
         self._room = capacity  # one more while the reader waits for an event that it has requested
         self._rounds = 0  # running parallel rounds, including those of sub-agents
         self.events: deque[Event] = deque()
-        self._sink = self.events  # after the end of the run, a list that keeps nothing
+        self._sink = self.events  # after the end of the run, `_NOWHERE`
         # One future is enough, since there is one reader.
         self._getter: asyncio.Future[None] | None = None
         self.putters: Final[deque[tuple[Event, asyncio.Future[None]]]] = deque()
@@ -124,7 +124,7 @@ class EventBuffer:
                 putter.set_result(None)
 
     def request(self) -> None:
-        """Request the next event, since there is none, until `withdraw`. Wait for it with `changed`."""
+        """Request the next event when none is available. Wait for it with `changed`, and then call `withdraw`."""
         self._room += 1
         if self.putters:
             self.release()
@@ -146,12 +146,12 @@ class EventBuffer:
             getter.set_result(None)
 
     def close(self) -> None:
-        """Drop events, since the reader has closed the stream. Tasks that wait are cancelled together with the run."""
+        """Discard all events, since the reader has closed the stream. Waiting tasks are cancelled together with the run."""
         self._drop_later()
-        self.events.clear()  # the reader that closed the stream wants no more of them
+        self.events.clear()  # the reader does not receive the events that it has not read
 
     def end(self) -> None:
-        """Drop later events because the run is finished, and release background tasks that wait."""
+        """Discard later events because the run is finished, and release background tasks that wait."""
         self._drop_later()
         putters = tuple(self.putters)
         self.putters.clear()
@@ -188,7 +188,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         ...         print(event)
     """
 
-    __slots__ = ("_buffer", "_closed", "_current", "_putters", "_read_over", "_ready", "_reply", "_run", "_start")
+    __slots__ = ("_buffer", "_closed", "_current", "_putters", "_read_done", "_ready", "_reply", "_run", "_start")
 
     def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
         # Does not call `super().__init__`: this object is both a source and its iterator.
@@ -199,7 +199,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._closed = False
         self._ready = _NOWHERE  # the buffer's events while the run has begun and no task waits for the next one
         self._current: asyncio.Task[Any] | bool = False
-        self._read_over: asyncio.Future[None] | None = None
+        self._read_done: asyncio.Future[None] | None = None
         self._reply: Reply[T_co] | None = None
 
     async def __anext__(self) -> HookEvent:
@@ -223,7 +223,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             await self._begin()  # the first read starts the run
         run = self._run
         assert run is not None
-        # True if no task drives this coroutine; the reader is then unknown, but there is one.
+        # True if no task drives this coroutine: there is a reader, but it has no task.
         self._current = asyncio.current_task() or True
         # Until this read ends, a second reader takes the slow path, in which `_begin` refuses it.
         self._ready = _NOWHERE
@@ -258,7 +258,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             raise StopAsyncIteration
         task = asyncio.current_task()
         self._current = task or True
-        requests = 0 if task is None else task.cancelling()  # there may be some that this task survived
+        requests = 0 if task is None else task.cancelling()  # it may have survived earlier cancellations
         try:
             run = await self._start(self._buffer)
         except BaseException as error:  # the run has not begun
@@ -279,8 +279,8 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._current = False
         if self._run is not None and not self._closed:
             self._ready = self._buffer.events
-        if self._read_over is not None and not self._read_over.done():
-            self._read_over.set_result(None)
+        if self._read_done is not None and not self._read_done.done():
+            self._read_done.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
         """Return the text of the remaining events, for display to people; see `text_chunks`."""
@@ -323,13 +323,13 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self._buffer.close()
         reader = self._current
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
-            if self._read_over is None or self._read_over.done():
-                self._read_over = asyncio.get_running_loop().create_future()
+            if self._read_done is None or self._read_done.done():
+                self._read_done = asyncio.get_running_loop().create_future()
                 if self._run is None:
                     reader.cancel()  # it waits for its session, which only a cancellation ends
                 else:
                     self._buffer.wake()
-            await asyncio.shield(self._read_over)  # several tasks may close it, and one may be cancelled
+            await asyncio.shield(self._read_done)  # several tasks may close it, and one may be cancelled
         run = self._run
         if run is not None:
             run.scope.cancel("closed", "its stream was closed")
@@ -342,7 +342,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         if run is not None and run.scope.state != "done":
             self._buffer.close()
             run.abandoned_by_reader()
-            run.scope.cancel("closed", "its stream was dropped")
+            run.scope.cancel("closed", "its stream was abandoned")
             run.scope.drop_orphaned()
 
 

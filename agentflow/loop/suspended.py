@@ -16,9 +16,8 @@ __all__ = ["frames_of", "innermost", "position", "positions", "suspends_as"]
 _PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - finds the hook that a chain awaits
-# By code object: a suspended frame shows its code, but not its function.
 _PLACES: dict[CodeType, str] = {}
-"""The functions at which a position ends."""
+"""The functions at which a position ends, by code object, since a frame has its code but not its function."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -63,7 +62,7 @@ def position(task: asyncio.Task[Any]) -> str:
         if file == _CHAIN:
             found = _hook(frame)
             if found is not None:
-                # An inner function of the chain has the same event: it names the hook more exactly.
+                # A second function of the chain for the same event: the inner one names the hook more exactly.
                 if event is found[0] and parts:
                     parts.pop()
                 event = found[0]
@@ -93,7 +92,7 @@ def positions(
     Args:
         driver: The task of its driver, which comes first.
         parallel: The tasks of its parallel tool calls, by group.
-        inside: The positions of its child runs.
+        inside: The positions of each of its child runs.
         requester: The task of the run that is running now, if there is one; its position is `here`.
 
     Returns:

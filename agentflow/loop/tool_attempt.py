@@ -122,7 +122,7 @@ async def make_attempt(
     try:
         # Checks the arguments, and runs nothing yet: a call with invalid arguments never counts as started.
         work: Any = tool.start(use, context)
-    except BaseException:  # hooks of `Error` run next
+    except BaseException:  # held facts are written before hooks of `Error` run
         await wait_if_needed(run.journal.write_held())
         raise
     try:
@@ -134,7 +134,7 @@ async def make_attempt(
         if not tool.streaming:
             work.close()
         raise
-    # The tool runs in this task, but in a context of its own: its variables stay out of hooks and of the next attempt.
+    # The tool runs in this task, but in its own context: hooks and the next attempt do not see its context variables.
     step_context = copy_context()
     step_context.run(current_turn.set, call)
     if holding:
@@ -195,7 +195,7 @@ async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transf
             call.progress.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended)
         )
 
-    def tell(_attempt: int, error: BaseException, _wait: float) -> None:
+    def log_retry(_attempt: int, error: BaseException, _wait: float) -> None:
         logger.bind(**ids_of(call.run.events.frame)).trace(
             "tool {} failed in attempt {} and is retried: {!r}", tool.name, call.attempt, error
         )
@@ -208,7 +208,7 @@ async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transf
         jitter=0,
         should_retry=should_retry,
     )
-    attempts = policy.start(call.run.config.clock.sleep, tell)
+    attempts = policy.start(call.run.config.clock.sleep, log_retry)
     while True:
         try:
             return await _locked(call, tool, transform)
@@ -231,11 +231,11 @@ async def _locked(call: AttemptedCall, tool: FullTool[..., Any], transform: Tran
         with call.waits:
             await lock.acquire()
     hold = Hold(lock)
-    # Callers' locks too: a nested call of the same tool would wait for its own caller.
     try:
+        # With the callers' locks, so that a nested call of one of these tools is refused instead of waiting for its caller.
         return await make_attempt(call, tool, transform, (*held, hold))
     finally:
-        # Background tasks of the tool keep a copy of the context variable, so the object itself has to say this.
+        # Recorded in the object, since background tasks of the tool have a copy of the context variable.
         hold.released = True
         lock.release()
 
@@ -343,12 +343,12 @@ class ToolChunks:
             )
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
-                # Shielded, so that only `_dropped` cancels the pump: it also waits for it.
+                # Shielded, so that only `_cancel_pump`, which also waits for it, cancels the pump.
                 if (failure := await asyncio.shield(self._pump)) is not None:
                     raise failure
         except BaseException:  # no task outlives the attempt
             if self._pump is not None:
-                await _dropped(self._pump)
+                await _cancel_pump(self._pump)
             raise
         return result
 
@@ -397,8 +397,8 @@ class ToolChunks:
         return collected[0] if len(collected) == 1 else collected
 
 
-async def _dropped(pump: asyncio.Task[BaseException | None]) -> None:
-    """Cancel a pump and wait for its end, even if this task is cancelled again."""
+async def _cancel_pump(pump: asyncio.Task[BaseException | None]) -> None:
+    """Cancel a pump task and wait for its end, even if this task is cancelled again."""
     pump.cancel()
     while not pump.done():
         try:

@@ -63,7 +63,7 @@ class ToolCall:
         waited: Its waits for locks, hooks, the reader and people; None if it has none and is not part of another call.
     """
 
-    # Most calls never set these, so they are not instance attributes until then.
+    # Most calls never set these, so they become instance attributes only when they are set.
     restored: RestoredCall = RestoredCall()
     hooks: FullHookSet | None = None
     phase: Literal["new", "decided", "opened", "vetted", "closed"] = "new"
@@ -94,7 +94,7 @@ class ToolCall:
         if resumption.in_round:
             approval = resumption.decisions.get(call)
             inner = resumption.in_subagents.get(call)
-            # the call continues with the decisions for its sub-agent
+            # The call itself needs no decision: it continues with those for its sub-agent.
             if inner is not None and call not in started:
                 approval = Approve()
         if isinstance(approval, Approve) and approval.input is not None:
@@ -110,7 +110,7 @@ class ToolCall:
 
     @property
     def progress(self) -> WorkProgress:
-        """What its work has done so far."""
+        """The progress of its work."""
         if self._progress is None:
             self._progress = WorkProgress()
         return self._progress
@@ -134,8 +134,8 @@ class ToolCall:
         self.use = use
         self.tool = self.run.config.tools.get(use.name)
 
-    def _recall(self) -> None:
-        """Take over the decision that was committed before a crash."""
+    def _restore_decision(self) -> None:
+        """Restore the decision that was committed before a crash."""
         committed = self.run.machine.round.decided[self.original.id]
         self._change(committed.tool_use)
         self.verdict = cast("OnACall | None", committed.verdict)
@@ -147,8 +147,10 @@ class ToolCall:
         with self.waits:
             return await hooks
 
-    async def _renamed(self) -> str:
-        """Run the hooks of the new tool if a hook has changed the call's tool. Return the name of the deciding hook."""
+    async def _run_hooks_of_new_tool(self) -> str:
+        """Run the hooks of the new tool after a hook has changed the call's tool. Return the name of the hook that decided,
+        or an empty string.
+        """
         run, tool = self.run, self.tool
         self.hooks = run.hooks_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
@@ -168,8 +170,8 @@ class ToolCall:
     def _take_approval(self, hook: str) -> None:
         """Decide on the call by its approval and the verdict of a hook."""
         approval, verdict, tool = self.restored.approval, self.verdict, self.tool
+        # An external call cannot run here, so even after an approval it waits for its answer.
         if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
-            # (an external call cannot run here: even after an approval it waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
                 self.verdict = None if isinstance(approval, Approve) else approval
             return
@@ -221,7 +223,7 @@ class ToolCall:
                             self.use = event.tool_use
                             if self.use.name != use.name:
                                 self._change(self.use)
-                                hook = await self._renamed() or hook
+                                hook = await self._run_hooks_of_new_tool() or hook
                             use, tool = self.use, self.tool
                 if (
                     self.restored.approval is not None
@@ -237,7 +239,7 @@ class ToolCall:
                 if defers is not None and self._defers(defers):
                     return False
             elif self.phase == "decided":
-                self._recall()
+                self._restore_decision()
                 if defers is not None and self._defers(defers):
                     return False
             if scope.stopped:  # cancelled while its decision was written: no tool may start
@@ -346,7 +348,7 @@ class ToolCall:
             self.suspend(error.pending_of(self.use))
             return self._result("Suspended: waits for a decision.", "suspended")
         if isinstance(error, Exception):
-            # Raised through the tool unchanged, so it needs no second raise: None ends the call.
+            # The tool raised a hook's error unchanged: None ends the agent's call with this error.
             if self._progress is not None and error is self._progress.chunk_error:
                 self._progress.chunk_error = None
                 return None
@@ -396,8 +398,8 @@ class ToolCall:
         return f"{self.run.run_id}:{self.use.id}"
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
-        text, state = failure_of(error, self.use)  # logged before hooks see the error
-        self._notice(error)
+        text, state = failure_of(error, self.use)
+        self._notice(error)  # before hooks see the error
         await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, hooks=self.hooks)
         return self._result(text, state)
 
@@ -465,8 +467,8 @@ class ToolCall:
 
     async def abort(self, error: BaseException) -> None:
         """Close a call that was interrupted: set its result, and emit its `PostActing`."""
-        open_ = self.phase in ("opened", "vetted")
-        if self.result is None or open_:
+        is_open = self.phase in ("opened", "vetted")
+        if self.result is None or is_open:
             if self._waits_inside():
                 self.result = self._result("Suspended: waits for a decision.", "suspended")
             else:
@@ -474,5 +476,5 @@ class ToolCall:
                 text = "Interrupted." if interrupted else f"Not finished: the call failed ({type(error).__name__})."
                 self.result = self._result(text, "interrupted")
                 self.suspend(())
-        if open_:
+        if is_open:
             await wait_if_needed(self.close())

@@ -1,4 +1,4 @@
-"""The parts of a tool call that only some calls need: what was restored, its effect on the round, its work's progress."""
+"""The parts of a tool call that only some calls need: restored state, its effect on the round, the progress of its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NO_EFFECT", "RestoredCall", "RoundEffect", "WorkProgress"]
 
 
 class RestoredCall(NamedTuple):
-    """What is known of a tool call from before its run was resumed.
+    """The state of a tool call from before its run was resumed, and the decisions on it.
 
     Attributes:
         approval: The decision of a person.
@@ -44,7 +44,7 @@ NO_EFFECT: Final = RoundEffect()
 
 
 class WorkProgress:
-    """What the work of a tool call has done so far, apart from its result.
+    """The progress of a tool call's work, apart from its result.
 
     Attributes:
         subagents: The number of sub-agents that it has called.

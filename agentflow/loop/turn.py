@@ -138,7 +138,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         Returns:
             A Flux of its values. The tool produces each value when the reader requests it. Closing the Flux runs the
-            tool's cleanup once: before `aclose()` returns, or after a bare `break` in the next event loop iteration.
+            tool's cleanup once: before `aclose()` returns or, after a bare `break`, in the next iteration of the event loop.
 
         Raises:
             WrongRunMethodError: The tool returns one value: use `returning()`.
@@ -149,7 +149,7 @@ class Turn(BoundTool, Generic[T_co]):
         own = full_turn(self)
 
         async def start(values: EventBuffer) -> TurnRun:
-            run = own.by_hand()
+            run = own.direct_run()
             run.start(_yielded(own, run, values), values)
             return run
 
@@ -186,7 +186,7 @@ class Turn(BoundTool, Generic[T_co]):
 
     async def _returning(self) -> T_co:
         own = full_turn(self)
-        run = own.by_hand()
+        run = own.direct_run()
         run.start(run_turn(own, run, None))
         return await run.scope.result()
 
@@ -285,7 +285,7 @@ class Turn(BoundTool, Generic[T_co]):
 class FullTurn(Turn[T_co], FullBoundTool):
     """The interface of a turn for its queue."""
 
-    def by_hand(self) -> TurnRun:
+    def direct_run(self) -> TurnRun:
         """Return a run for a turn outside a queue.
 
         Raises:

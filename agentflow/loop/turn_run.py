@@ -96,7 +96,7 @@ class TurnRun(RunBase):
 
         Args:
             work: The coroutine to run.
-            values: Its reader, which is woken when the work has ended.
+            values: The buffer of its reader, which is woken when the work has ended.
         """
         self.scope.start(self._drive(work, values), partial(self._abandon, values))
 
@@ -132,6 +132,7 @@ class TurnRun(RunBase):
         scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 
     async def _end_without_driver(self, notice: str, values: EventBuffer | None) -> None:
+        """Finish the turn after its task was abandoned, with its `PostTurn`."""
         turn, error = self.bound, asyncio.CancelledError("the turn was abandoned")
         if turn is None:
             self._drop(values)
@@ -349,7 +350,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
         raise
     try:
         try:
-            value = await _performed(turn, run, values)
+            value = await _perform(turn, run, values)
         except BaseException as error:  # every turn ends with PostTurn
             if run.events.abandoned:
                 raise
@@ -383,7 +384,8 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
             turn.rest()
 
 
-async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
+async def _perform(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
+    """Emit `PreTurn`, make the tool call, and return the turn's value."""
     await run.events.emit(PreTurn, (turn.view,))
     call = _TurnCall(turn, run, values)
     await call.run_to_end()
@@ -397,7 +399,7 @@ async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | No
 
 
 def _missing(pending: tuple[Pending, ...]) -> str:
-    """Return what a suspended turn needs to run, since turns cannot wait."""
+    """Return the reason for which a turn is denied that needs a decision, since turns cannot wait for one."""
     wait = pending[0]
     if wait.within is not None:
         inner = "" if wait.tool_use is None else f" of {wait.tool_use.name!r}"

@@ -48,11 +48,11 @@ class Waits:
         self._change(own=1)
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """End a wait of this work."""
         self._change(own=-1)
 
     def enter(self) -> None:
-        """Count as a running part of the outer work until `leave` is called. Another call has no effect."""
+        """Count as a running part of the outer work until `leave` is called. A second call has no effect."""
         with _changing:
             if self._outer is not None and not self._inside:
                 self._inside = True

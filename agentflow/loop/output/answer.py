@@ -21,11 +21,11 @@ class AnswerState:
     """The state of a run's typed answer: `event.context.state[AnswerState]`.
 
     Attributes:
-        way: How the model was asked the last time; empty if it was not asked yet.
+        way: How the model was last asked: a `Way`, or empty before the first request.
         sent_back: How many answers of this run were refused and sent back to the model.
-        retries: The maximum number sent back before the call fails.
-        own: How many of those sent back were answers of an output with its own `retries`, by the name of its tool (or `str`,
-            `DataBlock`).
+        retries: How many refused answers may be sent back before the call fails.
+        own: For each item of a list with its own `retries`, how many of its answers were sent back. The key is the name of
+            the item's tool, or `str` or `DataBlock`.
     """
 
     way: str = ""
@@ -38,7 +38,8 @@ class AnswerState:
 class AcceptedAnswers:
     """The accepted values for the answers in the model's current reply; not stored with a session.
 
-    `skipped` are the ids of the calls that do not run because of `Output(end="first")` or `"one"`.
+    `skipped` are the ids of the calls that do not run because of `Output(end="first")` or `"one"`. `closing` is the text of
+    the final tool's result that became the reply; None as long as no final tool has succeeded.
 
     This saves work and keeps values that have no exact text. It is only a cache: if an answer is not in it (after
     a restart, or because a hook changed the text), `accept` reads and validates it again.
@@ -56,9 +57,9 @@ class AcceptedAnswers:
         """Forget the answers of earlier replies.
 
         Args:
-            reply: The number of the event with the new reply.
+            reply: The `seq` of the event with the new reply.
         """
-        # Several hooks may call this for the same reply, and must keep what the first of them accepted.
+        # Several hooks call this for the same reply; values that the first of them accepted are kept.
         if reply != self._reply:
             self._reply = reply
             self._values.clear()

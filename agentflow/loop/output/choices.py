@@ -5,7 +5,8 @@ Rules:
 1. Each output that is not text or data is a tool, so a model that calls tools selects by calling one.
 2. The text of an answer names its output: `{"answer": {"kind": "final_answer_Invoice", "data": {...}}}`. So any reader
    of the text knows which one was meant, even if two have the same fields. The data are the arguments of the tool.
-3. A text without a name is the plain text, if that is one of the outputs; otherwise it must fit exactly one of them.
+3. A text that names no output is the result of a function (unless the model wrote it), then plain text if `str` is one of
+   the outputs; otherwise it must fit exactly one of them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Choices(Form[Any]):
         self.wrapped = False
         self._tools = tools
         definitions: dict[str, Any] = {}
-        forms = [_one(tool, definitions) for tool in tools.values()]
+        forms = [_branch(tool, definitions) for tool in tools.values()]
         self.schema = {"type": "object", "properties": {WRAPPED: {"anyOf": forms}}, "required": [WRAPPED]}
         if definitions:
             self.schema["$defs"] = definitions
@@ -63,7 +64,7 @@ class Choices(Form[Any]):
         match value:
             case {"answer": {"kind": str(name), "data": data, **rest}, **others} if not rest and not others:
                 pass
-            case {"kind": str(name), "data": data, **rest} if not rest:  # models can leave out the outer object
+            case {"kind": str(name), "data": data, **rest} if not rest:  # models sometimes leave out the outer object
                 pass
             case _:
                 return None
@@ -72,8 +73,8 @@ class Choices(Form[Any]):
         return name, to_json(data).decode()
 
     def fitting(self, text: str, context: Any) -> tuple[str, Any]:
-        """Return the only output that a text without a name fits, and the value. Functions are not considered, because
-        they must run.
+        """Return the name of the only output that the text fits, and its value, for a text that names none. Functions are
+        not considered, because their value exists only after they have run.
 
         Raises:
             InvalidOutputError: The text fits none of the outputs, or several.
@@ -101,10 +102,10 @@ class Choices(Form[Any]):
 
 
 def named_text(name: str, data: str) -> str:
-    """Return the text of an answer.
+    """Return the text of an answer that names its output.
 
     Args:
-        name: The tool of its output.
+        name: The name of the output's tool.
         data: The JSON of the tool's arguments.
 
     Example:
@@ -114,11 +115,11 @@ def named_text(name: str, data: str) -> str:
     return f'{{"{WRAPPED}":{{"{KIND}":"{name}","{DATA}":{data}}}}}'
 
 
-def _one(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of one output; definitions of recursive types move to the top under names of their own."""
+def _branch(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one output; its definitions move into `definitions`, prefixed with the output's name."""
     name, schema = tool.name, dict(tool.form.schema)
     for own, definition in schema.pop("$defs", {}).items():
-        # Two outputs may have different definitions of the same name; `$ref` finds only those at the top.
+        # `$ref` finds definitions only at the top of the schema, where those of two outputs could have the same name.
         definitions[f"{name}_{own}"] = with_prefix(definition, name)
     return {
         "type": "object",
@@ -130,7 +131,7 @@ def _one(tool: AnswerTool | StepTool, definitions: dict[str, Any]) -> dict[str, 
 
 
 def with_prefix(schema: Any, name: str) -> Any:
-    """Return a schema in which the names of definitions have a prefix."""
+    """Return a copy of a schema, with a prefix in its references to definitions."""
     if isinstance(schema, list):
         return [with_prefix(inner, name) for inner in cast("list[Any]", schema)]
     if not isinstance(schema, dict):

@@ -6,7 +6,7 @@ Rules:
    enum, a union) is the field `answer` of an object.
 2. A value is built from the model's own JSON text, never from a dump of another value, so that validators do not
    transform it twice.
-3. Text around the JSON (a code fence, an introduction) is skipped; two answers are refused.
+3. Text around the JSON (a code fence, an introduction) is skipped; two different answers are refused.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ WRAPPED: Final = "answer"
 # Unlike pydantic's parser, `raw_decode` reports where a value ends.
 _DECODER: Final = json.JSONDecoder()
 _MAX_TRIES: Final = 50
+# Strings are matched first, so that a dot in a `Literal["a.b"]` is not taken for a module.
 _MODULES: Final = r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)"""
 
 
 class InvalidOutputError(ValueError):
-    """An answer does not fit; the message is written for the model."""
+    """An answer does not fit the output; the message is written for the model."""
 
 
 class Form(Generic[T]):
-    """A type that pydantic knows, as the type of an answer.
+    """The form of an answer that is a type supported by pydantic.
 
     Args:
         kind: The type.
@@ -88,6 +89,7 @@ class Form(Generic[T]):
                 f"output={kind!r:.80}: pydantic cannot create a JSON schema for it ({str(error).splitlines()[0]}). Use "
                 "pydantic models, dataclasses, TypedDicts, primitives, enums, lists, unions of these, and functions."
             ) from error
+        # Objects without named fields (`dict[str, int]`) are wrapped too, so that the schema always has properties.
         self.wrapped = schema.get("type") != "object" or "properties" not in schema or not schema["properties"]
         if self.wrapped:
             self.adapter = adapter_of(TypedDict("Answer", {WRAPPED: kind}))  # pyright: ignore[reportGeneralTypeIssues] - a type created at run time
@@ -102,7 +104,7 @@ class Form(Generic[T]):
 
     @property
     def about(self) -> str:
-        """The type for the model: its name, and the first line of its docstring."""
+        """The description of the type for the model: its name, and the first line of its docstring."""
         return _about(self.kind)
 
     def read(self, text: str, context: Any = None) -> T:
@@ -148,8 +150,9 @@ class Form(Generic[T]):
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
     def _lenient(self, raw: str, context: Any) -> tuple[T] | None:
-        """Return the value of a text without the object around it (models can leave it out), or with the value as JSON text
-        in a string (some models write lists and objects so); None for any other text.
+        """Return the value of a text that lacks the object around it (models sometimes leave it out), or that has the value
+        as JSON text in a string (some models write lists and objects so); None for any other text. The value is in a
+        tuple, because it can be None itself.
         """
         try:
             parsed = cast("object", from_json(raw))
@@ -176,7 +179,7 @@ class SchemaForm(Form[Any]):
     """A JSON schema of an object as the form of an answer; the value is plain data, a dict.
 
     Args:
-        schema: The schema. It is compiled within limits, because it can come from outside.
+        schema: The schema. It is compiled within limits, because it may be untrusted.
 
     Raises:
         UsageError: It is not a schema of an object.
@@ -197,12 +200,12 @@ class SchemaForm(Form[Any]):
 
     @property
     def about(self) -> str:
-        """The schema's title and the first line of its description, for the model."""
+        """The description of the form for the model: the schema's title, and the first line of its description."""
         name, lines = str(self.schema.get("title", "an object")), str(self.schema.get("description", "")).splitlines()
         return f"{name} ({lines[0]})" if lines else name
 
     def read(self, text: str, context: Any = None) -> dict[str, Any]:
-        """See `Form.read`; pydantic's context has no meaning here."""
+        """See `Form.read`; the context is ignored, because a JSON schema has no validators."""
         raw = json_in(text)
         try:
             value = self._arguments.validate_json(raw)[1]
@@ -222,11 +225,11 @@ class SchemaForm(Form[Any]):
 
 
 def json_in(text: str, *, alone: bool = False) -> str:
-    """Return the JSON in a text: the text itself, or the only object (or array) in it.
+    """Return the JSON in a text: the only object in it, or the whole text if it contains none.
 
     Args:
         text: The model's text.
-        alone: Whether a text without brackets can be the value itself, such as `3`.
+        alone: Whether the model may write the value without the object around it, so that an array counts too.
 
     Raises:
         InvalidOutputError: The text contains several JSON values.
@@ -240,7 +243,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         return stripped
     found: list[str] = []
     at, end, tries = 0, len(stripped), 0
-    while at < end and tries < _MAX_TRIES:  # each try can read the whole text
+    while at < end and tries < _MAX_TRIES:  # each try may scan the rest of the text
         tries += 1
         starts = [index for index in (stripped.find("{", at), stripped.find("[", at)) if index >= 0]
         if not starts:
@@ -253,7 +256,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
         if stripped[start] == "{" or alone:
             found.append(stripped[start:stop])
         at = stop
-    # Models sometimes repeat the same answer; only different ones are ambiguous.
+    # Models sometimes repeat an answer; only different answers are ambiguous.
     if len(found) > 1 and len(set(found)) > 1:
         raise InvalidOutputError(
             "Your answer contains several JSON values. Answer with one JSON object and nothing else."
@@ -262,7 +265,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
 
 
 def _ends(text: str, start: int) -> int | None:
-    """Return the end of the JSON value that starts at an index; None if there is none."""
+    """Return the index after the JSON value that starts at an index; None if no value starts there."""
     try:
         return _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
@@ -270,7 +273,7 @@ def _ends(text: str, start: int) -> int | None:
 
 
 def legal_name(name: str) -> str:
-    """Return a type's name in characters that every provider accepts; `answer` if it has others.
+    """Return a type's name in characters that every provider accepts; `answer` if that is impossible.
 
     Example:
         >>> legal_name("Page[list[int]]"), legal_name("Größe")
@@ -306,7 +309,7 @@ def type_name(kind: Any) -> str:
 def _about(kind: Any) -> str:
     name = type_name(kind)
     doc = vars(kind).get("__doc__") if isinstance(kind, type) and kind.__module__ != "builtins" else None
-    # the signature that a dataclass defines itself
+    # The docstring of a dataclass without one is its signature.
     if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):
         return "no value" if kind is type(None) else name
     return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"

@@ -67,7 +67,7 @@ class AskForOutput(Hook):
 
     Args:
         output: The output.
-        model: The agent's model or its name, to find out how it can be asked; with None, by a tool.
+        model: The agent's model or its name, to look up its answer modes; None: the model is asked by a tool.
         max_iterations: The agent's limit. In the last round a call of the final tool is read as text, because no request
             follows in which its result could become the reply.
     """
@@ -78,14 +78,14 @@ class AskForOutput(Hook):
         self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
-        # Without `PreActing` the hook does not cost a chain for each tool call.
-        some = output.end != "all"
-        self.events = (PreReasoning, PostReasoning, PreActing) if some else (PreReasoning, PostReasoning)
+        # Only if calls can be skipped, since a hook of `PreActing` costs a chain for each tool call.
+        may_skip = output.end != "all"
+        self.events = (PreReasoning, PostReasoning, PreActing) if may_skip else (PreReasoning, PostReasoning)
         self._model = model
-        self._last = max_iterations
+        self._max_iterations = max_iterations
         self._modes: dict[str, AnswerModes] = {}
         self._may_run = any(choice.runs for choice in output.choices)
-        # Some models answer None with an empty reply.
+        # For an answer that can be None, some models send an empty reply.
         self._takes_none = any(type(None) in members(choice.form) for choice in output.choices)
 
     def concerns(self, reply: Msg) -> bool:
@@ -100,7 +100,7 @@ class AskForOutput(Hook):
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to these events
         self, event: PreReasoning | PostReasoning | PreActing
     ) -> PreReasoning | PostReasoning | Answer | Deny | Awaitable[PreReasoning | None] | None:
-        """Add the request for the output; turn text with a function's arguments into a call."""
+        """Add the request for the output, read answers in another form than requested, and deny skipped calls."""
         if isinstance(event, PreActing):
             return Deny(SKIPPED) if event.tool_use.id in event.context.state[AcceptedAnswers].skipped else None
         if isinstance(event, PostReasoning):
@@ -118,14 +118,15 @@ class AskForOutput(Hook):
         if self._model is None or self.output.via in ("native", "prompt"):
             return self._ask(event, self._way(event, AnswerModes()), AnswerModes())
         modes = self._modes.get(event.model)
-        return self._find_out(event) if modes is None else self._ask(event, self._way(event, modes), modes)
+        return self._look_up_modes(event) if modes is None else self._ask(event, self._way(event, modes), modes)
 
-    async def _find_out(self, event: PreReasoning) -> PreReasoning:
+    async def _look_up_modes(self, event: PreReasoning) -> PreReasoning:
+        """Look up the answer modes of the request's model, then add the request for the output."""
         own = self._model
         model = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
         try:
             modes = await answer_modes(model)
-        except ModelError:  # the model is unknown; calling it raises the error
+        except ModelError:  # the model is unknown; the request itself raises the error
             modes = AnswerModes()
         self._modes[event.model] = modes
         return self._ask(event, self._way(event, modes), modes)
@@ -133,7 +134,7 @@ class AskForOutput(Hook):
     def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
         if self.output.via is not None:
             return self.output.via
-        # In JSON-schema mode every reply is JSON: no text, no data, and no call of the last step.
+        # In JSON-schema mode every reply is JSON, so the model could neither answer with text or data nor call a function.
         if modes.tools and (self._may_run or self.output.takes_text or self.output.takes_data):
             return "tool"
         if modes.native and (modes.native_with_tools or not event.tools):
@@ -165,9 +166,9 @@ class AskForOutput(Hook):
         specs = tuple([tool.spec for tool in self.output.tools.values()])
         tools = (*event.tools, *specs)
         event.tools = tools
-        options, free = event.options, self.output.takes_text or self.output.takes_data
-        # A forced choice disables thinking; with thinking the model is asked in text, and asked again if needed.
-        if options.tool_choice is None and modes.forced and not options.thinking and not free:
+        options, optional = event.options, self.output.takes_text or self.output.takes_data
+        # Providers refuse a forced choice together with thinking; a model that then answers with text is asked again.
+        if options.tool_choice is None and modes.forced and not options.thinking and not optional:
             event.options = ModelOptions(tool_choice=specs[0].name if len(tools) == 1 else "required")
 
     def _closing(self, results: Sequence[ToolResultBlock]) -> str | None:
@@ -194,7 +195,7 @@ class AskForOutput(Hook):
         count_refusal(event, self.output, failed[-1].text, answer, new=False)
 
     def _read(self, event: PostReasoning) -> Awaitable[None] | None:
-        """Rewrite a reply with an answer in another form than requested."""
+        """Rewrite a reply that answers in another form than requested."""
         reply = event.reasoning_result
         uses = reply.tool_uses
         if any(use.name in self.output.tools for use in uses):
@@ -244,7 +245,7 @@ class AskForOutput(Hook):
 
     def _take_last_round(self, event: PostReasoning) -> Awaitable[None] | None:
         uses = event.reasoning_result.tool_uses
-        if self._last is None or event.iteration < self._last or not uses:
+        if self._max_iterations is None or event.iteration < self._max_iterations or not uses:
             return None
         tools = [self.output.tools.get(use.name) for use in uses]
         return self._use_last_call(event) if all(isinstance(tool, AnswerTool) for tool in tools) else None
@@ -270,15 +271,16 @@ class AskForOutput(Hook):
         event.reasoning_result = _with(reply, (*kept, TextBlock(chosen)))
 
     def _make_call(self, event: PostReasoning) -> None:
+        """Turn text with a function's arguments into a call of the function."""
         reply = event.reasoning_result
         accepted = event.context.state[AcceptedAnswers]
-        # The reply is the result of the last step itself: as a call it would run the function again.
+        # This reply is the result of the function, which must not run again.
         if accepted.closing is not None and accepted.closing == reply.text:
             return
         try:
             named = self.output.named_call(reply.text, event.context)
         except InvalidOutputError:
-            return  # the guard of this module reports the problem
+            return  # `JudgeOutput` reports the problem
         if named is None:
             return
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
@@ -291,7 +293,7 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 
 
 class JudgeOutput(Hook):
-    """Validates an answer: an invalid one is sent back to the model, a limited number of times.
+    """Validates answers, and sends invalid answers back to the model a limited number of times.
 
     It is a guard, so in `PostReasoning` it sees the result of the editing hooks. In `PostCall` it checks the text that
     the call returns, which a hook or a restart may have changed.
@@ -307,7 +309,7 @@ class JudgeOutput(Hook):
         self.output = output
 
     def concerns(self, reply: Msg) -> bool:
-        """Return True for answers: as text, or by the final tool."""
+        """Return True for replies with an answer: as text, or by the final tool."""
         uses = reply.tool_uses
         return not uses or any(use.name in self.output.tools for use in uses)
 
@@ -316,7 +318,7 @@ class JudgeOutput(Hook):
     ) -> Awaitable[Again | None] | None:
         """Accept the answer, or return the problem to the model."""
         output = self.output
-        # Any text is an answer.
+        # Any text is an answer, so there is nothing to validate.
         if not output.validators and not output.tools and output.takes_text:
             return None
         if isinstance(event, PostCall):
@@ -330,7 +332,7 @@ class JudgeOutput(Hook):
         return self._judge(event, accepted)
 
     async def _judge(self, event: PostReasoning, accepted: AcceptedAnswers) -> Again | None:
-        """Accept a reply with at least one answer that fits: the final tool itself refuses the others."""
+        """Accept a reply with at least one valid answer: the final tool itself refuses the invalid ones."""
         output, reply = self.output, event.reasoning_result
         accepted.begin(event.seq)
         uses = reply.tool_uses
@@ -369,7 +371,7 @@ class JudgeOutput(Hook):
         if event.purpose == "summary":  # a summary is not repeated
             return None
         reply, way = event.reasoning_result, event.context.state[AnswerState].way
-        # Asking again would be refused again, so it is an error at once.
+        # The filter would refuse the next answer too, so the call fails at once.
         if reply.finish_reason == "content_filter":
             raise ModelError(
                 "The model refused to answer, or the provider's content filter ended its answer (finish_reason "
@@ -385,7 +387,7 @@ class JudgeOutput(Hook):
 
 
 def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
-    """Return the results that the model has not seen yet: those of the last round, if only notes of hooks follow it."""
+    """Return the results of the last round if the model has not seen them: only notes of hooks follow it."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
         if msg.role == "tool":
@@ -396,7 +398,7 @@ def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
 
 
 def is_empty(reply: Msg) -> bool:
-    """Whether a reply has nothing but thoughts and blank text."""
+    """Whether a reply contains nothing but thoughts and blank text."""
     return all(
         block.type == "thinking" or (type(block) is TextBlock and not block.text.strip()) for block in reply.content
     )
@@ -421,7 +423,7 @@ def count_refusal(
     """Count the refused answers of the run.
 
     Args:
-        event: The event of the last answer.
+        event: The event that is being handled.
         output: The output.
         problem: The problem with the last answer.
         answer: The reply that contains the last answer.

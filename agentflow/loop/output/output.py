@@ -52,7 +52,7 @@ class Output(Generic[T_co]):
             `DataBlock` an image or another file that the model makes. A list of these: the model selects one, and an
             item can be an `Output` with its own `name`, `description`, `validate` and `retries`.
         via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
-            the prompt. None selects the first of them that the model supports, by its profile.
+            the prompt. None selects the first of them that the model and the form support.
         retries: How many refused answers go back to the model with the problem, before the call fails (2 by default). An
             exception of the function counts as one. In a list, an item with `retries` has its own count.
         validate: A function that checks a value of the right form, or a list of functions, called in order. It can be
@@ -63,7 +63,7 @@ class Output(Generic[T_co]):
             such a parameter no value is accepted outside of a run.
         name: The name of the tool that takes the answer; a function's own name by default.
         description: The description of the answer for the model; the type's own docstring by default.
-        prompt: The text for `via="prompt"`, in which `{schema}` is replaced by the JSON schema.
+        prompt: Your own text that asks for the answer (`via="prompt"` or `"native"`); `{schema}` becomes the JSON schema.
         validation_context: Pydantic's validation context (`info.context` in validators), or a function that returns it
             for the `RunContext`.
         end: What else runs in a reply with an accepted answer. `"all"`: the other tools and answers, and the last accepted
@@ -106,7 +106,7 @@ class Output(Generic[T_co]):
         validation_context: Callable[[RunContext], Any] | object = None,
         end: End = "all",
     ) -> None: ...
-    @overload  # a form without a type for checkers: Output[Literal["a", "b"]](Literal["a", "b"])
+    @overload  # a form from which checkers cannot infer a type: Output[Literal["a", "b"]](Literal["a", "b"])
     def __init__(
         self,
         form: object,
@@ -212,7 +212,7 @@ class Output(Generic[T_co]):
                 if choice.has_tool:
                     tool = choice.made_tool(tools, self) if self.several else self.tool
                     tools[tool.name] = tool
-            self._tools = tools  # only now, since a failed creation must be repeated
+            self._tools = tools  # assigned last, so that an error is raised again on the next access
         return self._tools
 
     @property
@@ -224,11 +224,11 @@ class Output(Generic[T_co]):
         """Create the tool that takes the answer.
 
         Args:
-            others: The tools before it.
-            above: The output of which this one is an item, if there are several.
+            others: The tools of earlier items of the list, by name.
+            above: The output that has this one as an item of its list; None if this is the only output.
 
         Raises:
-            UsageError: A tool before it has the same name.
+            UsageError: An earlier item's tool has the same name.
         """
         context = (self if above is None else above).context_of
         if self.runs:
@@ -241,9 +241,9 @@ class Output(Generic[T_co]):
                 name, count = f"{FINAL}_{title}_{count}", count + 1
             about = self.description or f"Give the final answer to the user: {self.shape.about}. The work ends with it."
             checked = self.validators or (above is not None and above.validators)
-            judge = (self if above is None else above).accept if checked else None
+            accept = (self if above is None else above).accept if checked else None
             tool = AnswerTool(
-                name, about, self.shape, judge, context, None if above is None else partial(named_text, name)
+                name, about, self.shape, accept, context, None if above is None else partial(named_text, name)
             )
         if tool.name in others:
             raise UsageError(
@@ -276,7 +276,7 @@ class Output(Generic[T_co]):
         return self.form not in (str, DataBlock)
 
     def given_by(self, use: ToolUseBlock) -> str:
-        """Return the text of the answer that a call of a final tool gives."""
+        """Return the text of the answer in a call of a final tool."""
         text = arguments_text(use).strip()
         return named_text(use.name, text) if self.several else text
 
@@ -302,7 +302,7 @@ class Output(Generic[T_co]):
         Args:
             answer: The model's answer; for a function, the text of its result.
             run: The context of the run.
-            own: Whether the model wrote the text, and not a function.
+            own: Whether the model wrote the text; False if it can be a function's result.
 
         Raises:
             InvalidOutputError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
@@ -328,7 +328,7 @@ class Output(Generic[T_co]):
         return await run_validators(self.validators, value, run, what, repr(self))
 
     def _chosen(self, answer: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[Output[Any], Any]:
-        """Return the output that an answer chose, and its value without `validate`."""
+        """Return the output that an answer is for, and its value before `validate`."""
         if isinstance(answer, DataBlock):
             return next(choice for choice in self.choices if choice.form is DataBlock), answer
         if not self.several and self.runs:
@@ -336,6 +336,7 @@ class Output(Generic[T_co]):
         if not self.several:
             return self, self.read(answer, self.context_of(run))
         shape = cast("Choices", self.shape)
+        # `self.tools` creates the items' tools, whose names it keeps distinct; `choice.tool` alone would not.
         by_name = {choice.tool.name: choice for choice in self.choices if self.tools and choice.has_tool}
         named = shape.named(answer)
         if named is not None:
@@ -390,7 +391,7 @@ class Output(Generic[T_co]):
         if not self.several:
             return self.shape.write(value)
         own = [c.tool for c in self.choices if isinstance(c.form, type) and c.has_tool and type(value) is c.form]
-        for tool in (*own, *self.tools.values()):
+        for tool in (*own, *self.tools.values()):  # the exact type first, since the value can fit others too
             if isinstance(tool, StepTool):
                 continue
             try:
@@ -421,7 +422,7 @@ class Output(Generic[T_co]):
 
     @property
     def schema_text(self) -> str:
-        """The JSON schema as text, for a model that is asked in the prompt."""
+        """The JSON schema as text, for the prompt."""
         return to_json(self._described({})).decode()
 
     @property

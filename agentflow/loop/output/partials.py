@@ -3,8 +3,8 @@
 Rules:
 
 1. A partial answer is plain data, and typed as such: dicts, lists, strings, numbers, booleans and None, by the names of
-   the fields. An object of the form would need values for fields that have not arrived yet, and type checkers could not
-   know.
+   the fields. An instance of the form's type would need values for fields that have not arrived yet, and type checkers
+   could not report that such a field is read.
 2. It is one growing mapping: building a new mapping for each chunk would take longer as the answer grows.
 3. A number, a boolean, or the text of an enum or a date is shown when it is complete and fits its field, in the format
    of `model_dump(mode="json")`; values that do not fit are not shown, nor are unknown keys. A string is shown while it
@@ -40,8 +40,8 @@ from agentflow.vocabulary.messages import T_co
 __all__ = ["Partial", "Partials", "growing"]
 
 _STEPS: Final = 64
-"""A growing string is shown again after it has grown by this fraction of its length, so the cost per character stays
-constant. Up to this many characters it is shown with each chunk.
+"""A growing string is shown again after it has grown by 1/64 of its length, so the cost per character stays constant. Up
+to 64 characters it is shown with each chunk.
 """
 
 _MISSING: Final[Any] = object()
@@ -121,7 +121,7 @@ class Partial(Mapping[str, Any], Generic[T_co]):
 
 
 def _adapter(kind: Any) -> Any:
-    """Return the validator of a field's type; `_MISSING` if pydantic needs its class for it."""
+    """Return the validator of a field's type; `_MISSING` if pydantic can build it only as a part of its class."""
     try:
         return adapter_of(kind)
     except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError):
@@ -133,7 +133,7 @@ def _is_union(origin: Any) -> bool:
 
 
 def _unqualified(kind: Any) -> Any:
-    """Return a field's type without the qualifiers about its key."""
+    """Return a field's type without `Required`, `NotRequired`, `ReadOnly` and `InitVar`."""
     if get_origin(kind) in _QUALIFIERS:
         return _unqualified(get_args(kind)[0])
     if isinstance(kind, dataclasses.InitVar):
@@ -190,14 +190,14 @@ def _fields_of(kind: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 class _Shape:
-    """The shape of a value, for showing parts of it.
+    """The shape of a value: which parts of it are shown, and under which names.
 
     Args:
         kind: The type of the value.
         fields: The fields of the value, if the type does not define them.
 
     Attributes:
-        open: Whether the type does not define its content.
+        open: Whether the type names neither fields nor items, so that any content is shown (a union, a tuple, `Any`).
         texts: Whether a string is shown while it grows.
     """
 
@@ -214,7 +214,7 @@ class _Shape:
         self.open = fields is None and self._item is None and not _has_fields(unwrapped)
         self.texts = unwrapped is str or unwrapped is Any or (_is_union(origin) and str in members)
 
-    def whole(self, value: object, context: Any) -> Any:
+    def to_data(self, value: object, context: Any) -> Any:
         """Return a complete value as JSON data of its type; `_MISSING` if it does not fit."""
         adapter = self._adapter
         if adapter is None:
@@ -224,10 +224,8 @@ class _Shape:
         try:
             result = adapter.validate_json(to_json(value), context=context)
             return result if type(result) in _PLAIN else adapter.dump_python(result, mode="json", warnings=False)
-        except (
-            PydanticSerializationError,
-            PydanticUserError,
-        ):  # the type contains a name that only its class can resolve
+        # A value without a JSON form, or a type with a name that only its class can resolve.
+        except (PydanticSerializationError, PydanticUserError):
             return value
         except (ValueError, RecursionError):
             return _MISSING
@@ -237,8 +235,8 @@ class _Shape:
         return (get_origin(_unwrapped(self._kind)) is list) == (kind is list)
 
     def at(self, key: str | None) -> tuple[str | None, _Shape | None]:
-        """Return the name under which the value of a key is shown, and its shape (None if it is not shown); without a key,
-        an item of a list.
+        """Return the name under which the value of a key is shown, and its shape (None if it is not shown). A key of None
+        means an item of a list.
         """
         if self._item is not None:
             if self._each is None:
@@ -274,12 +272,12 @@ class _NamedOutput(_Shape):
         self.shapes = shapes
 
     def at(self, key: str | None) -> tuple[str | None, _Shape | None]:
-        """See `_Shape`; the data are shown once the output is known."""
+        """See `_Shape.at`; the data are shown once the output's name is known."""
         return (None, None) if key != DATA or self.kind is None else (key, self.shapes.get(self.kind))
 
 
 def _shape_of(output: Output[Any]) -> _Shape:
-    """Return the shape of the data of one output; of a function, that of its arguments."""
+    """Return the shape of the data of one output; for a function, of its arguments."""
     if output.runs:
         try:
             hints = get_type_hints(plain_function(output.tool.function), include_extras=True)
@@ -309,14 +307,14 @@ class _Node:
         self.key = ""
 
     def slot(self) -> tuple[str | None, _Shape | None]:
-        """Return the key of the next value (None at the end of a list), and its shape (None if it is not shown)."""
+        """Return the key of the next value (None for an item of a list), and its shape (None if it is not shown)."""
         if self.shape is None or self.data is None:
             return None, None
         key = self.key if isinstance(self.data, dict) else None
         return (key, _OPEN) if self.shape.open else self.shape.at(key)
 
     def show(self, name: str | None, value: Any, *, again: bool) -> None:
-        """Show a value, or remove it (`_MISSING`); `again`: whether it is shown already."""
+        """Show a value, or remove it (`_MISSING`); `again` is True if an earlier state of the value is shown."""
         data = self.data
         if isinstance(data, list):
             data[len(data) - again :] = [] if value is _MISSING else [value]
@@ -331,7 +329,7 @@ class Partials:
     """Reads a typed answer that arrives in chunks.
 
     Args:
-        output: The output. Of a function, the arguments are shown; its return value is unknown before it has run.
+        output: The output. For a function, its arguments are shown; its return value is unknown until it has run.
         context: Pydantic's validation context.
 
     Attributes:
@@ -342,7 +340,8 @@ class Partials:
     def __init__(self, output: Output[Any], context: Any = None) -> None:
         self.context = context
         self.takes_text = output.takes_text or output.shape.may_be_text
-        self._json = "{`" if output.takes_text else '{`["'
+        # An answer that begins with such a character is JSON or a code fence; plain text can begin with the others.
+        self._json_starts = "{`" if output.takes_text else '{`["'
         self._has_form = bool(output.tools)
         self._text = _Shape(None, {WRAPPED: (WRAPPED, _Shape(str))})
         self._named: _NamedOutput | None = None
@@ -372,16 +371,16 @@ class Partials:
         """Read a chunk of the answer.
 
         Returns:
-            Whether there is more to see.
+            Whether the partial answer has changed.
         """
         self._changed = False
-        if self._is_text is None and (start := text.lstrip()):  # text, or JSON that names one of the outputs
-            self._is_text = not self._has_form or start[0] not in self._json
+        if self._is_text is None and (start := text.lstrip()):  # the first character decides
+            self._is_text = not self._has_form or start[0] not in self._json_starts
             if self._is_text:
                 self._nodes.append(_Node(self._text, self._top))
                 self.key(WRAPPED)
         if self._is_text:
-            self.piece(text)
+            self.text(text)
         else:
             self._feed.feed(text)
         return self._changed
@@ -408,7 +407,7 @@ class Partials:
         """Handle a complete key."""
         self._nodes[-1].key = name
 
-    def piece(self, text: str) -> None:
+    def text(self, text: str) -> None:
         """Handle more text of a string."""
         self._texts.append(text)
         self._length += len(text)
@@ -417,9 +416,9 @@ class Partials:
         name, shape = self._nodes[-1].slot()
         if shape is None or not shape.texts:
             return
-        whole = "".join(self._texts)
-        self._nodes[-1].show(name, whole, again=self._seen > 0)
-        self._texts, self._seen, self._changed = [whole], self._length, True
+        so_far = "".join(self._texts)
+        self._nodes[-1].show(name, so_far, again=self._seen > 0)
+        self._texts, self._seen, self._changed = [so_far], self._length, True
 
     def text_ends(self) -> None:
         """Handle the end of a string."""
@@ -442,14 +441,14 @@ class Partials:
         above = self._nodes[-1]
         name, shape = above.slot()
         if node.data is not None and shape is not None and shape.open and shape is not _OPEN:
-            above.show(name, shape.whole(node.data, self.context), again=True)
+            above.show(name, shape.to_data(node.data, self.context), again=True)
             self._changed = True
 
     def _show_complete(self, value: object, again: bool) -> None:
         name, shape = self._nodes[-1].slot()
         if shape is None:
             return
-        shown = shape.whole(value, self.context)
+        shown = shape.to_data(value, self.context)
         if shown is not _MISSING or again:
             self._nodes[-1].show(name, shown, again=again)
             self._changed = True
@@ -471,7 +470,7 @@ async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> Asyn
         if isinstance(event, PreReasoning):
             partials.context = output.context_of(event.context)
             partials.begin()
-            # `PreReasoning` is handed over after its hooks, so the request for this reply is settled.
+            # The reader receives `PreReasoning` after its hooks, so this request is final.
             by_tool, call = event.context.state[AnswerState].way == "tool", -1
         elif isinstance(event, ReasoningChunk):
             if event.restart:

@@ -30,7 +30,7 @@ class Refusals:
         output: The output.
 
     Attributes:
-        sent_back: How many were added.
+        sent_back: How many refused replies were counted.
     """
 
     def __init__(self, output: Output[Any]) -> None:
@@ -44,7 +44,7 @@ class Refusals:
         """Count a refused reply.
 
         Args:
-            names: The outputs with which it answers; none if it does not name one.
+            names: The names of the outputs with which it answers; empty if it names none.
         """
         self.sent_back += 1
         # A set: a reply with two refused answers of one output is one refusal.
@@ -71,7 +71,7 @@ class Refusals:
 
     @property
     def exceeded(self) -> tuple[Output[Any], int] | None:
-        """The output with more refused answers than its `retries`, and their number."""
+        """The output with more refused answers than its `retries`, and their number; None if there is none."""
         for name, count in self._counts.items():
             output = self._own.get(name, self._output)
             if count > output.retries:

@@ -27,12 +27,12 @@ async def with_output(
     Args:
         reply: The reply of a call.
         output: The output.
-        state: The state of its run, if that was in this process: it caches accepted values.
+        state: The state of its run, which caches accepted values; None if the call ran in another process.
         run: The context of its run, for validators that read it; the cache makes it unnecessary after the run.
     """
     accepted = AcceptedAnswers() if state is None else state[AcceptedAnswers]
     limited = reply.outcome == "limited"
-    # A limited reply is a summary; if the output is a function, no step ran.
+    # A limited reply is a summary; if the output is a function, it has not run.
     possible = (reply.outcome == "completed" or (limited and not output.runs)) and not reply.tool_uses
     if not possible and not (limited and accepted.knows(reply.text)):
         return reply
@@ -44,7 +44,7 @@ async def with_output(
 
 
 def text_of(reply: Reply[Any], output: Output[Any] | None) -> str:
-    """Return the text of a reply for another agent: its own, or that of the value if `validate` changed it.
+    """Return the text of a reply for another agent: its own, or the text of its value if `validate` changed that.
 
     Raises:
         ToolError: The text holds a value that the call has not accepted.
@@ -54,7 +54,7 @@ def text_of(reply: Reply[Any], output: Output[Any] | None) -> str:
         return reply.text
     try:
         value = output.read_result(reply.text)
-    except InvalidOutputError:  # plain text, or a value that only its own process can read
+    except InvalidOutputError:  # plain text, or a value that cannot be read without the context of the run
         if not reply.typed or not output.validators:
             return reply.text
         value = None

@@ -1,4 +1,4 @@
-"""The typed answer of a side call (`context.complete(output=...)`): no tools, no events, asked again if it does not fit."""
+"""The typed answer of a side call (`context.complete(output=...)`), which has no tools and no events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ask_aside(
     ask: Callable[[tuple[Msg, ...], ModelOptions], Awaitable[Msg]],
     run_id: str,
 ) -> Reply[Any]:
-    """Ask the model until its answer fits.
+    """Ask the model until its answer fits, within the output's `retries`.
 
     Args:
         wanted: The output. A side call has no tools, so the model is asked by its JSON-schema mode, or in the prompt.
@@ -34,7 +34,7 @@ async def ask_aside(
         messages: The question.
         options: The options of the request.
         ask: Makes one request.
-        run_id: The run of the side call.
+        run_id: The run that makes the side call.
 
     Returns:
         The answer, with its value.
@@ -51,7 +51,7 @@ async def ask_aside(
         )
     conversation = tuple(messages)
     if output.tools:
-        # A side call has no tools, so `via="tool"` is asked for in the prompt.
+        # A side call has no tools, so with `via="tool"` the model is asked in the prompt.
         native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
         if native:
             options = options.merge(ModelOptions(answer_schema=output.asked_schema))

@@ -67,11 +67,12 @@ class AnswerTool(FullTool[..., Any]):
         # `read` and idempotent: it has no effect, so it may run in parallel and again after a crash.
         super().__init__(_unchanged, name=name, description=description, type="read", timeout=None, idempotent=True)
         spec = ToolSpec(name, description, form.schema, type="read")
+        # Tools are immutable, so attributes are set through `__dict__`.
         self.__dict__.update(spec=spec, form=form, _accept=accept, _context=context, _named=named)
         self.__dict__.update(wants_context=True, dep_types={})
 
     def prepare(self) -> AnswerTool:
-        """Do nothing: there is nothing to build."""
+        """Return this tool, whose parts are all set already."""
         return self
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
@@ -91,7 +92,7 @@ class AnswerTool(FullTool[..., Any]):
         return text
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
+        """See `Tool.validate`. If the validation context needs a run, this does nothing: `start` validates."""
         if _has_context(self._context):
             self._fit(tool_use, None)
 
@@ -125,9 +126,9 @@ class StepTool(FullTool[..., Any]):
         self, inner: FullTool[..., Any], validated: AcceptValue, context: ContextOf, description: str | None
     ) -> None:
         if inner.streaming or inner.external:
-            what = "yields several values" if inner.streaming else "is answered from outside"
+            problem = "yields several values" if inner.streaming else "is answered from outside"
             raise UsageError(
-                f"output={inner.name}: it {what}; the last step is a function that runs and returns one value."
+                f"output={inner.name}: the tool {problem}. The last step must be a function that runs and returns one value."
             )
         inner.prepare()
         self.__dict__.update(
@@ -154,7 +155,7 @@ class StepTool(FullTool[..., Any]):
         return inner.start(tool_use, context)
 
     def validate(self, tool_use: ToolUseBlock) -> None:
-        """See `Tool.validate`. What needs the context of a run is validated when the tool runs."""
+        """See `Tool.validate`. If the validation context needs a run, this does nothing: `start` validates."""
         if _has_context(self._context):
             full_tool(self._inner).in_context(self._context(None)).validate(tool_use)
 
@@ -170,7 +171,7 @@ class StepTool(FullTool[..., Any]):
         try:
             return read_back(text, hint, strict=True)
         except ValueError as error:
-            raise InvalidOutputError(f"The return value of {self.name} is not in its result: {error}") from error
+            raise InvalidOutputError(f"The result of {self.name} is not its return value: {error}") from error
 
     async def _step(
         self,
