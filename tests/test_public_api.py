@@ -15,7 +15,7 @@ import pytest
 import agentflow
 import agentflow.testing
 import agentflow.vocabulary.facts
-from agentflow import Agent, RunContext, Session, Turn, TurnQueue, tool
+from agentflow import Agent, Output, RunContext, Session, Turn, TurnQueue, tool
 from agentflow._support.facade import objects_of, public_names
 from agentflow.agent import Receipt
 from agentflow.hooks import HookSet
@@ -361,6 +361,7 @@ FACADES: dict[type, str] = {
         " run_id searches_tools session_id session_state shadows source state trace usage window"
     ),
     HookSet: "describe",
+    Output: "description end form name prompt read read_result retries value_schema via write",
     Session: "busy check copy fresh from_dict from_json id interrupt messages pending state status store to_dict to_json",
     Turn: (
         "approval arguments copy deps duration_ms end_time from_dict from_json hook hooks id metadata on output queued"
@@ -420,6 +421,7 @@ async def test_an_object_shows_what_its_class_shows() -> None:
         agent.session(),
         Session.fresh(),
         Session.fresh().copy("c"),
+        Output(int),
     ]
     for shown in seen:
         cls = next(kind for kind in FACADES if isinstance(shown, kind))

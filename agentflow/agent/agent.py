@@ -33,8 +33,8 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import hint_for
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import FrozenAgentView, LoopConfig, OnUnknownOutcome
-from agentflow.loop.run_limits import CLEANUP_TIMEOUT
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope_parts import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool

@@ -18,8 +18,8 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.output.output import Output, OutputLike
-from agentflow.loop.run_limits import CLEANUP_TIMEOUT
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope_parts import CLEANUP_TIMEOUT
 from agentflow.tools.code_names import Finder, hook_names, named_function
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry

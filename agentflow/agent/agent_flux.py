@@ -15,7 +15,7 @@ from agentflow.vocabulary.messages import Reply, T_co
 
 if TYPE_CHECKING:
     from agentflow.loop.output import partials
-    from agentflow.loop.output.output import Output
+    from agentflow.loop.output.output import FullOutput
     from agentflow.loop.output.partials import Partial
 else:
     partials = later("agentflow.loop.output.partials")
@@ -50,7 +50,7 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             "agent.stream(...)`; `await agent.stream(...).reply()` returns the reply, as `await agent.call(...)` does."
         )
 
-    typed_output: Output[Any] | None = None
+    typed_output: FullOutput[Any] | None = None
     """The typed output of the call; None means text."""
 
     if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.output.hooks import AskForOutput, JudgeOutput
-from agentflow.loop.output.output import Output
+from agentflow.loop.output.output import FullOutput
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.run import RunBase
 from agentflow.vocabulary.messages import Reply
@@ -27,7 +27,7 @@ class TypedOutput:
 
     __slots__ = ("_config", "_extended", "_hooks", "_set", "output", "source")
 
-    def __init__(self, source: object, output: Output[Any]) -> None:
+    def __init__(self, source: object, output: FullOutput[Any]) -> None:
         self.source = source
         self.output = output
         self._config: LoopConfig | None = None

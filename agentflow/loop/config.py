@@ -15,8 +15,8 @@ from weakref import ReferenceType
 
 from agentflow._support.values import field, frozen
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.run_limits import CLEANUP_TIMEOUT
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope_parts import CLEANUP_TIMEOUT
 from agentflow.loop.session import FullSession
 from agentflow.tools.tool import FullTool
 from agentflow.vocabulary.context import AgentView, RunContext

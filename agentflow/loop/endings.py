@@ -25,12 +25,12 @@ from typing import Any, Never, TypeVar, assert_never, cast
 
 from agentflow._support.logs import ids_of, log_failure, logger
 from agentflow.errors import CallTimeoutError, ShutdownError
-from agentflow.loop.cause import Cause
 from agentflow.loop.emitting import ALL_EVENTS, Events
 from agentflow.loop.escalation import Halted, NotedOn, attach
 from agentflow.loop.journal import Journal, StoredJournal, wait_if_needed
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
+from agentflow.loop.scope_parts import Cause
 from agentflow.loop.states import State
 from agentflow.loop.suspended import innermost
 from agentflow.vocabulary.context import context_for

@@ -25,9 +25,7 @@ from functools import partial
 from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
-from agentflow.loop.cause import Cause, CauseKind, Notice, ReplayControl
-from agentflow.loop.run_limits import RunLimits
-from agentflow.loop.run_tasks import RunTasks
+from agentflow.loop.scope_parts import Cause, CauseKind, Notice, ReplayControl, RunLimits, RunTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 

@@ -29,7 +29,7 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.config import OnUnknownOutcome
-from agentflow.loop.output.output import Output
+from agentflow.loop.output.output import FullOutput, Output, full_output
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.reactive import Flux, Mono
 from agentflow.tools.tool import Tool
@@ -185,7 +185,7 @@ class _Code(Generic[R]):
         self.function = function
         self.description = cleandoc(function.__doc__ or "")
         # The function's value is checked, but no model can be asked for another one.
-        self.output: Output[R] = Output(hints.get("return", str), via="prompt", retries=0)
+        self.output: FullOutput[R] = full_output(Output(hints.get("return", str), via="prompt", retries=0))
 
     def start(self, messages: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
         """Start the function."""

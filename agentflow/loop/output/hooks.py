@@ -23,7 +23,7 @@ from agentflow.errors import ModelError, OutputError
 from agentflow.hooks.hook import Hook
 from agentflow.loop.output.answer import AcceptedAnswers, AnswerState
 from agentflow.loop.output.form import InvalidOutputError, is_prose, members
-from agentflow.loop.output.output import Output, Way
+from agentflow.loop.output.output import FullOutput, Way
 from agentflow.loop.output.refusals import Refusals
 from agentflow.loop.output.replying import with_output
 from agentflow.loop.output.tools import AnswerTool
@@ -75,7 +75,7 @@ class AskForOutput(Hook):
     priority = 15
 
     def __init__(
-        self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
+        self, output: FullOutput[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
         # Only if calls can be skipped, since a hook of `PreActing` costs a chain for each tool call.
@@ -305,7 +305,7 @@ class JudgeOutput(Hook):
     guard = True
     events = (PostReasoning, PostCall)
 
-    def __init__(self, output: Output[Any]) -> None:
+    def __init__(self, output: FullOutput[Any]) -> None:
         self.output = output
 
     def concerns(self, reply: Msg) -> bool:
@@ -404,12 +404,12 @@ def is_empty(reply: Msg) -> bool:
     )
 
 
-def _failed(result: ToolResultBlock, output: Output[Any]) -> bool:
+def _failed(result: ToolResultBlock, output: FullOutput[Any]) -> bool:
     """Whether a final tool refused an answer, or its function failed. A person's denial does not count."""
     return result.name in output.tools and result.state in ("error", "timeout")
 
 
-def prompt_of(output: Output[Any]) -> str:
+def prompt_of(output: FullOutput[Any]) -> str:
     """Return the text that asks for an answer in the prompt."""
     text = output.prompt
     if text is None:
@@ -418,7 +418,7 @@ def prompt_of(output: Output[Any]) -> str:
 
 
 def count_refusal(
-    event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: bool
+    event: PreReasoning | PostReasoning, output: FullOutput[Any], problem: str, answer: Msg, *, new: bool
 ) -> None:
     """Count the refused answers of the run.
 

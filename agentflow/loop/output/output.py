@@ -1,21 +1,23 @@
-"""`Output`: the typed output of a call, and how the model is asked for it."""
+"""`FullOutput`: how the model is asked for a typed output, and how its answer is read and written."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Final, Generic, Literal, TypeAlias, cast, overload
+from typing import Any, Final, cast
 
 from pydantic_core import to_json
 from typing_extensions import TypeVar
 
+from agentflow._support.facade import objects_of
 from agentflow.errors import UsageError
 from agentflow.loop.output.choices import Choices, named_text
 from agentflow.loop.output.form import Form, InvalidOutputError, SchemaForm, type_name
+from agentflow.loop.output.public import End, Output, OutputLike, Way
 from agentflow.loop.output.tools import AnswerTool, StepTool, content_text, step_of
-from agentflow.loop.output.validating import Validators, validators_of
+from agentflow.loop.output.validating import Validator
 from agentflow.loop.output.validating import validate as run_validators
 from agentflow.loop.output.value_schema import value_schema
 from agentflow.tools.results import render
@@ -24,139 +26,33 @@ from agentflow.tools.tool import Tool, arguments_text
 from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, Msg, ToolUseBlock
 
-__all__ = ["FINAL", "NO_OUTPUT", "End", "Output", "OutputLike", "Way", "output_of"]
+__all__ = ["FINAL", "NO_OUTPUT", "End", "FullOutput", "Output", "OutputLike", "Way", "full_output", "output_of"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", default=Any, covariant=True)
-
-Way: TypeAlias = Literal["native", "tool", "prompt"]
-"""How a model is asked: by its provider's JSON-schema mode, by a tool that takes the answer, or in the prompt."""
-
-One: TypeAlias = type[T] | Callable[..., Awaitable[T] | T]
-
-End: TypeAlias = Literal["all", "one", "first"]
-"""Which other calls of a reply run if it contains an accepted answer: all, those that are not answers, or none."""
 
 FINAL: Final = "final_answer"
 """The default name of the tool that takes an answer; `Output(name=...)` overrides it."""
 
 
-class Output(Generic[T_co]):
-    """The typed output of a call, and how the model is asked for it. `output=Invoice` is short for
-    `output=Output(Invoice)`.
+@objects_of(Output)
+class FullOutput(Output[T_co]):
+    """An `Output`, with what the package needs of it."""
 
-    Args:
-        form: The type: a pydantic model, a dataclass, a `TypedDict`, a primitive, an enum, a list, a union. Or a
-            function, or a tool: the model's answer is its arguments, it runs as the last step, and its return value is
-            the output. A mapping is a JSON schema of an object, and the output is a dict. `str` is plain text,
-            `DataBlock` an image or another file that the model makes. A list of these: the model selects one, and an
-            item can be an `Output` with its own `name`, `description`, `validate` and `retries`.
-        via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` a text in
-            the prompt. None selects the first of them that the model and the form support.
-        retries: How many refused answers go back to the model with the problem, before the call fails (2 by default). An
-            exception of the function counts as one. In a list, an item with `retries` has its own count.
-        validate: A function that checks a value of the right form, or a list of functions, called in order. It can be
-            async. It should raise `ValueError` with the problem, which then goes back to the model, or return the value
-            to use (None keeps the value). If the form is a function, its return value is checked. The check runs wherever
-            an answer is read: in the call, at its iteration limit, and in another process that reads the result. Any
-            other exception ends the call. A second parameter annotated `RunContext` receives the context of the run; with
-            such a parameter no value is accepted outside of a run.
-        name: The name of the tool that takes the answer; a function's own name by default.
-        description: The description of the answer for the model; the type's own docstring by default.
-        prompt: Your own text that asks for the answer (`via="prompt"` or `"native"`); `{schema}` becomes the JSON schema.
-        validation_context: Pydantic's validation context (`info.context` in validators), or a function that returns it
-            for the `RunContext`.
-        end: What else runs in a reply with an accepted answer. `"all"`: the other tools and answers, and the last accepted
-            answer counts. `"one"`: the other tools, and the first accepted answer. `"first"`: that answer only.
+    own_retries: int | None
+    validators: tuple[Validator, ...]
+    choices: tuple[FullOutput[Any], ...]
 
-    Raises:
-        UsageError: The form is not supported, or an option is invalid.
-
-    Example:
-        >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']), output=Output(int, via="prompt"))
-        >>> (await agent.call("How many?")).output
-        3
-    """
-
-    @overload
-    def __init__(
-        self,
-        form: One[T_co] | Sequence[One[T_co]],
-        *,
-        via: Way | None = None,
-        retries: int | None = None,
-        validate: Validators[T_co] | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        prompt: str | None = None,
-        validation_context: Callable[[RunContext], Any] | object = None,
-        end: End = "all",
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Output[dict[str, Any]],
-        form: Mapping[str, Any],
-        *,
-        via: Way | None = None,
-        retries: int | None = None,
-        validate: Validators[dict[str, Any]] | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        prompt: str | None = None,
-        validation_context: Callable[[RunContext], Any] | object = None,
-        end: End = "all",
-    ) -> None: ...
-    @overload  # a form from which checkers cannot infer a type: Output[Literal["a", "b"]](Literal["a", "b"])
-    def __init__(
-        self,
-        form: object,
-        *,
-        via: Way | None = None,
-        retries: int | None = None,
-        validate: Validators[Any] | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        prompt: str | None = None,
-        validation_context: Callable[[RunContext], Any] | object = None,
-        end: End = "all",
-    ) -> None: ...
-    def __init__(
-        self,
-        form: Any,
-        *,
-        via: Way | None = None,
-        retries: int | None = None,
-        validate: Validators[Any] | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        prompt: str | None = None,
-        validation_context: Callable[[RunContext], Any] | object = None,
-        end: End = "all",
-    ) -> None:
-        if via not in (None, "native", "tool", "prompt"):
-            raise UsageError(f"Output(via={via!r}) is invalid; use 'native', 'tool', 'prompt' or None (the best one).")
-        if retries is not None and (type(retries) is not int or retries < 0):
-            raise UsageError(f"Output(retries={retries!r}) is invalid; use a number of further attempts, 0 or more.")
-        if end not in ("all", "one", "first"):
-            raise UsageError(f"Output(end={end!r}) is invalid; use 'all', 'one' or 'first'.")
-        if isinstance(form, Output):
-            raise UsageError("Output(Output(...)): the argument is an Output already. Pass it as output=.")
-        self.form = form
-        self.via: Way | None = via
-        self.retries = 2 if retries is None else retries
+    def _set_up(self, retries: int | None, validators: tuple[Validator, ...], context: object) -> None:
         self.own_retries = retries
-        self.validators = validators_of(validate)
-        self.name = name
-        self.description = description
-        self.prompt = prompt
-        self.end: End = end
-        self._context = validation_context
+        self.validators = validators
+        self._context = context
         self._read: Form[T_co] | None = None
         self._tool: AnswerTool | StepTool | None = None
         self._tools: Mapping[str, AnswerTool | StepTool] | None = None
-        self.choices: tuple[Output[Any], ...] = (cast("Output[Any]", self),)
-        if isinstance(form, list | tuple):
-            self.choices = tuple(map(_choice, cast("Sequence[Any]", form)))
+        self.choices = (cast("FullOutput[Any]", self),)
+        if isinstance(self.form, list | tuple):
+            self.choices = tuple(map(_choice, cast("Sequence[Any]", self.form)))
         self._check_choices()
 
     def _check_choices(self) -> None:
@@ -220,7 +116,7 @@ class Output(Generic[T_co]):
         """The tool that takes the answer, if there is one output; created on first use."""
         return self.made_tool({}, None) if self._tool is None else self._tool
 
-    def made_tool(self, others: Mapping[str, object], above: Output[Any] | None) -> AnswerTool | StepTool:
+    def made_tool(self, others: Mapping[str, object], above: FullOutput[Any] | None) -> AnswerTool | StepTool:
         """Create the tool that takes the answer.
 
         Args:
@@ -310,7 +206,7 @@ class Output(Generic[T_co]):
         choice, value = self._chosen(answer, run, own=own)
         return await (self.validated(value, run) if choice is self else self.passed(choice, value, run))
 
-    async def passed(self, choice: Output[Any], value: Any, run: RunContext | None = None) -> T_co:
+    async def passed(self, choice: FullOutput[Any], value: Any, run: RunContext | None = None) -> T_co:
         """Return the value of one of several outputs, if its own validators and those of the whole list accept it.
 
         Raises:
@@ -327,7 +223,7 @@ class Output(Generic[T_co]):
         what = f"The return value of {self.tool.name}" if self.runs and not self.several else "Your answer"
         return await run_validators(self.validators, value, run, what, repr(self))
 
-    def _chosen(self, answer: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[Output[Any], Any]:
+    def _chosen(self, answer: str | DataBlock, run: RunContext | None, *, own: bool) -> tuple[FullOutput[Any], Any]:
         """Return the output that an answer is for, and its value before `validate`."""
         if isinstance(answer, DataBlock):
             return next(choice for choice in self.choices if choice.form is DataBlock), answer
@@ -370,20 +266,11 @@ class Output(Generic[T_co]):
         return named[0], str(self.tools[named[0]].form.read(named[1], self.context_of(run)))
 
     def read_result(self, text: str) -> T_co:
-        """Return the value of a reply's text, without `validate`; for a function its return value, parsed by its
-        annotation.
-
-        Raises:
-            InvalidOutputError: The text is not such a value.
-        """
+        """See `Output.read_result`."""
         return self._chosen(text, None, own=False)[1]
 
     def write(self, value: Any) -> str:
-        """Return the text of a value; `read_result` parses it.
-
-        Raises:
-            UsageError: The value does not have the form's type.
-        """
+        """See `Output.write`."""
         if self.is_text:
             return str(value)
         if self.runs:
@@ -401,19 +288,7 @@ class Output(Generic[T_co]):
         return content_text(render(value))
 
     def read(self, text: str, context: Any = None) -> T_co:
-        """Parse a model's text into a value, without `validate`.
-
-        Args:
-            text: The model's text.
-            context: Pydantic's validation context.
-
-        Raises:
-            InvalidOutputError: It is not JSON, or of another form (a `ValueError`).
-
-        Example:
-            >>> Output(list[int]).read('{"answer": [1, 2]}')
-            [1, 2]
-        """
+        """See `Output.read`."""
         if self.form is DataBlock:
             raise InvalidOutputError("Answer with an image or a file.")
         if self.several:
@@ -432,15 +307,7 @@ class Output(Generic[T_co]):
 
     @property
     def value_schema(self) -> dict[str, Any]:
-        """The JSON schema of the value, `reply.output`: for a function, of its return type. `validate` can change the type.
-
-        Raises:
-            UsageError: A function's return type has no JSON form.
-
-        Example:
-            >>> Output(list[int]).value_schema
-            {'items': {'type': 'integer'}, 'type': 'array'}
-        """
+        """See `Output.value_schema`."""
         kinds = [return_hint(choice.tool.function, {}) if choice.runs else choice.form for choice in self.choices]
         return value_schema(kinds, repr(self))
 
@@ -461,11 +328,12 @@ class Output(Generic[T_co]):
         return f"Output({self.name_of_form}{'' if self.via is None else f', via={self.via!r}'})"
 
 
-OutputLike: TypeAlias = One[T] | Output[T] | Sequence[One[T] | Output[T]]
-"""A value for `output=`: a type, a function whose arguments are the answer, an `Output` with options, or a list of these."""
+def full_output(output: Output[T]) -> FullOutput[T]:
+    """Return the output with the interface for the package."""
+    return cast("FullOutput[T]", output)  # every `Output` is a `FullOutput`
 
 
-def output_of(form: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
+def output_of(form: OutputLike[T] | Output[T] | Any) -> FullOutput[T] | None:
     """Return the `Output` for the argument `output=`; None if there is none.
 
     Raises:
@@ -474,20 +342,20 @@ def output_of(form: OutputLike[T] | Output[T] | Any) -> Output[T] | None:
     if form is None or form is NO_OUTPUT:
         return None
     if isinstance(form, Output):
-        return cast("Output[T]", form)
-    output: Output[T] = Output(form)
+        return full_output(cast("Output[T]", form))
+    output = full_output(cast("Output[T]", Output(form)))
     output.tools  # noqa: B018 - raises errors about the form early
     return output
 
 
-def _choice(form: Any) -> Output[Any]:
+def _choice(form: Any) -> FullOutput[Any]:
     if isinstance(form, list | tuple):
         raise UsageError(
             f"output=[{form!r:.60}]: a list in a list of outputs. Write one list; for a list of values: list[int]."
         )
     if not isinstance(form, Output):
-        return Output(type(None) if form is None else form)
-    output = cast("Output[Any]", form)
+        return full_output(Output(type(None) if form is None else form))
+    output = full_output(cast("Output[Any]", form))
     if output.several or output.via or output.prompt is not None or output.end != "all":
         raise UsageError(
             f"{output!r} is one of several outputs, so it can have name=, description=, validate= and retries=; the other "
@@ -496,5 +364,5 @@ def _choice(form: Any) -> Output[Any]:
     return output
 
 
-NO_OUTPUT: Final[Output[None]] = Output(type(None))
+NO_OUTPUT: Final = full_output(Output(type(None)))
 """No typed output: the default of an agent."""

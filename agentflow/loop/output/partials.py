@@ -31,7 +31,7 @@ from agentflow.errors import MissingOutputError
 from agentflow.loop.output.answer import AnswerState
 from agentflow.loop.output.choices import DATA, KIND
 from agentflow.loop.output.form import WRAPPED
-from agentflow.loop.output.output import Output
+from agentflow.loop.output.output import FullOutput
 from agentflow.loop.output.partial_json import JsonFeed
 from agentflow.tools.signature import plain_function
 from agentflow.vocabulary.events import HookEvent, PreReasoning, ReasoningChunk
@@ -276,7 +276,7 @@ class _NamedOutput(_Shape):
         return (None, None) if key != DATA or self.kind is None else (key, self.shapes.get(self.kind))
 
 
-def _shape_of(output: Output[Any]) -> _Shape:
+def _shape_of(output: FullOutput[Any]) -> _Shape:
     """Return the shape of the data of one output; for a function, of its arguments."""
     if output.runs:
         try:
@@ -337,7 +337,7 @@ class Partials:
         takes_text: Whether plain text can be an answer.
     """
 
-    def __init__(self, output: Output[Any], context: Any = None) -> None:
+    def __init__(self, output: FullOutput[Any], context: Any = None) -> None:
         self.context = context
         self.takes_text = output.takes_text or output.shape.may_be_text
         # An answer that begins with such a character is JSON or a code fence; plain text can begin with the others.
@@ -454,7 +454,7 @@ class Partials:
             self._changed = True
 
 
-async def growing(events: AsyncIterable[HookEvent], output: Output[Any]) -> AsyncIterator[Partial[Any]]:
+async def growing(events: AsyncIterable[HookEvent], output: FullOutput[Any]) -> AsyncIterator[Partial[Any]]:
     """Yield the partial answers of a call, read from its events.
 
     Args:

@@ -14,7 +14,7 @@ from agentflow.loop.output.form import InvalidOutputError
 from agentflow.vocabulary.messages import DataBlock
 
 if TYPE_CHECKING:
-    from agentflow.loop.output.output import Output
+    from agentflow.loop.output.output import FullOutput
     from agentflow.vocabulary.messages import Msg
 
 __all__ = ["Refusals"]
@@ -33,7 +33,7 @@ class Refusals:
         sent_back: How many refused replies were counted.
     """
 
-    def __init__(self, output: Output[Any]) -> None:
+    def __init__(self, output: FullOutput[Any]) -> None:
         self._output = output
         own = [choice for choice in output.choices if output.several and choice.own_retries is not None]
         self._own = {choice.tool.name if choice.has_tool else choice.form.__name__: choice for choice in own}
@@ -70,7 +70,7 @@ class Refusals:
         return Counter({name: count for name, count in self._counts.items() if name in self._own})
 
     @property
-    def exceeded(self) -> tuple[Output[Any], int] | None:
+    def exceeded(self) -> tuple[FullOutput[Any], int] | None:
         """The output with more refused answers than its `retries`, and their number; None if there is none."""
         for name, count in self._counts.items():
             output = self._own.get(name, self._output)

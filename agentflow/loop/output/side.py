@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.errors import OutputError, UsageError
 from agentflow.loop.output.form import InvalidOutputError
 from agentflow.loop.output.hooks import prompt_of
-from agentflow.loop.output.output import Output, OutputLike, output_of
+from agentflow.loop.output.output import NO_OUTPUT, FullOutput, OutputLike, output_of
 from agentflow.loop.output.refusals import Refusals
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.ports.model import Model, answer_modes
@@ -43,7 +43,7 @@ async def ask_aside(
         UsageError: The form is a function, which does not run here.
         OutputError: No answer fitted.
     """
-    output: Output[Any] = output_of(wanted) or Output(type(None))
+    output: FullOutput[Any] = output_of(wanted) or NO_OUTPUT
     if output.runs or any(choice.runs for choice in output.choices):
         raise UsageError(
             f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "

@@ -40,8 +40,8 @@ from agentflow.hooks.recording import (
     WorkListener,
 )
 from agentflow.hooks.wrapping import ToolSource, checks_its_end
-from agentflow.loop.cause import Notice
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.scope_parts import Notice
 from agentflow.loop.stage import close_quietly
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux

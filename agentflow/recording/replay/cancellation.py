@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from agentflow.hooks.recorded_calls import in_awaited_hook
-from agentflow.loop.cause import CauseKind, Requester
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
+from agentflow.loop.scope_parts import CauseKind, Requester
 from agentflow.loop.session import FullSession
 from agentflow.recording.entries import InterruptEntry
 from agentflow.recording.replay.clock import ReplayClock

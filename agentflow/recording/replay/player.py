@@ -19,8 +19,8 @@ from agentflow.agent.arguments import wrapped_agent
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.recording import HookCall
 from agentflow.hooks.wrapping import ModelSource, ToolCallContext, ToolSource
-from agentflow.loop.cause import ReplayControl, Requester
 from agentflow.loop.run import RunBase
+from agentflow.loop.scope_parts import ReplayControl, Requester
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.suspended import suspends_as
 from agentflow.reactive import Empty, Flux, Mono
