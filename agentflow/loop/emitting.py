@@ -190,7 +190,7 @@ class Events:
         if buffer is not None:
             full = buffer.put(event)
             if full is not None and self._waits():
-                return self._after(event, full)
+                return self._after_reader(event, full)
         return event
 
     async def emit(self, kind: type[E], values: tuple[object, ...] = (), hooks: FullHookSet | None = None) -> E | None:
@@ -215,7 +215,7 @@ class Events:
         return event
 
     @suspends_as("reader")
-    async def _after(self, event: E, full: Awaitable[None]) -> E:
+    async def _after_reader(self, event: E, full: Awaitable[None]) -> E:
         await full
         return event
 
@@ -270,7 +270,7 @@ class Events:
         if self.buffer is None:
             return None
         full = self.buffer.put(event)
-        return None if full is None or not self._waits() else self._after(event, full)
+        return None if full is None or not self._waits() else self._after_reader(event, full)
 
     def hand_over_after(self, writing: Awaitable[None] | None, event: Event | None) -> Awaitable[object] | None:
         """Wait until the decision on an event is stored, then pass the event to the reader. Return an awaitable only if
@@ -281,7 +281,7 @@ class Events:
         if writing is not None:
             return self._handed_over_after(writing, event)
         full = buffer.put(event)
-        return None if full is None or not self._waits() else self._after(event, full)
+        return None if full is None or not self._waits() else self._after_reader(event, full)
 
     async def _handed_over_after(self, writing: Awaitable[None], event: Event) -> None:
         await writing
