@@ -55,7 +55,8 @@ class _Fold:
         self.transcript = Transcript(messages)
         self.results: dict[str, ToolResultBlock] = {}
         self.final: Msg | None = None
-        self.parked = False  # whether the reply is stored when the call is resumed, even if a hook interrupts this call
+        # Whether the call was suspended: its reply is stored when it is resumed, even if a hook of PostCall interrupts it.
+        self.parked = False
         self.opened = False
 
     def take(self, event: Event) -> None:
@@ -97,7 +98,7 @@ class _Fold:
             self.final = replace(msg, content=tuple(b for b in msg.content if b not in calls)) if calls else msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:
-        # A suspended round stays open until the resumed call emits its end again.
+        # A suspended round stays open until the resumed call emits `PostToolRound` again.
         if all(result.state != "suspended" for result in results) and self.transcript.open_round:
             self.transcript.close_round(results)
 
