@@ -139,7 +139,7 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
 
 
 def abandoned_result(run: RunBase) -> tuple[Reply | None, BaseException | None]:
-    """Return the reply and the error of a run whose drivers never finished: the settled ones, or those for its cause."""
+    """Return the reply and the error of a run that no driver finished: the settled ones, or those for its cause."""
     reply, error = run.scope.value_and_error
     if reply is not None or error is not None:
         return reply, error
@@ -425,7 +425,7 @@ def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
 
 
 def abandon_tasks(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
-    """Abandon tasks whose cleanup does not finish: log where they are, and remove them from asyncio's registry.
+    """Abandon tasks that ignore their cancellation: log where they are, and remove them from asyncio's registry.
 
     Returns:
         The logged message.

@@ -324,7 +324,7 @@ def _illegal_fact(kind: type[Fact], state: State) -> UsageError:
     )
 
 
-# ---- the cases of facts whose content determines the next state
+# ---- the cases of facts that lead to different states
 
 
 def _case_of_reply(machine: Machine, fact: Reasoned) -> ReplyCase:

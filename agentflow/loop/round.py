@@ -305,7 +305,7 @@ async def act(run: RunBase) -> None:
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
-    """Return the round, or create one for a single call whose round does not simply end with its result.
+    """Return the round. For a single call create one, since its round does not simply end with the call's result.
 
     Args:
         running: The round or the call.
