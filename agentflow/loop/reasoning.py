@@ -212,7 +212,7 @@ def summary_prompt(run: RunBase) -> Msg:
 
 
 def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
-    """Return the options of the summary: tools are still listed, so cached thinking stays valid, but calls are forbidden."""
+    """Return the options of the summary, which forbid calls. The tools stay in the request, so that caches of it stay valid."""
     return options.merge(_NO_CALLS) if run.config.specs else options
 
 
@@ -312,8 +312,8 @@ async def _pull(
                     try:
                         await emitted
                     except asyncio.CancelledError as error:
-                        # A time limit that the model or a hook keeps open over its `yield` has cancelled the task. Raised
-                        # at that `yield`, so that the limit can convert it to its `TimeoutError` (see `Stage.throw`).
+                        # A time limit that the model or a hook keeps open over its `yield` has cancelled the task. Raise
+                        # this at that `yield`, so that the limit can convert it to its own error (see `Stage.throw`).
                         if scope.is_cancelled() and not scope.stopped:
                             await (raise_in(stream, error) if attempts is None else attempts.stage.throw(error))
                         raise

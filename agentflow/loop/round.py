@@ -92,7 +92,7 @@ class _Round:
         return True
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
-        """Return the results in call order; calls without one are suspended."""
+        """Return the results in call order; for a call without one, a result with the state `suspended`."""
         results = self.results
         return tuple(
             [
@@ -305,7 +305,7 @@ async def act(run: RunBase) -> None:
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
-    """Return the round. For a single call create one, since its round does not simply end with the call's result.
+    """Return the round, or create one for a single call. (A call that simply ends with its result needs no round.)
 
     Args:
         running: The round or the call.
@@ -393,7 +393,7 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
     Args:
         run: The call.
         round_: The round to complete.
-        emitted: Its `PostToolRound`, if that was emitted already.
+        emitted: The result of emitting its `PostToolRound`, if this was done already.
     """
     run.round = round_
     events, calls = run.events, run.machine.transcript.open_round

@@ -90,7 +90,7 @@ class RunSettings:
         parent: The run that called it.
         buffer: Passes its events to a reader; None: there is no reader.
         children: Whether the run's reader receives the events of sub-agents.
-        messages: The user's messages.
+        messages: The input of the call.
         typed: Adds the typed output to the reply; None if no typed output was requested.
         inherits: Context variables to set for the work of each tool, with their values.
     """
@@ -321,7 +321,7 @@ class RunBase:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
         buffer, parent = self.events.buffer, self.settings.parent
-        if buffer is not None and (parent is None or parent.events.buffer is not buffer):  # the caller still needs its
+        if buffer is not None and (parent is None or parent.events.buffer is not buffer):  # not the parent's
             buffer.end()
         self.events.release()
         if self.session.store is not None:
