@@ -206,7 +206,7 @@ class Events:
         try:
             await rest
         except BaseException as error:  # a hook failed, or the run was cancelled
-            # The reader gets the event all the same, since the failure itself or a Post event follows it.
+            # The reader gets the event all the same, since an `Error` or Post event that belongs to it may follow.
             if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise

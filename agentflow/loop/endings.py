@@ -60,7 +60,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     events, journal = run.events, run.journal
     if journal.unannounced or journal.requested:
         await journal.announce(events)
-    # In this state an injected message would be stored at once, before the final message. Those of PostCall's hooks wait.
+    # Otherwise messages that hooks of PostCall inject in this state would be stored at once, before the final message.
     if run.machine.state is State.ASSISTANT:
         journal.awaits_place = True
     duration = (run.config.clock.monotonic() - started) * 1000
@@ -194,6 +194,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
 
 
 def _interrupted_reply(run: RunBase, usage: Usage) -> Reply:
+    """Return the reply of an interrupted call: the model's partial reply, or a synthetic one with the reason."""
     assert run.scope.cause is not None
     final = run.additions.partial or run.say(f"(interrupted: {run.scope.cause.reason})", "interrupted")
     return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id)
@@ -393,7 +394,7 @@ def detach(run: R) -> R:
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
     clone.journal.announcing = ()
-    # Hooks and tools of the clone need its port, since the old run now refuses all requests.
+    # Hooks of the clone need a context that refers to the clone, since the old run now refuses their injections.
     cast("Any", clone)._context = context_for(run.context, clone)
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)

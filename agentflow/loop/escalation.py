@@ -43,8 +43,8 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
 
 
 class NotedOn:
-    """A context manager for cleanup: it suppresses a failure in its block, and notes it on the error that led to the cleanup,
-    if there is one; see `attach`."""
+    """A context manager for cleanup. It suppresses a failure in its block, and notes the failure on the error that led to
+    the cleanup, if there is one; see `attach`."""
 
     __slots__ = ("_closed", "_error")
 
