@@ -452,7 +452,7 @@ def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple
     messages = as_messages(verdict.messages, new_id)
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
-            raise HookContractError(
-                hook, "PostReasoning", f"Again with a {msg.role} message", "Again with user messages"
-            )
+            got = "Again with tool calls" if msg.tool_uses else f"Again with a {msg.role} message"
+            legal = "Again with user messages, or with assistant messages without tool calls"
+            raise HookContractError(hook, "PostReasoning", got, legal)
     return tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic="again") for m in messages])
