@@ -355,8 +355,9 @@ async def _settle_incomplete(
 
 def _no_chunk(run: RunBase, actual: object) -> ModelError:
     fix = "yield ModelChunk(text)" if isinstance(actual, str) else "yield ModelChunk(...)"
+    or_hook = " or a hook that wraps it" if PreReasoning in run.events.hooks.wraps else ""
     return ModelError(
-        f"Model {run.config.view.model_name!r} yielded {actual!r:.60} (a {type(actual).__name__}), but must yield "
+        f"Model {run.config.view.model_name!r}{or_hook} yielded {actual!r:.60} (a {type(actual).__name__}), but must yield "
         f"ModelChunks: {fix}.",
         retryable=False,
     )
