@@ -46,7 +46,7 @@ def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[
     """
     fold = _Fold(messages)
     for event in events:
-        fold.take(event)
+        fold.apply(event)
     return tuple(fold.transcript.messages)
 
 
@@ -59,7 +59,7 @@ class _Fold:
         self.parked = False
         self.opened = False
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         if isinstance(event, PreCall):
             # The messages of a call that was never opened are not stored.
             self.opened = not _denied(event) and not _failed(event)

@@ -190,8 +190,8 @@ class StoredJournal(Journal):
         link = self._session.link
         if link is None or not link.held:
             return None
-        kept = link.record(self._session, ())
-        return None if isinstance(kept, list) else self._written((), kept, None, None, False)
+        stored = link.record(self._session, ())
+        return None if isinstance(stored, list) else self._written((), stored, None, None, False)
 
     def pending_writes(self) -> Awaitable[None] | None:
         """Wait for the writes in progress; see `Journal.pending_writes`."""
@@ -211,17 +211,17 @@ class StoredJournal(Journal):
             held = link.hold(self._session, fact)
             if held is not None:
                 self.awaits_place = self.awaits_place and not placing  # only after the fact was accepted
-                self._applied(facts, (held,), fact, None)
+                self._note_applied(facts, (held,), fact, None)
                 return None
         if placing and self.unplaced:
             facts, self.unplaced = (*facts, *self.unplaced), ()
         if self.requested:
             # They come first, since they were requested before this fact.
             facts = (*self._take_requested(), *facts)
-        kept = self._session.record(*facts)
-        if not isinstance(kept, list):
-            return self._written(facts, kept, fact, origin, placing)
-        self._applied(facts, kept, fact, origin)
+        stored = self._session.record(*facts)
+        if not isinstance(stored, list):
+            return self._written(facts, stored, fact, origin, placing)
+        self._note_applied(facts, stored, fact, origin)
         if placing:
             self.awaits_place = False
         return None
@@ -234,7 +234,7 @@ class StoredJournal(Journal):
         self.requested = tuple([fact for fact in self.requested if fact not in facts])
         return tuple(facts)
 
-    def _applied(
+    def _note_applied(
         self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin | None
     ) -> None:
         """Add facts that were stored and applied to this journal. `added` are the messages stored with each."""
@@ -246,7 +246,7 @@ class StoredJournal(Journal):
     async def _written(
         self,
         facts: Sequence[Fact],
-        kept: Awaitable[list[tuple[Msg, ...]]],
+        write: Awaitable[list[tuple[Msg, ...]]],
         fact: Fact | None,
         origin: Origin | None,
         placing: bool,
@@ -257,14 +257,14 @@ class StoredJournal(Journal):
         next checkpoint raises it, or the task's next await if a time limit inside the run cancelled the task.
         """
         # A task of its own, which `asyncio.wait` does not cancel together with this task.
-        writing = asyncio.ensure_future(kept)
+        writing = asyncio.ensure_future(write)
         cancellation: asyncio.CancelledError | None = None
         while not writing.done():
             try:
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
                 cancellation = error
-        self._applied(facts, writing.result(), fact, origin)
+        self._note_applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
         if cancellation is not None and task is not None and not self._scope.stopped:
             # No checkpoint will raise it, since the run is not stopped: request it again, without counting it twice.
