@@ -38,7 +38,7 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
                 tasks.cancel()
     finally:
         scope.tasks = before
-        # The run itself was not cancelled: it was stopped only to cancel the other calls, and continues.
+        # If the run itself was not cancelled, it was stopped only to cancel the other calls, and continues.
         if scope.cause is None and scope.requested is None:
             scope.stopped = False
     # A signal has precedence over other failures, since cancelled tasks often fail.
