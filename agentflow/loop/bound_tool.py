@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, Never, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, Never, TypeAlias, TypedDict, Unpack, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -25,17 +25,16 @@ from agentflow.hooks.registering import TakesHooks
 from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, process_hooks
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
-from agentflow.vocabulary.events import Event, TurnView
+from agentflow.vocabulary.events import TurnView
 from agentflow.vocabulary.messages import ToolUseBlock
 from agentflow.vocabulary.specs import is_seconds
 from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["BoundTool", "FullBoundTool", "StopReason", "TurnOptions"]
 
-E = TypeVar("E", bound=Event)
 _put = object.__setattr__
-_taking = threading.Lock()
-"""Held while a turn is checked and acquired, since several threads may try to run it at the same time."""
+_marking = threading.Lock()
+"""Held while a turn is checked and marked as running or queued, since several threads may try this at the same time."""
 _ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
@@ -48,13 +47,13 @@ class TurnOptions(TypedDict, total=False):
 
     timeout: float | None
     """The time limit of one attempt (the await, or the whole stream) in seconds; None: no limit. The default is the
-    tool's limit (60)."""
+    tool's limit, which is 60 unless the tool sets another."""
     tags: Iterable[str]
     """Labels that select the process-wide hooks for the turn."""
     hooks: HookSource
     """Hooks of this turn only, as for an agent's `hooks=`."""
     metadata: Mapping[str, Any]
-    """Any data to keep with the turn. No other attribute can be assigned while the turn runs."""
+    """Any data to keep with the turn; can be assigned even while the turn runs."""
     deps: object
     """The dependencies that the tool requests by type."""
     approval: Resolution | None
@@ -110,11 +109,11 @@ class BoundTool(TakesHooks):
                 "Turn(tool, {'a': 1})."
             )
         found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
-        # Written past `__setattr__`, which needs these two values itself.
+        # Set without `__setattr__`, which reads these two values itself.
         put = self.__dict__
         put.update(_running=False, _queued="")
         put["process"] = options.get("process_hooks", process_hooks)
-        # First, since the checks of the other attributes name the tool.
+        # First, since the errors about other attributes contain the tool's name.
         self.tool = cast("Tool[..., Any]", found)
         put["_scope"] = HookScope(owner=f"a turn of {self.tool.name!r}", events=TURN_EVENTS)
         self.id = options.get("id") or new_id("turn_")
@@ -124,7 +123,7 @@ class BoundTool(TakesHooks):
         self.metadata = dict(options.get("metadata", {}))
         self.deps = options.get("deps")
         self.approval = options.get("approval")
-        # Past `__setattr__`, which refuses attributes that only the runner changes.
+        # Set without `__setattr__`, which refuses attributes that only the runner changes.
         put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, _output=None)
         self._scope.hook(options.get("hooks", ()))
 
@@ -177,7 +176,7 @@ class BoundTool(TakesHooks):
 
     @property
     def queued(self) -> str:
-        """The name of the agent in whose queue the turn waits, or ""."""
+        """The name of the agent if the turn waits in an agent's queue, otherwise ""."""
         return self._queued
 
     @property
@@ -196,7 +195,10 @@ class BoundTool(TakesHooks):
         return self._scope.remove(hooks)
 
     def _check_idle(self, what: str) -> None:
-        """Refuse an operation while it is running.
+        """Refuse an operation while the turn is running.
+
+        Args:
+            what: The consequence, for the error.
 
         Raises:
             SafeExecutionError: The turn is running.
@@ -250,12 +252,15 @@ class FullBoundTool(BoundTool):
             )
 
     def enter(self, agent: str) -> None:
-        """Mark it as queued.
+        """Mark the turn as queued.
+
+        Args:
+            agent: The name of the agent.
 
         Raises:
-            SafeExecutionError: It is running or queued.
+            SafeExecutionError: The turn is running or queued.
         """
-        with _taking:
+        with _marking:
             self.check_unqueued()
             self.__dict__["_queued"] = agent
 
@@ -269,12 +274,12 @@ class FullBoundTool(BoundTool):
         self.__dict__.update(sender=agent, sender_run=run_id)
 
     def begin(self, now: float) -> None:
-        """Mark it as running.
+        """Mark the turn as running, and reset the results of its last run.
 
         Raises:
-            SafeExecutionError: It is running already.
+            SafeExecutionError: The turn is running already.
         """
-        with _taking:
+        with _marking:
             self._check_idle("it cannot run twice at the same time")
             self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
@@ -338,7 +343,7 @@ def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in arguments.items():
         try:
             plain[name] = to_jsonable_python(value)
-        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes become text
+        except (PydanticSerializationError, UnicodeDecodeError) as error:  # the latter for bytes that are not UTF-8
             raise UsageError(
                 f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which has no JSON form ({error}). Pass "
                 "other objects as dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."

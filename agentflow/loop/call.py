@@ -6,7 +6,7 @@ Rules:
 2. The last event of each call is its only `CallEnded`, however the call ends: by success, failure, interrupt,
    cancellation or close.
 
-See `endings` for the ways in which a call ends.
+See `agentflow.loop.endings` for the ways in which a call ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WORK = ("reason", "summary", "act")
 
 
 def _outcome_so_far(machine: Machine) -> Outcome:
-    """Return the outcome of an interrupted run so far: its last facts may have stopped it."""
+    """Return the outcome so far of a run that a call continues: a verdict may have decided it already."""
     if machine.state is not State.ASSISTANT and machine.final is not None:
         mark = machine.final.metadata.get("synthetic")
         if mark == "denied" or mark == "stopped":
@@ -74,7 +74,7 @@ class Call(RunBase):
         earlier decisions."""
         machine, original = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
-        # A crash in a resumed round: the facts contain its decisions, and they are still valid.
+        # After a crash in a resumed round the facts contain the decisions on that round, which are still valid.
         answered = suspended or machine.suspension.answers is not None
         if not suspended and machine.suspension.answers is not None:
             decisions = machine.suspension.answers
@@ -85,7 +85,7 @@ class Call(RunBase):
                 if wait.id in decisions:
                     inner_decisions[wait.id.removeprefix(f"{wait.within}/")] = decisions[wait.id]
         self.resumption = Resumption(original, decisions, inside, answered and bool(machine.transcript.open_round))
-        # The numbers continue, so that event and round numbers are unique within the run.
+        # Continued, so that the numbers of events and iterations are unique within the run.
         self.events.iteration = machine.iteration
         self.outcome = _outcome_so_far(machine)
         open_run = self.session.open_run
@@ -113,7 +113,7 @@ class Call(RunBase):
         """Run the call from its first event to its last. Errors are not raised here, but by `scope.result`."""
         scope = self.scope
         scope.state = "running"
-        if scope.tasks.driver is None:  # an eager task
+        if scope.tasks.driver is None:  # an eager task, which runs before `scope.start` has set this
             scope.tasks.driver = asyncio.current_task()
         started = self.config.clock.monotonic()
         reply: Reply | None = None
@@ -137,9 +137,8 @@ class Call(RunBase):
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
-            if (
-                not self.events.abandoned and self.scope.state != "done"
-            ):  # a later call may have finished this call already
+            # `done` if a later call on the session has finished this one already; see `FullSession.acquire`.
+            if not self.events.abandoned and self.scope.state != "done":
                 end_now(self)
                 self._finish(None, None)
             raise
@@ -151,8 +150,8 @@ class Call(RunBase):
         failure = None  # its traceback holds this frame
 
     def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
-        """Release the session, and return the reply or the error to the caller."""
-        # `session.release()` is last: the next call, perhaps in another thread, may begin at once.
+        """Release the session, and pass the reply or the error to the caller."""
+        # `session.release()` is last, since the next call, perhaps in another thread, may begin at once.
         session, running = self.session, self.config.running
         running.runs.discard(self)
         if running.waiting:
@@ -182,11 +181,15 @@ class Call(RunBase):
     def _abandon(self, step: int = 0) -> None:
         """Finish the call if its driver never started, or its cleanup does not finish.
 
-        Another driver ends the call. If that driver blocks too, a second one ends the call without the store, which may
-        hang (the next call loads the stored facts). A third fires only the last event; the last step does not await.
+        A clone of the call with another driver ends the call. If this driver blocks too, a second clone does the same
+        without the store, which may hang (the next call loads the stored facts). A third only fires the last event. If
+        even that blocks, the call is finished without awaiting.
+
+        Args:
+            step: The number of clones so far.
         """
         task = self.scope.tasks.driver
-        # `finished` after the first step: the last event was fired again already, and its hooks block each time.
+        # `finished` after the first step: the last event was fired twice, and its hooks have blocked each time.
         if task is None or task.done() or step == 3 or (step and self.finished):
             self._drop()
             return
@@ -207,37 +210,39 @@ class Call(RunBase):
         return clone, notice
 
     async def _end_without_driver(self, notice: str) -> None:
+        """End the call as its driver would have done."""
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
             if self.finished:
                 reply, failure = await end_again(self)
             else:
-                # Without an error: hooks must run for the clone although the run is stopped.
+                # Marked as cleanup, so that hooks run although the run is stopped.
                 with self.scope.cleanup():
-                    await wait_if_needed(
-                        self.journal.pending_writes()
-                    )  # the abandoned driver may be writing the fact that comes next
+                    # The abandoned driver may be writing a fact that decides what to close.
+                    await wait_if_needed(self.journal.pending_writes())
                     await close_open_round(self)
                 reply, failure = await wind_up(self, asyncio.CancelledError(), self.config.clock.monotonic())
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
-        except BaseException as error:  # the caller gets it
+        except BaseException as error:  # passed to the caller
             failure = error
         self._finish_late(reply, failure, notice)
         failure = None  # its traceback holds this frame
 
     async def _end_at_once(self, notice: str) -> None:
+        """Close the history without awaiting, and fire the last event."""
         end_now(self)
         reply, failure = abandoned_result(self)
         try:
             await wait_if_needed(end(self, "interrupted", failure, reply))
-        except BaseException as error:  # the caller gets it
+        except BaseException as error:  # passed to the caller
             failure = failure or error
         self._finish_late(reply, failure, notice)
         failure = None
 
     def _finish_late(self, reply: Reply | None, failure: BaseException | None, notice: str) -> None:
+        """Finish the call, with a note about the abandoned tasks on its error."""
         if self.events.abandoned or self.scope.state == "done":  # already finished by another task
             return
         if failure is not None:
@@ -258,12 +263,12 @@ class Call(RunBase):
             self.additions.head = await self._system()
         if self.resumption is not None:
             await wait_if_needed(journal.append(CallResumed(self.run_id, self.call_id, self.resumption.original)))
-            await journal.flush()  # writes messages that the system prompt's function has injected
+            await journal.flush()  # writes messages that a function for the system prompt has injected
             return None
         messages = self.settings.messages
         event: PreCall | None = None
         answer: Msg | None = None
-        # Counted all the same, so that the numbers of events do not depend on which hooks exist.
+        # Counted in any case, so that the numbers of events do not depend on the hooks.
         if PreCall not in events.handled:
             events.seq += 1
         else:
@@ -321,7 +326,7 @@ class Call(RunBase):
         inner = Mono(partial(stage.do, rest))
         try:
             source: Any = wrap(self, PreCall, event, inner)
-        except Exception as error:  # of the hook itself: the work has not begun
+        except Exception as error:  # an `around` raised it when it was called, before any work
             stage.closed = True
             if not isinstance(error, Veto):
                 raise
@@ -333,7 +338,7 @@ class Call(RunBase):
             return None
         try:
             found = await stage.outcome(source)
-        except Veto as veto:  # like Deny, except that the input may be stored already
+        except Veto as veto:  # like Deny, except that the input is stored already
             self.outcome = "denied"
             return self.say(veto.reason, "denied")
         if found is EMPTY:
@@ -342,7 +347,7 @@ class Call(RunBase):
         # A suspended run has no reply yet that a hook could replace.
         if self.machine.state is State.SUSPENDED:
             return None
-        if self.machine.transcript.open_round:  # a wrapper may answer although the round failed or was interrupted
+        if self.machine.transcript.open_round:  # a wrapping hook may answer although a round failed or was interrupted
             await answer_all(self)
         final = as_reply(found, "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")
@@ -360,7 +365,7 @@ class Call(RunBase):
             if scope.stopped:  # a tool may have swallowed the cancellation
                 scope.check()
             action = machine.next()
-            # Between two actions all finished work is stored, so it is safe to stop. (`halts` is the slowest check.)
+            # A safe point: between two actions all finished work is stored. `halts` comes last, as the slowest check.
             if (scope.halting or scope.parent is not None) and action in _WORK and scope.halts():
                 raise Halted
             if action == "reason" or action == "summary":
@@ -368,11 +373,12 @@ class Call(RunBase):
             elif action == "act":
                 await act(self)
                 if self.resumption is not None:
-                    self.resumption.in_round = False  # the decisions are about the first round only
+                    self.resumption.in_round = False  # the decisions apply to the first round only
             else:
                 break
 
     def _final(self) -> Msg:
+        """Return the final message, and set the outcome if the run was suspended or reached its limit."""
         machine = self.machine
         if machine.state is State.SUSPENDED:
             self.outcome = "suspended"
@@ -407,7 +413,7 @@ class Call(RunBase):
         return self.session.id
 
     def halt(self) -> None:
-        """Stop the call at its next safe point, and leave it open; see `agentflow.agent.graceful`."""
+        """Stop the call at its next safe point, and leave it open for a resume; see `agentflow.agent.graceful`."""
         self.scope.halting = True
 
     def leave(self, reason: str) -> None:

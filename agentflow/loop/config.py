@@ -55,15 +55,24 @@ class Stoppable(Protocol):
 
 
 class Running:
-    """The running calls of an agent."""
+    """The running calls of an agent.
+
+    Attributes:
+        runs: The running calls.
+        owner: The agent. A weak reference, so that a call does not keep the agent alive.
+        closed: Whether the agent starts no more calls.
+        suspended: The sessions that wait for a decision, by id.
+        halted: The calls that were asked to stop.
+        waiting: The functions to call as soon as no call is running.
+    """
 
     __slots__ = ("closed", "halted", "owner", "runs", "suspended", "waiting")
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
-        self.owner: ReferenceType[object] | None = None  # the calls of the agent
+        self.owner: ReferenceType[object] | None = None
         self.closed = False
-        self.suspended: dict[str, FullSession] = {}  # sessions that wait for a decision, by id
+        self.suspended: dict[str, FullSession] = {}
         self.halted: list[Stoppable] = []
         self.waiting: list[Callable[[], object]] = []
 
@@ -107,7 +116,7 @@ System: TypeAlias = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[st
 """A system prompt, or a function that returns one for each call."""
 
 OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
-"""What to do about a tool that was running when the process ended: `"tell"` the model, or `"suspend"` to ask a person."""
+"""How to treat a tool that was running when the process ended: `"tell"` the model, or `"suspend"` to ask a person."""
 
 
 @frozen
@@ -119,7 +128,7 @@ class LoopConfig:
     system: System
     tools: Mapping[str, FullTool[..., Any]]
     specs: tuple[ToolSpec, ...]
-    dep_types: tuple[tuple[str, type], ...]
+    dep_types: tuple[tuple[str, type], ...]  # the dependencies that the tools need: parameter and type
     options: ModelOptions
     max_iterations: int
     schedule: ToolSchedule

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Events are built only in `fire`, `decide` and `sealed`. An event without a hook or a reader costs one lookup.
-2. No coroutine is created unless it is needed: not for synchronous hooks, and not for events that only a reader
-   receives.
-3. A failing hook is reported. If reporting fails too, the second failure is noted on the reported error.
+1. Events are built only in `fire`, `decide` and `sealed`, except that `loop/reasoning.py` itself builds the many chunk
+   events that only a reader receives. An event without a hook or a reader costs one lookup.
+2. `fire` and `decide` create a coroutine only for hooks that need time, or if the run must wait for its reader after hooks.
+3. The failure of a hook is reported. If a hook fails on that report too, its failure is noted on the reported error.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Owner(Protocol):
 
     @property
     def turn(self) -> TurnView | None:
-        """The turn that is running, if it was not requested by a model."""
+        """A view of the turn; None if this is the run of a call."""
         ...
 
     @property
     def purpose(self) -> Purpose | None:
-        """The purpose of the next model call."""
+        """The purpose of the next model call; None if the next action is not a model call."""
         ...
 
 
@@ -87,15 +87,15 @@ class Events:
         hooks: Its hooks.
         now: Its clock.
         scope: Its task and its cancellation.
-        buffer: Hands events to its reader; None if there is no reader.
+        buffer: Passes events to its reader; None if there is no reader.
 
     Attributes:
         seq: The number of the last emission point, counted even if no event was built there. Code that skips an event
             because it has neither a hook nor a reader must count it too.
         handled: The event types that a hook handles, or all of them if there is a reader. Events of other types need not
             be fired.
-        iteration: The current round of reasoning.
-        in_chain: The events for which hooks are running.
+        iteration: The number of the current request to the model in the run, from 1; 0 before the first.
+        in_chain: The events built by `decide` whose hooks are still running.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class Events:
     # ---- emitting
 
     def fire(self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None) -> EmitResult[E]:
-        """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it over.
+        """Count an event. If it has a hook or a reader, build it, pass it through its chain, and hand it to the reader.
 
         Args:
             kind: The event's class.
@@ -190,7 +190,7 @@ class Events:
         if buffer is not None:
             full = buffer.put(event)
             if full is not None and self._waits():
-                return self._after(event, full)
+                return self._after_reader(event, full)
         return event
 
     async def emit(self, kind: type[E], values: tuple[object, ...] = (), hooks: FullHookSet | None = None) -> E | None:
@@ -205,9 +205,8 @@ class Events:
     async def _after_hooks(self, event: E, rest: Coroutine[Any, Any, None]) -> E:
         try:
             await rest
-        except (
-            BaseException
-        ) as error:  # the chain failed or was cancelled: after a Pre event, the reader still needs the event
+        except BaseException as error:  # a hook failed, or the run was cancelled
+            # The reader gets the event all the same, since an `Error` or Post event that belongs to it may follow.
             if self.buffer is not None and not isinstance(error, GeneratorExit):
                 self.buffer.put(event)
             raise
@@ -216,15 +215,15 @@ class Events:
         return event
 
     @suspends_as("reader")
-    async def _after(self, event: E, full: Awaitable[None]) -> E:
+    async def _after_reader(self, event: E, full: Awaitable[None]) -> E:
         await full
         return event
 
     def decide(
         self, kind: type[E], values: tuple[object, ...], hooks: FullHookSet | None = None, shown: bool = True
     ) -> EmitResult[E]:
-        """Build an event and pass it through its chain. The caller then makes the event's decision a fact, and hands the
-        event over afterwards.
+        """Build an event and pass it through its chain. The caller then records the decision on the event, and hands the
+        event to the reader afterwards.
 
         So the reader never sees a decision that a crash or a cancellation could undo.
 
@@ -271,7 +270,7 @@ class Events:
         if self.buffer is None:
             return None
         full = self.buffer.put(event)
-        return None if full is None or not self._waits() else self._after(event, full)
+        return None if full is None or not self._waits() else self._after_reader(event, full)
 
     def hand_over_after(self, writing: Awaitable[None] | None, event: Event | None) -> Awaitable[object] | None:
         """Wait until the decision on an event is stored, then pass the event to the reader. Return an awaitable only if
@@ -282,7 +281,7 @@ class Events:
         if writing is not None:
             return self._handed_over_after(writing, event)
         full = buffer.put(event)
-        return None if full is None or not self._waits() else self._after(event, full)
+        return None if full is None or not self._waits() else self._after_reader(event, full)
 
     async def _handed_over_after(self, writing: Awaitable[None], event: Event) -> None:
         await writing
@@ -295,7 +294,7 @@ class Events:
         return not self.scope.stopped and not self.scope.tasks.cleaning
 
     def chain_in(self, hooks: FullHookSet, kind: type[Event]) -> Chain | None:
-        """Return the chain of a narrower scope, without hooks that have failed in this run."""
+        """Return the chain of a narrower scope, without the hooks that this run has disabled for the event type."""
         chain = hooks.chain(kind)
         for disabled, hook in self._disabled:
             if disabled is kind and chain is not None:
@@ -314,10 +313,10 @@ class Events:
         tool_use: ToolUseBlock | None = None,
         hooks: FullHookSet | None = None,
     ) -> Recover | None:
-        """Fire `Error`. A fatal error is reported only once."""
+        """Fire `Error`, and return the verdict of its hooks. A fatal error is reported only once."""
         if fatal and any(error is reported for reported in self._reported):
             return None
-        # Before the hooks run, so that a hook that raises this error again does not report it again.
+        # Before the hooks run, so that the error is not reported a second time if one of them raises it again.
         self._reported = (*self._reported, error)
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
@@ -335,10 +334,11 @@ class Events:
             if not warn_skipped(hook, kind.__name__, error, where):
                 text = "hook {} (priority {}) failed on {} and was skipped"
                 log_failure("WARNING", error, text, hook.name, hook.priority, kind.__name__, where=where)
-            # A notification that failed once probably fails each time; a hook that decides is called again.
+            # A hook that failed on a notification will probably fail on each one. A hook that may decide is called again.
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
-        if kind is Error or kind is CallEnded:  # hooks that fail on these events fire no further event
+        # No `Error` event here: about an `Error` it might never end, and `CallEnded` is the last event of a call.
+        if kind is Error or kind is CallEnded:
             if fatal:
                 log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             # The error that is being reported is the last one.
@@ -366,10 +366,10 @@ class Events:
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
     def check(self) -> None:
-        """Raise if the run was cancelled, so that no further hook is called, except by its cleanup."""
+        """Raise `CancelledError` if the run was cancelled, so that no further hook is called, except in cleanup."""
         scope = self.scope
         if scope.replay is not None and scope.replay.passes:
-            scope.replay.passes = False  # set by a replay: the recorded run got past this check
+            scope.replay.passes = False  # set by a replay: the recorded run passed this check
         elif scope.stopped and not scope.tasks.is_cleaning():
             scope.check()
 
@@ -380,9 +380,8 @@ class Events:
     def why_cancelled(self) -> str:
         """See `Faults.why_cancelled`."""
         scope = self.scope
-        if (
-            not cancel_requests() or not scope.tasks.is_cleaning()
-        ):  # cancellations requested before the cleanup were removed when it began
+        # In cleanup any request is new, since `RunScope.cleanup` has removed the requests from before it.
+        if not cancel_requests() or not scope.tasks.is_cleaning():
             return ""
         return (
             f"cleanup took longer than {scope.limits.cleanup_timeout:g} s"

@@ -8,11 +8,11 @@ Rules:
 3. `CallEnded` is always the last event; a failure in its hooks does not change the outcome.
 4. Every stored message is announced, even if a hook fails on another message or the call is interrupted meanwhile.
 
-A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup has used up its
-time, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
-result to the caller, in another task. If that does not finish either, a second clone does this without the store; a
-third one only fires `CallEnded`. Any further use of the old run by the stuck code raises `GeneratorExit`, as if its
-coroutine had been closed.
+A hook, model or tool that swallows every cancellation holds the run's task indefinitely. If cleanup exceeds its time
+limit, the run is detached from that task: a clone of the run closes the history, fires the last events and returns the
+result to the caller, in another task. If this clone does not finish either, a second clone does the same without the
+store; a third one only fires `CallEnded`. If the stuck code uses the old run again, `GeneratorExit` is raised in it, as
+if its coroutine had been closed.
 """
 
 from __future__ import annotations
@@ -60,13 +60,11 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     events, journal = run.events, run.journal
     if journal.unannounced or journal.requested:
         await journal.announce(events)
-    if (
-        run.machine.state is State.ASSISTANT
-    ):  # no fact has the reply yet, so messages that hooks of PostCall add are stored after it
+    # Otherwise messages that hooks of PostCall inject in this state would be stored at once, before the final message.
+    if run.machine.state is State.ASSISTANT:
         journal.awaits_place = True
     duration = (run.config.clock.monotonic() - started) * 1000
-    usage = run.usage
-    # Before the hooks of PostCall, whose side calls are in the reply's usage but not in the event's.
+    usage = run.usage  # for the event; the reply's usage also includes side calls by hooks of PostCall
     event: PostCall | None = None
     if PostCall not in events.handled:
         events.seq += 1
@@ -75,7 +73,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None:
             final = event.final_message
-    # From here as for every event: first the fact, then the reader, then what hooks added.
+    # As for every event: first store the fact, then pass the event to the reader, then store the messages of hooks.
     denied = run.machine.state is State.USER_INPUT  # the call was not opened
     if not denied:
         writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
@@ -83,7 +81,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
             await writing
     if event is not None and (delivery := events.hand_over(event)) is not None:
         await delivery
-    # The reply is stored; but a caller that has cancelled the call gets the cancellation.
+    # The reply is stored, but if the call was cancelled meanwhile, its caller gets the cancellation.
     if run.scope.stopped:
         run.scope.check()
     if journal.unplaced and not denied:
@@ -104,11 +102,11 @@ def end(
     """
     scope, events = run.scope, run.events
     if events.abandoned:
-        # The clone fires the last event. As in a closed coroutine, the stuck code must not continue: `except Exception`
-        # does not catch this.
+        # The clone fires the last event. The stuck code must not continue, so this is not an `Exception`, which it
+        # might catch.
         raise GeneratorExit("the run was abandoned")
     run.outcome = outcome
-    # Before the hooks: if they block, `abandoned_result` finds the result here, and a cancellation cannot change it.
+    # Set before the hooks run: if they block, `abandoned_result` returns this, and a cancellation cannot change it.
     scope.state, scope.value_and_error = "ending", (reply, error)
     if CallEnded not in events.handled:
         events.seq += 1
@@ -136,23 +134,23 @@ async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
     with NotedOn(error):
         await wait_if_needed(end(run, run.outcome, error, reply))
     if reply is None and error is None:
-        reply = _interrupted(run, usage)
+        reply = _interrupted_reply(run, usage)
     return reply, error
 
 
 def abandoned_result(run: RunBase) -> tuple[Reply | None, BaseException | None]:
-    """Return the result of a run that could not be awaited: the settled result, or the result for its cause."""
+    """Return the reply and the error of a run that no driver finished: the settled ones, or those for its cause."""
     reply, error = run.scope.value_and_error
     if reply is not None or error is not None:
         return reply, error
     error, cause = asyncio.CancelledError("the call was abandoned"), run.scope.cause
     if cause is not None and cause.kind == "interrupted":
-        return _interrupted(run, run.usage), None
-    return None, _ending(run, error, cause)[0]
+        return _interrupted_reply(run, run.usage), None
+    return None, _error_and_outcome(run, error, cause)[0]
 
 
 async def end_halted(run: RunBase) -> BaseException:
-    """End a call that stopped at a safe point: keep the finished work, and leave the rest to a later process.
+    """End a call that stopped at a safe point: store the finished work, and leave the call open for a later process.
 
     Returns:
         The exception to raise: an error for the caller, or a signal if the caller is a tool of another call.
@@ -173,35 +171,36 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
     """
     scope = run.scope
     if isinstance(error, asyncio.CancelledError):
-        # Otherwise the shutdown of an event loop would look like a failure that a hook may recover.
+        # Without a cause, the shutdown of an event loop would look like a failure from which a hook may recover.
         scope.adopt()
     cause = scope.cause
     with scope.cleanup(error):
-        # A hook can recover a failure, but not a cancellation.
+        # A hook can recover from a failure, but not from a cancellation.
         if cause is None:
             recovered = await _recovered(run, error, started)
             if recovered is not None:
                 return recovered, None
-        ended, outcome = _ending(run, error, cause)
-        # A shutdown stores nothing more: to the next process the call looks as after a crash.
+        ended, outcome = _error_and_outcome(run, error, cause)
+        # During a shutdown nothing more is stored, so that a later process can continue the call as after a crash.
         if not scope.leaves() and not await _close_and_announce(run, partial(_close_history, run, outcome), error):
-            end_now(run)
+            end_now(run)  # closing has failed: make at least the history in memory legal
         usage = run.usage  # the same as in `CallEnded`
         interrupted = cause is not None and cause.kind == "interrupted"
         with NotedOn(ended):
             await wait_if_needed(end(run, outcome, None if interrupted and ended is error else ended))
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
-        return _interrupted(run, usage), None
+        return _interrupted_reply(run, usage), None
     return None, ended
 
 
-def _interrupted(run: RunBase, usage: Usage) -> Reply:
+def _interrupted_reply(run: RunBase, usage: Usage) -> Reply:
+    """Return the reply of an interrupted call: the model's partial reply, or a synthetic one with the reason."""
     assert run.scope.cause is not None
     final = run.additions.partial or run.say(f"(interrupted: {run.scope.cause.reason})", "interrupted")
     return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id)
 
 
-def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[BaseException, Outcome]:
+def _error_and_outcome(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[BaseException, Outcome]:
     """Return the error and the outcome of a call without a reply.
 
     A signal (`KeyboardInterrupt`) has precedence over the cause of a cancellation.
@@ -226,7 +225,7 @@ def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[Ba
 
 
 async def _recovered(run: RunBase, error: BaseException, started: float) -> Reply | None:
-    """Report a failure that was not reported yet. A hook may recover with a reply, which then passes `PostCall`."""
+    """Report a failure that was not reported yet. If a hook recovers with a reply, pass the reply through `PostCall`."""
     if not isinstance(error, Exception):
         return None
     reply: Reply | None = None
@@ -247,22 +246,23 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
 
 
 async def answer_all(run: RunBase) -> bool:
-    """Store pending injections, and answer the calls of an open round. Return whether the call is open."""
+    """Store pending injections, and answer the calls of an open round. Return whether the call must still be closed."""
     machine = run.machine
-    # False if the call failed before `CallOpened`: the machine still has the previous run, so injections have no place.
+    # False if the call failed before `CallOpened`: the machine is in the state of the previous run, so injections are
+    # dropped.
     own_run = machine.run_id == run.run_id
     if not own_run:
         run.journal.unplaced = ()
     await run.journal.flush()
-    if machine.state is State.USER_INPUT or not own_run or _waits(run):
+    if machine.state is State.USER_INPUT or not own_run or _closed_as_suspended(run):
         return False
     if machine.transcript.open_round:
         await wait_if_needed(run.journal.append(_closing_round(run), origin="interrupted"))
     return True
 
 
-def _waits(run: RunBase) -> bool:
-    """Whether the call is closed as suspended. A later cancellation must not change this, so that the call can be
+def _closed_as_suspended(run: RunBase) -> bool:
+    """Whether the call was closed as suspended. A later cancellation must not change that, so that the call can be
     resumed."""
     if run.machine.state is not State.SUSPENDED:
         return False
@@ -270,12 +270,12 @@ def _waits(run: RunBase) -> bool:
 
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
-    """Close the open round and the call."""
+    """Close the open round and the call. If a sub-agent is suspended in the round, close the call as suspended."""
     machine = run.machine
     inside = machine.waiting_inside() if machine.run_id == run.run_id else {}
-    if inside and not _waits(run):
+    if inside and not _closed_as_suspended(run):
         await run.journal.flush()
-        # It is suspended if the round itself wrote the fact before it was interrupted.
+        # The round may have written this fact before it was interrupted.
         if machine.state is not State.SUSPENDED:
             pending = tuple([wait for group in inside.values() for wait in group])
             await wait_if_needed(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
@@ -283,36 +283,36 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
         return
     if not await answer_all(run):
         return
-    final = _accepted(run)
+    final = _accepted_reply(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)
-    announced = final is None or "synthetic" not in final.metadata  # a reply of the model is part of another event
+    announced = final is None or "synthetic" not in final.metadata  # a reply of the model is part of `PostReasoning`
     await wait_if_needed(run.journal.append(closed, origin=None if announced else "closing"))
 
 
 async def _close_and_announce(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
-    """Close the history and announce all messages that are not part of another event. Failures are noted on the error.
+    """Close the history, and announce all messages that no event contains. Failures are noted on the error.
 
     Returns:
         True if nothing failed.
     """
-    # A loop, since each failure ends one pass, and the rest must still be stored and announced.
-    closed, well = False, True
+    # A loop, since each failure ends one pass, and the remaining messages must still be stored and announced.
+    closed, succeeded = False, True
     while not closed or run.journal.unannounced or run.journal.requested:
         try:
             if not closed:
                 closed = True
                 await close()
             await run.journal.announce(run.events)
-        except BaseException as problem:  # for example a signal in a hook; the history may still be open
+        except BaseException as problem:  # for example a signal in a hook
             attach(error, problem)
-            well = False
-            # that fact was written, but the history may still be open
+            succeeded = False
+            # A cancellation interrupts no write, but the history may still be open: close it in the next pass.
             if isinstance(problem, asyncio.CancelledError):
                 closed = False
-    return well
+    return succeeded
 
 
-def _accepted(run: RunBase) -> Msg | None:
+def _accepted_reply(run: RunBase) -> Msg | None:
     """Return the reply that was accepted before the call was interrupted."""
     return None if run.machine.state is State.ASSISTANT else run.machine.final
 
@@ -327,8 +327,8 @@ def _closing_round(run: RunBase) -> RoundClosed:
 
 
 def end_now(run: RunBase) -> None:
-    """End the call without awaiting, after its event loop was closed. The history becomes legal; no hooks are called."""
-    if run.events.abandoned:  # the clone of the run writes the history
+    """Make the history legal without awaiting or calling hooks, since the event loop was closed or cleanup has failed."""
+    if run.events.abandoned:  # the clone of the run closes the history
         return
     machine = run.machine
     # Closed, suspended, never opened, or left for a later process: the history is legal as it is.
@@ -336,13 +336,13 @@ def end_now(run: RunBase) -> None:
         return
     if machine.transcript.open_round:
         _append_unwaited(run, _closing_round(run))
-    _append_unwaited(run, CallClosed(run.run_id, run.call_id, "interrupted", _accepted(run)))
+    _append_unwaited(run, CallClosed(run.run_id, run.call_id, "interrupted", _accepted_reply(run)))
 
 
 def _append_unwaited(run: RunBase, fact: Fact) -> None:
     try:
         run.session.record_now(fact)
-    except Exception as error:  # the caller is gone, and the loop closed: only the log is left
+    except Exception as error:  # only logged: there may be no caller and no event loop for it
         log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id, where=run.events.frame)
 
 
@@ -353,32 +353,32 @@ def _abandoned(*_: object, **__: object) -> Never:
     raise GeneratorExit("the run was abandoned")
 
 
-_gone: Any = _abandoned  # replaces methods with any signature
+_refuse: Any = _abandoned  # typed as `Any`, since it replaces methods of different signatures
 
 
 class _DeadEvents(Events):
-    """The events of a run that was detached from its driver."""
+    """The class that the events of a detached run get. The stuck code cannot emit any event."""
 
     __slots__ = ()
 
     abandoned = True
-    # So that no emission point is skipped: the stuck code raises at the first one that it reaches.
+    # All types, so that the stuck code skips no emission point: it ends at the first one that it reaches.
     handled = ALL_EVENTS
-    fire = decide = hand_over = _after_hooks = _decided = report = _gone
+    fire = decide = hand_over = _after_hooks = _decided = report = _refuse
 
 
 class _DeadJournal(Journal):
-    """The journal of a detached run. It refuses all facts."""
+    """The class that the journal of a detached run gets. The stuck code cannot add any fact."""
 
     __slots__ = ()
 
-    append = request = flush = announce = _gone
+    append = request = flush = announce = _refuse
 
 
 class _DeadStoredJournal(StoredJournal):
     __slots__ = ()
 
-    append = request = flush = announce = _gone
+    append = request = flush = announce = _refuse
 
 
 def detach(run: R) -> R:
@@ -387,13 +387,15 @@ def detach(run: R) -> R:
     Returns:
         The clone that continues instead.
     """
-    # The clone takes over scope, session and machine. Events and journal are split: the stuck code refers to these
-    # objects, and is stopped by disabling them in place, without a check in each call.
+    # The clone shares scope, session and machine with the run, but gets its own events and journal. Those of the run
+    # are disabled by a change of their class: so the stuck code, which refers to them, is stopped without a check in
+    # each method.
     clone = copy(run)
     clone.events, clone.journal = run.events.of(clone), copy(run.journal)
     clone.journal.unannounced = (*run.journal.announcing, *run.journal.unannounced)
     clone.journal.announcing = ()
-    cast("Any", clone)._context = context_for(run.context, clone)  # the original run refuses further requests
+    # Hooks of the clone need a context that refers to the clone, since the old run now refuses their injections.
+    cast("Any", clone)._context = context_for(run.context, clone)
     run.events.__class__ = _DeadEvents
     stored = isinstance(run.journal, StoredJournal)
     cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal
@@ -401,7 +403,7 @@ def detach(run: R) -> R:
 
 
 class _UnstoredJournal(StoredJournal):
-    """The journal of a run if its store does not respond: facts are kept in memory only."""
+    """The class that the journal of a run gets if its store does not respond: it applies facts in memory only."""
 
     __slots__ = ()
 
@@ -411,7 +413,7 @@ class _UnstoredJournal(StoredJournal):
 
 def keep_in_memory(run: RunBase) -> None:
     """Stop using the store of a run. The next call on the session loads the stored facts."""
-    # The store may hold the lock of a write that never ends, so waiting for it would block this driver as well.
+    # A write that never ends may hold the store's lock, so waiting for the lock would block this driver too.
     if run.session.link is not None:
         cast("Any", run.journal).__class__ = _UnstoredJournal
         run.session.link.stale = True
@@ -424,10 +426,10 @@ def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
 
 
 def abandon_tasks(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -> str:
-    """Abandon tasks.
+    """Abandon tasks that ignore their cancellation: log where they are, and remove them from asyncio's registry.
 
     Returns:
-        A message that says where the tasks are.
+        The logged message.
     """
     notice = f"cleanup of the cancelled call took longer than {seconds:g} s and was abandoned; it is still in {stuck_in(tasks)}"
     logger.bind(**ids_of(run.events.frame)).warning(notice)

@@ -12,14 +12,14 @@ __all__ = ["Halted", "NotedOn", "ToolSuspended", "attach"]
 
 # Not an `Exception`: the tool that made the nested call, and its retries, must not handle it as a failure.
 class Halted(BaseException):
-    """Raised in the parent's tool and call when a nested call stops at a safe point."""
+    """Raised in the tool that made a nested call, and in the tool's own call, if the nested call stops at a safe point."""
 
 
 class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its caller
-    """Raised if the work of a tool is suspended.
+    """Raised in a tool's work if a sub-agent that the tool calls is suspended.
 
     Args:
-        agent: The suspended sub-agent.
+        agent: The name of the sub-agent.
         pending: The calls that it waits for.
     """
 
@@ -30,7 +30,7 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
 
     def pending_of(self, use: ToolUseBlock) -> tuple[Pending, ...]:
         """Return the pending calls as the caller's session stores them, with ids of the form
-        `CALLER_CALL/SUB_AGENT_CALL`."""
+        `CALLER_CALL/SUB_AGENT_CALL`. `use` is the caller's tool call."""
         return tuple(
             replace(
                 wait,
@@ -43,7 +43,8 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to its
 
 
 class NotedOn:
-    """Runs cleanup after an error. If there is an error, a failure of the cleanup is noted on it; see `attach`."""
+    """A context manager for cleanup. It suppresses a failure in its block, and notes the failure on the error that led to
+    the cleanup, if there is one; see `attach`."""
 
     __slots__ = ("_closed", "_error")
 
@@ -57,14 +58,20 @@ class NotedOn:
     def __exit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> bool:
         if problem is None:
             return False
+        # Without an earlier error nothing is noted, but `attach` still raises a `GeneratorExit` again.
         attach(problem if self._error is None else self._error, problem, self._closed)
         return True
 
 
 def attach(error: BaseException, problem: BaseException, closed: str = "call") -> None:
-    """Note a failure during cleanup (of a call, or of a turn) on the original error, which the caller raises.
+    """Note a failure during cleanup on the original error, which the caller raises.
 
     `GeneratorExit` is raised again, since a coroutine that is being closed must not await.
+
+    Args:
+        error: The original error.
+        problem: The failure during cleanup.
+        closed: The object that was being closed: a call or a turn.
     """
     if isinstance(problem, GeneratorExit):
         raise problem

@@ -46,7 +46,7 @@ def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[
     """
     fold = _Fold(messages)
     for event in events:
-        fold.take(event)
+        fold.apply(event)
     return tuple(fold.transcript.messages)
 
 
@@ -55,10 +55,11 @@ class _Fold:
         self.transcript = Transcript(messages)
         self.results: dict[str, ToolResultBlock] = {}
         self.final: Msg | None = None
-        self.parked = False  # whether the reply is stored when the call is resumed, even if a hook interrupts this call
+        # Whether the call was suspended: its reply is stored when it is resumed, even if a hook of PostCall interrupts it.
+        self.parked = False
         self.opened = False
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         if isinstance(event, PreCall):
             # The messages of a call that was never opened are not stored.
             self.opened = not _denied(event) and not _failed(event)
@@ -97,7 +98,7 @@ class _Fold:
             self.final = replace(msg, content=tuple(b for b in msg.content if b not in calls)) if calls else msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:
-        # A suspended round stays open until the resumed call emits its end again.
+        # A suspended round stays open until the resumed call emits `PostToolRound` again.
         if all(result.state != "suspended" for result in results) and self.transcript.open_round:
             self.transcript.close_round(results)
 

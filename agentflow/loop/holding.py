@@ -55,14 +55,14 @@ def stored_journal(run: StoringRun) -> StoredJournal:
 
 
 def may_wait(run: StoringRun, fact: Fact) -> bool:
-    """Whether another fact will directly follow this one.
+    """Whether a fact may be written with the next one, since the next one follows directly.
 
     Args:
-        run: The run, before the fact.
-        fact: A `Reasoned`, `ToolDecided` or `ToolFinished`; others are written at once.
+        run: The run, before the fact is applied.
+        fact: Any fact; all but `Reasoned`, `ToolDecided` and `ToolFinished` are written at once.
     """
     scope = run.scope
-    # A run that stops may end before its next fact.
+    # A run that is stopping may end before its next fact.
     if scope.stopped or scope.halts() or run.resumption is not None:
         return False
     if isinstance(fact, ToolDecided):
@@ -89,6 +89,7 @@ def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
     """Whether the tool starts directly after the decision on its call."""
     use = fact.tool_use
     tool = run.config.tools.get(use.name)
+    # In each of these cases no tool starts, or it may have to wait first.
     if (
         tool is None
         or fact.verdict is not None
@@ -96,7 +97,8 @@ def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
         or fact.tool_use_id in run.machine.round.started
     ):
         return False
-    if not any(use is requested for requested in run.machine.transcript.open_round):  # another tool may have to wait
+    # A hook has changed the call: if its type is another one now, it may be deferred.
+    if not any(use is requested for requested in run.machine.transcript.open_round):
         return False
     return not _wrapped(run.hooks_of(tool) or run.events.hooks, PreActing)
 
@@ -104,16 +106,17 @@ def _tool_starts(run: StoringRun, fact: ToolDecided) -> bool:
 def _round_acts(run: StoringRun, use: ToolUseBlock) -> bool:
     """Whether a reply's only call is decided directly after the reply."""
     tool = run.config.tools.get(use.name)
-    # An unknown tool is an error, the next two suspend the call, and a lock may have to be waited for.
+    # An unknown tool is reported as an error, approval and external tools suspend the call, and a lock may be held.
     if tool is None or tool.requires_approval or tool.external or tool.lock is not None:
         return False
     events = run.events
     hooks = run.hooks_of(tool)
-    vetted = events.chains[PreActing] if hooks is None else hooks.chain(PreActing)
-    if vetted is not None or events.chains[PreToolRound] is not None:
+    before_tool = events.chains[PreActing] if hooks is None else hooks.chain(PreActing)
+    if before_tool is not None or events.chains[PreToolRound] is not None:
         return False
     return not _wrapped(hooks or events.hooks, PreActing) and not _wrapped(events.hooks, PreToolRound)
 
 
 def _wrapped(hooks: FullHookSet, kind: Any) -> bool:
+    """Whether hooks wrap or observe the work after a Pre event, so that they may run before the next fact."""
     return kind in hooks.wraps or (kind is PreActing and bool(hooks.tool_listeners))

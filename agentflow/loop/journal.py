@@ -1,15 +1,15 @@
-"""The facts of a call: applied to the machine, and written to a store if there is one, before they take effect.
+"""The facts of a call: written to a store, if there is one, and applied to the machine before they take effect.
 
-`append` adds facts; `request` keeps the requests of synchronous functions until they can be written; `flush` writes held
-facts; `announce` emits events for stored messages that are not part of another event.
+`append` adds facts; `request` adds facts of synchronous functions, with a later write if the store needs time; `flush`
+writes injections that have waited; `announce` emits events for stored messages that are not part of another event.
 
 Rules:
 
 1. Facts are added only here. A fact that the machine refuses is not stored.
-2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. Each is
-   written together with the fact that creates its place.
+2. Messages injected while a call is being opened or a reply is being produced have no place in the history yet. They
+   wait, and are written together with the fact that creates their place.
 3. A cancellation waits for a write in progress, so that a decision that was shown is not lost.
-4. A fact that another one follows directly is held, and both are written together; see `holding.py`.
+4. With a store, a fact that another one follows directly is held, and both are written together; see `holding.py`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Journal:
         scope: The scope that can cancel the run.
 
     Attributes:
-        facts: The run's facts, including those of suspended calls.
-        awaits_place: Whether injected messages have no place yet.
-        unplaced: Injections without a place.
+        facts: The run's facts, including those of its earlier calls.
+        awaits_place: Whether messages that are injected now have no place in the history yet.
+        unplaced: The injections that wait for their place.
         requested: Facts requested by synchronous functions and not written yet.
-        unannounced: Stored messages that are not part of another event, with their origins.
+        unannounced: Stored messages that must be announced, with their origins.
         announcements: The number of `MessagesAdded` events in a row.
-        announcing: The messages whose event is being emitted, with their origin. If the call is abandoned meanwhile, their
-            event is emitted again, so that late hooks see it; early ones may see it twice.
+        announcing: The messages whose event is being emitted, with their origin. If the call is abandoned meanwhile, the
+            event is emitted again for the remaining hooks; hooks that have received it may receive it twice.
     """
 
     __slots__ = (
@@ -85,8 +85,8 @@ class Journal:
         Args:
             fact: The fact to add.
             also: Facts to add with it.
-            origin: The origin of the messages that are stored with the fact. The messages of the fact itself are announced
-                only if this is given; otherwise an event contains them.
+            origin: The origin of the messages that are stored with the fact; `injected` by default. The message of a
+                `RoundClosed` or `CallClosed` itself is announced only with an origin; otherwise an event contains it.
 
         Returns:
             An awaitable only if the store needs time.
@@ -101,11 +101,11 @@ class Journal:
                 also, self.unplaced = (*also, *self.unplaced), ()  # placed directly after this fact
         machine = self.machine
         if also:
-            # All or none: the recursive calls cannot be refused after this.
+            # All or none: after this check the machine accepts each of them.
             machine.check(fact, *also)
             self.append(fact, origin=origin)
             return self.append(*also)
-        # `Machine.apply` without its call, on the path of every fact. An illegal fact raises here, before it is added.
+        # `Machine.apply`, inlined because every fact passes here. An illegal fact raises here, before it is added.
         added = machine.state.row[fact.__class__](machine, fact)
         self.facts.append(fact)
         if added or origin:
@@ -113,9 +113,10 @@ class Journal:
         return None
 
     def _note_stored(self, fact: Fact, added: tuple[Msg, ...], origin: Origin | None) -> None:
+        """Note the messages that were stored with a fact, to announce them later."""
         if origin and isinstance(fact, RoundClosed | CallClosed):
             self.unannounced = (*self.unannounced, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
-            origin = None  # the messages after it are held injections
+            origin = None  # the other messages are injections that have waited for this fact
         if added:
             self.unannounced = (*self.unannounced, (added, origin or "injected"))
         if isinstance(fact, Reasoned) and fact.follow_up:
@@ -129,7 +130,7 @@ class Journal:
             self.append(fact)
 
     async def flush(self) -> None:
-        """Write the held facts, which now have a place in the history."""
+        """Write the injections that have waited. From here on they have a place in the history."""
         self.awaits_place = False
         while self.unplaced:
             fact, *rest = self.unplaced
@@ -137,11 +138,11 @@ class Journal:
             await wait_if_needed(self.append(fact))
 
     def write_held(self) -> Awaitable[None] | None:
-        """Write the held facts now, since no fact follows directly. Return an awaitable only if the store needs time."""
+        """Write held facts now, since no other fact follows directly. Return an awaitable only if the store needs time."""
         return None
 
     def pending_writes(self) -> Awaitable[None] | None:
-        """Return an awaitable for the writes in progress, such as those of an abandoned driver; None if there are none."""
+        """Return an awaitable that waits for the writes in progress, such as those of an abandoned driver, or None."""
         return None
 
     async def announce(self, events: Events) -> None:
@@ -154,7 +155,7 @@ class Journal:
                 await events.emit(MessagesAdded, self.announcing[0])
             finally:
                 self.announcing = ()
-        if not self.requested:  # otherwise hooks of the event may be injecting in a loop
+        if not self.requested:  # otherwise hooks of the events have injected more: count on, to detect an infinite loop
             self.announcements = 0
 
     def release(self) -> None:
@@ -168,7 +169,7 @@ class StoredJournal(Journal):
         session: The session.
         scope: The scope that can cancel the run.
         place: Returns the running tool call's position in its round, or None outside tools.
-        may_wait: Returns whether another fact will directly follow a fact.
+        may_wait: Returns whether a fact may be written with the next one.
     """
 
     __slots__ = ("_may_wait", "_place")
@@ -189,8 +190,8 @@ class StoredJournal(Journal):
         link = self._session.link
         if link is None or not link.held:
             return None
-        kept = link.record(self._session, ())
-        return None if isinstance(kept, list) else self._written((), kept, None, None, False)
+        stored = link.record(self._session, ())
+        return None if isinstance(stored, list) else self._written((), stored, None, None, False)
 
     def pending_writes(self) -> Awaitable[None] | None:
         """Wait for the writes in progress; see `Journal.pending_writes`."""
@@ -199,42 +200,44 @@ class StoredJournal(Journal):
         return None if writing is None else self._written((), writing, None, None, False)
 
     def append(self, fact: Fact, *also: Fact, origin: Origin | None = None) -> Awaitable[None] | None:
-        """Write and apply facts, all or none, or apply one and hold it for the next one; see `Journal.append`."""
+        """Write and apply facts, all or none; or apply a single fact, and hold it for the next write. See
+        `Journal.append`."""
         facts, link = (fact, *also), self._session.link
         placing = self.awaits_place and fact.__class__ in _PLACES
-        # Only a single fact is held: requested facts, and those with an origin, are announced next, which is visible.
+        # Only a single fact is held. Requested facts and facts with an origin are announced next, so hooks could see
+        # messages that are not stored yet.
         requests = also or self.unplaced or self.requested or origin
         if link is not None and not requests and self._may_wait(fact):
             held = link.hold(self._session, fact)
             if held is not None:
                 self.awaits_place = self.awaits_place and not placing  # only after the fact was accepted
-                self._applied(facts, (held,), fact, None)
+                self._note_applied(facts, (held,), fact, None)
                 return None
         if placing and self.unplaced:
             facts, self.unplaced = (*facts, *self.unplaced), ()
         if self.requested:
-            # Before this fact, since they were requested before it.
+            # They come first, since they were requested before this fact.
             facts = (*self._take_requested(), *facts)
-        kept = self._session.record(*facts)
-        if not isinstance(kept, list):
-            return self._written(facts, kept, fact, origin, placing)
-        self._applied(facts, kept, fact, origin)
+        stored = self._session.record(*facts)
+        if not isinstance(stored, list):
+            return self._written(facts, stored, fact, origin, placing)
+        self._note_applied(facts, stored, fact, origin)
         if placing:
             self.awaits_place = False
         return None
 
     def _take_requested(self) -> tuple[Fact, ...]:
-        """Remove and return requested facts that belong to the running code."""
+        """Remove and return the requested facts, in a tool call only its own and those that belong to no tool call."""
         place = self._place()
-        # In a parallel round, the requests of other calls wait for a fact of their own call.
+        # In a parallel round, the requests of another call wait for a fact of that call.
         facts = [fact for fact in self.requested if place is None or getattr(fact, "at", None) in (None, place)]
         self.requested = tuple([fact for fact in self.requested if fact not in facts])
         return tuple(facts)
 
-    def _applied(
+    def _note_applied(
         self, facts: Sequence[Fact], added: Sequence[tuple[Msg, ...]], fact: Fact | None, origin: Origin | None
     ) -> None:
-        """Apply facts that were written."""
+        """Add facts that were stored and applied to this journal. `added` are the messages stored with each."""
         self.facts.extend(facts)
         if any(added) or origin:
             for stored_fact, messages in zip(facts, added, strict=True):
@@ -243,28 +246,28 @@ class StoredJournal(Journal):
     async def _written(
         self,
         facts: Sequence[Fact],
-        kept: Awaitable[list[tuple[Msg, ...]]],
+        write: Awaitable[list[tuple[Msg, ...]]],
         fact: Fact | None,
         origin: Origin | None,
         placing: bool,
     ) -> None:
         """Wait for the store. A cancellation is delayed, since a decision that was shown must not be lost.
 
-        The cancellation is not raised here, so that the stored facts are announced too. The run's next checkpoint raises
-        it, or the task's next await if a time limit inside the run cancelled the task.
+        The cancellation is not raised here, so that the stored facts are added to the journal and announced. The run's
+        next checkpoint raises it, or the task's next await if a time limit inside the run cancelled the task.
         """
-        # A task of its own: `asyncio.wait` does not cancel it with this one.
-        writing = asyncio.ensure_future(kept)
+        # A task of its own, which `asyncio.wait` does not cancel together with this task.
+        writing = asyncio.ensure_future(write)
         cancellation: asyncio.CancelledError | None = None
         while not writing.done():
             try:
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
                 cancellation = error
-        self._applied(facts, writing.result(), fact, origin)
+        self._note_applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
         if cancellation is not None and task is not None and not self._scope.stopped:
-            # If the run is not stopped, no checkpoint raises it: request it again, without counting it twice.
+            # No checkpoint will raise it, since the run is not stopped: request it again, without counting it twice.
             task.uncancel()
             task.cancel(*cancellation.args)
         if placing:
@@ -280,7 +283,7 @@ class StoredJournal(Journal):
             self.requested = (*self.requested, fact)
 
     async def flush(self) -> None:
-        """Write held and requested facts."""
+        """Write waiting injections and requested facts."""
         await super().flush()
         while self.requested:
             *_, fact = self.requested
@@ -309,7 +312,7 @@ def _never(_fact: Fact) -> bool:
 
 
 def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, ...]:
-    """Return the last message, which this fact stored."""
+    """Return the message that a closing fact has stored; nothing if its final message is blank."""
     if isinstance(fact, CallClosed):
         return () if fact.final is None or is_blank(fact.final) else (fact.final,)
     return (next(msg for msg in reversed(machine.transcript.messages) if msg.role == "tool"),)
@@ -322,4 +325,4 @@ async def wait_if_needed(writing: Awaitable[object] | None) -> None:
 
 
 _PLACES = (Reasoned, CallOpened)
-"""The facts that create a place for held injections."""
+"""The facts that create a place for injections that wait."""

@@ -6,7 +6,8 @@ Rules:
 2. `max_iterations=N` allows N replies of the model, including rejected ones, and then one summary without tools.
 3. An illegal fact raises and changes nothing. `check` detects it before the fact is written; `apply` accepts every fact
    that passed `check`.
-4. The transcript is the fold of the facts. Apart from it, a machine stores only the state of the open run.
+4. The transcript is the fold of the facts. Apart from it, a machine stores the state of the open run, the fact that ended
+   the last call, the current compaction and the session's typed state.
 5. The legal facts of each state and their transitions are data (`loop/states.py`); their effects are here.
 """
 
@@ -69,7 +70,7 @@ SUPERSEDED = "Not run: this reply was superseded."
 
 
 def is_blank(msg: Msg) -> bool:
-    """Whether an assistant's message has no content to store or send: no call, no data, no text."""
+    """Whether an assistant's message has no content to store or send: no tool call, no data, only blank text if any."""
     for block in msg.content:  # noqa: SIM110 - `all` with a generator takes four times as long
         if type(block) is not TextBlock or block.text.strip():
             return False
@@ -104,8 +105,8 @@ class Machine(FoldedState):
     def check(self, *facts: Fact) -> None:
         """Refuse facts that are illegal in this order, before they are written. Nothing changes.
 
-        At most one of them may be of a type that is not in `_COMPANIONS`. Whether the others are legal must depend on the state
-        alone.
+        At most one of them may be of a type that is not in `_COMPANIONS`: this check follows the changes of state, but no other
+        effect that one fact has on the legality of the next.
 
         Raises:
             UsageError: A fact is illegal.
@@ -142,10 +143,10 @@ class Machine(FoldedState):
     def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
         """Fold a `CallOpened`."""
         run_id, call_id, messages, max_iterations, answer = fact
-        # The usual call, one message of the user, needs no check.
+        # The input of most calls is one user message, which needs no check.
         if answer is not None or len(messages) != 1 or messages[0].role != "user":
             self.check_opened(fact)
-        # Past `append`: a call can only be opened between rounds, where every checked message is legal.
+        # Without `append`: a call can only be opened between rounds, at a place that is legal for every checked message.
         self.transcript.stored.extend(messages)
         self.run_id = run_id
         self.call_id = call_id
@@ -160,7 +161,7 @@ class Machine(FoldedState):
     def on_resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
         """Fold a `CallResumed`."""
         self.call_id = fact.call_id
-        if self.state is SUSPENDED:  # otherwise the run continues after a crash, with its earlier decisions
+        if self.state is SUSPENDED:  # otherwise the run continues after a crash, with the earlier decisions
             self.suspension = Suspension(self.suspension.pending, dict(fact.decisions))
             self.state = AFTER_RESUME[_case_of_resume(self, fact)]
         return ()
@@ -168,14 +169,14 @@ class Machine(FoldedState):
     def on_reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
         """Fold a `Reasoned`."""
         msg, accepted = fact.message, fact.accepted
-        # The usual reply needs only the check of its calls, which `ask` makes below.
+        # Most replies need only the check of their tool calls, which `ask` makes below.
         if not accepted or fact.summary or fact.run_id != self.run_id or msg.role != "assistant":
             self.check_reasoned(fact)
         uses: tuple[ToolUseBlock, ...] = ()
         if accepted:
             for block in msg.content:
                 if type(block) is ToolUseBlock:
-                    uses = self.transcript.ask(msg)  # this raises an error if an id is not unique
+                    uses = self.transcript.ask(msg)  # raises if an id is not unique, before anything has changed
                     break
         self.iteration = fact.iteration
         self.stop = fact.stop
@@ -194,12 +195,14 @@ class Machine(FoldedState):
         return ()
 
     def _reject(self, fact: Reasoned) -> tuple[Msg, ...]:
+        """Store a rejected reply with synthetic results of its tool calls, and the messages that follow it up."""
         added: list[Msg] = []
         if not is_blank(fact.message):
             self.transcript.append(fact.message)
             if uses := fact.message.tool_uses:
                 results = [tool_result(use.id, use.name, SUPERSEDED, "denied") for use in uses]
-                # The id is made from the fact: folding the same facts again must give the same history.
+                # Derived from the fact, so that folding the same facts again results in the same history. OpenAI allows
+                # 40 characters.
                 closed, moved = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
                 added = [closed, *moved]
         for msg in fact.follow_up:
@@ -253,7 +256,7 @@ class Machine(FoldedState):
         return moved
 
     def _answer_with(self, reason: str, source: str) -> None:
-        """Set the answer to a synthetic message of the assistant."""
+        """Set the final message to a synthetic one with this reason, and with an id derived from `source`."""
         content: tuple[ContentBlock, ...] = (TextBlock(reason or "stopped"),)
         self.final = message("assistant", content, f"{source}-stop"[-40:], {"synthetic": "stopped"})
 
@@ -263,9 +266,9 @@ class Machine(FoldedState):
         self.suspension = Suspension(fact.pending)
         self.state = AFTER_SUSPENDING
         self.injected = ()
-        self.round = self.round._replace(decided={})  # calls without a result are vetted again after resuming
+        self.round = self.round._replace(decided={})  # after a resume, hooks decide again on calls without a result
         for wait in fact.pending:
-            if wait.within in self.round.started:  # the call had started before, and will start again
+            if wait.within in self.round.started:  # a tool with a suspended sub-agent starts again after a resume
                 del self.round.started[wait.within]
         return ()
 
@@ -274,7 +277,7 @@ class Machine(FoldedState):
         self.check_injected(fact)
         if fact.key is not None:
             self.injected = (*self.injected, fact.key)
-        # The answer is not in the transcript before the call is closed, so these messages wait for it.
+        # The final message joins the transcript only when the call is closed, and these messages follow it.
         if self.state is RESPONSE or (self.state is SUSPENDED and self.final is not None):
             self.late = (*self.late, *fact.messages)
             return ()
@@ -293,7 +296,7 @@ class Machine(FoldedState):
     def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
         """Fold a `CallClosed`."""
         run_id, _, outcome, final = fact
-        # By identity: the usual call ends with its reply unchanged, and that was checked when it became a fact.
+        # By identity: most calls end with the unchanged reply, which was checked when it was folded.
         if final is not self.final or run_id != self.run_id or outcome == "suspended" or self.transcript.open_round:
             self.check_closed(fact)
             if outcome == "suspended":
@@ -321,7 +324,7 @@ def _illegal_fact(kind: type[Fact], state: State) -> UsageError:
     )
 
 
-# ---- facts with several cases: the content determines the next state
+# ---- the cases of facts that lead to different states
 
 
 def _case_of_reply(machine: Machine, fact: Reasoned) -> ReplyCase:
@@ -383,7 +386,7 @@ _CHECKS: dict[type, Callable[[Machine, Any], None]] = {
     Injected: Machine.check_injected,
     CallClosed: Machine.check_closed,
 }
-"""Checks that facts must pass besides being legal in the state."""
+"""The checks of a fact's content, in addition to the check that its type is legal in the state."""
 
 
 class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
@@ -393,11 +396,11 @@ class _StateRow(dict[type[Fact], Callable[[Machine, Any], tuple[Msg, ...]]]):
         super().__init__({kind: _FOLDS[kind] for kind in TRANSITIONS[state]})
         self._state = state
 
-    # So a legal fact costs one lookup, and no check before it.
+    # Called only for an illegal fact, so a legal one costs one lookup and no check before it.
     def __missing__(self, kind: type[Fact]) -> Never:
         raise _illegal_fact(kind, self._state)
 
 
-# Here, since `states.py` cannot import the functions of the machine.
+# Set here, since `states.py` cannot import the functions of the machine.
 for _state in State:
     _state.row = _StateRow(_state)

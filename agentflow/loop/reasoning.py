@@ -39,12 +39,12 @@ _Values: TypeAlias = tuple[Msg, Usage, float, Purpose, str]
 
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
-    """Get one reply, from the model or a verdict, and make it a fact."""
+    """Get one reply, from the model or a verdict, and record it."""
     machine, config, events, journal, additions = run.machine, run.config, run.events, run.journal, run.additions
     events.iteration = machine.iteration + 1
     transcript = machine.transcript
     if machine.compacted is None:
-        # The history is legal by construction, so a request is only put in order if a hook has changed it.
+        # The history is legal by construction, so only a request that a hook has changed needs `legalise`.
         base, legal = transcript.view(additions.head), transcript.sendable
     else:
         base, legal = machine.request_view(additions.head), False
@@ -60,39 +60,38 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if PreReasoning not in events.handled:
         events.seq += 1
     else:
-        stored = len(transcript.stored)  # what follows this was injected by the hooks
+        stored = len(transcript.stored)  # any later messages were injected by the hooks
         additions.repeatable, additions.injections = "reasoning", 0
         emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
-        if emitted is None:  # no other code has run since
+        if emitted is None:  # only the reader receives the event: no hook has run and injected messages
             additions.repeatable = ""
         else:
             event = emitted if isinstance(emitted, Event) else await emitted
             additions.repeatable = ""
-            if (
-                journal.unannounced or journal.requested
-            ):  # first announce messages that the hooks of `PreReasoning` injected
+            # Hooks of `MessagesAdded` receive injected messages first, then the model does.
+            if journal.unannounced or journal.requested:
                 await journal.announce(events)
             if event is not None:
                 if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                     return
-                # Only if it was changed, since the agent's model can be an object, which its name does not replace.
+                # Only if a hook has changed it: the agent's model can be an object, and its name must not replace it.
                 if event.model != model_name:
                     model = model_name = event.model
-                # Again, since a hook may have allowed calls, for which the summary has no round.
+                # Forbidden again for the summary, since a hook may have allowed calls, and no round follows.
                 options = event.options if purpose == "reason" else without_calls(run, event.options)
                 messages, tools = event.input_messages, tuple(event.tools)
-            if len(transcript) > stored or additions.transient:  # injections by the chain are part of this request
+            if len(transcript) > stored or additions.transient:  # messages that hooks injected are part of this request
                 messages = with_appended(messages, *transcript.since(stored), *additions.transient)
                 additions.transient = ()
     if messages is not base:
-        # A view that only adds messages to the legal history needs no copy and no search.
+        # A view that only adds system messages before the legal history and user texts after it is legal too.
         legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
     if not legal:
         messages = legalise(messages, config.new_id)
     request = ModelRequest(messages, tools, options, model_name)
     if run.scope.stopped:  # a request costs money, so a cancelled run sends none
         run.scope.check()
-    # Until the reply is a fact: messages that are injected meanwhile are stored after it.
+    # Messages that are injected from here on are stored after the reply.
     journal.awaits_place = True
     started = config.clock.monotonic()
     hooks = events.hooks
@@ -113,7 +112,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     except Veto as veto:  # a wrapping hook raised it, which is equivalent to Deny
         await _decided(run, Deny(veto.reason), "around", purpose)
         return
-    except BaseException as error:  # raised again if it is a signal or a cancellation (`_without_reply` returns None)
+    except BaseException as error:  # raised again, unless it is a failure from which a hook recovers
         recovered = await _without_reply(run, request.model, error)
         if recovered is None:
             raise
@@ -138,8 +137,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 
 
 def _accept(run: RunBase, *values: *_Values) -> Awaitable[object] | None:
-    """Pass a reply through the Post chain, make it a fact, and hand over the event. Return an awaitable only if this
-    needs time."""
+    """Pass a reply through the Post chain, record it, and hand over the event. Return an awaitable only if this needs
+    time."""
     emitted = run.events.decide(PostReasoning, values)
     if emitted is None or isinstance(emitted, Event):
         return _record(run, emitted, *values)
@@ -160,7 +159,7 @@ def _record(
     purpose: Purpose,
     model: str,
 ) -> Awaitable[object] | None:
-    """Make a reply after its hooks a fact, and hand over the event."""
+    """Record a reply after its hooks, and hand over the event."""
     if event is not None:
         reply = event.reasoning_result
     summary = purpose == "summary"
@@ -179,7 +178,7 @@ def _record(
 def _judged(
     run: RunBase, verdict: Again | Stop | Suspend | None, hook: str, reasoned: Reasoned
 ) -> Awaitable[None] | None:
-    """Make a reply a fact, with the verdict on it."""
+    """Record a reply with the verdict on it."""
     match verdict:
         case None:
             return run.journal.append(reasoned)
@@ -191,14 +190,14 @@ def _judged(
             run.outcome = "stopped"
             return run.journal.append(reasoned._replace(stop=reason))
         case Suspend():
-            # Together: after a crash between the two, the calls would run without the decision.
+            # Written together: after a crash between the two, the reply's calls would run without the decision.
             return run.journal.append(reasoned, _suspension(run, reasoned, verdict, hook))
         case _:
             assert_never(verdict)
 
 
 async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg | None:
-    """Return a hook's reply after the model failed, or None if the error should be raised."""
+    """Return the reply with which a hook recovers from a failed model call, or None if the error should be raised."""
     if isinstance(error, Exception):
         return await _recovered(run, error)
     if not isinstance(error, asyncio.CancelledError) or run.scope.is_cancelled():
@@ -213,11 +212,12 @@ def summary_prompt(run: RunBase) -> Msg:
 
 
 def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
-    """Return the options of the summary: tools are still listed, so cached thinking stays valid, but calls are forbidden."""
+    """Return the options of the summary, which forbid calls. The tools stay in the request, so that caches of it stay valid."""
     return options.merge(_NO_CALLS) if run.config.specs else options
 
 
 async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str, purpose: Purpose) -> bool:
+    """Apply a verdict on `PreReasoning`. Return whether there is one, so that the model is not called."""
     match verdict:
         case None:
             return False
@@ -226,6 +226,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             run.journal.awaits_place = True
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
+            # Without the usage that the hook's message may have, since no model was called.
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
             await wait_if_needed(_accept(run, journal_reply, Usage(), 0.0, purpose, ""))
         case Deny(reason=reason):
@@ -238,6 +239,7 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
 
 
 async def _closed_with(run: RunBase, reason: str, outcome: Literal["denied", "stopped"]) -> None:
+    """Record a synthetic reply with the reason, which ends the call."""
     closing = run.say(reason or outcome, outcome)
     run.outcome = outcome
     reasoned = Reasoned(run.run_id, run.events.iteration, closing, Usage(), 0.0, stop=reason)
@@ -271,7 +273,7 @@ async def _pull(
     attempts: Attempts | None,
     steps: Sequence[Step] = (),
 ) -> list[ModelChunk]:
-    """The hot path: read a chunk, apply the plain functions of wrapping hooks, keep it, emit its event."""
+    """Read the chunks of a reply: apply the plain functions of wrapping hooks and emit the event of each. The hot path."""
     events, scope = run.events, run.scope
     handled = ReasoningChunk in events.handled
     buffer = events.buffer if handled and events.chains[ReasoningChunk] is None else None
@@ -287,6 +289,7 @@ async def _pull(
                     continue
             restart = chunk.restart
             if restart or attempts is not None:
+                # A hook runs the model again, or the model itself restarts: earlier chunks are not part of the reply.
                 if attempts is not None and attempts.count > runs_seen:
                     attempt += attempts.count - runs_seen
                     runs_seen = attempts.count
@@ -309,6 +312,8 @@ async def _pull(
                     try:
                         await emitted
                     except asyncio.CancelledError as error:
+                        # A time limit that the model or a hook keeps open over its `yield` has cancelled the task. Raise
+                        # this at that `yield`, so that the limit can convert it to its own error (see `Stage.throw`).
                         if scope.is_cancelled() and not scope.stopped:
                             await (raise_in(stream, error) if attempts is None else attempts.stage.throw(error))
                         raise
@@ -318,13 +323,13 @@ async def _pull(
                 scope.check()
         if scope.stopped:  # cancelled while the model cleaned up
             scope.check()
-        if cancel_requests():  # a hook has cancelled its own task: that raises here, unless it was raised and handled
-            await asyncio.sleep(0)
+        if cancel_requests():  # the model or a hook has cancelled this task
+            await asyncio.sleep(0)  # raises the cancellation here, unless it was raised and swallowed earlier
             scope.notify("swallowed")
     except GeneratorExit:  # the coroutine is being closed, so the stream cannot be awaited
         raise
     except BaseException as error:  # the reply is incomplete, whatever ended it
-        # otherwise the stage closes the stream
+        # With `attempts`, the stage closes the stream.
         await _settle_incomplete(run, chunks, error, stream if attempts is None else None)
         # Checked only after a failure, since a check of each chunk would cost time in every reply.
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
@@ -350,8 +355,9 @@ async def _settle_incomplete(
 
 def _no_chunk(run: RunBase, actual: object) -> ModelError:
     fix = "yield ModelChunk(text)" if isinstance(actual, str) else "yield ModelChunk(...)"
+    or_hook = " or a hook that wraps it" if PreReasoning in run.events.hooks.wraps else ""
     return ModelError(
-        f"Model {run.config.view.model_name!r} yielded {actual!r:.60} (a {type(actual).__name__}), but must yield "
+        f"Model {run.config.view.model_name!r}{or_hook} yielded {actual!r:.60} (a {type(actual).__name__}), but must yield "
         f"ModelChunks: {fix}.",
         retryable=False,
     )
@@ -368,14 +374,18 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning
 ) -> tuple[list[ModelChunk], str]:
-    """Return the chunks, and the name of the model that produced them (empty if hooks produced them)."""
+    """Call the model through the hooks that wrap the call.
+
+    Returns:
+        The chunks, and the name of the model that produced them (empty if hooks produced them).
+    """
     stage, hooks = Stage(run, PreReasoning), run.events.hooks
     attempts = Attempts(stage, partial(hooks.observed_model, event) if hooks.model_listeners else None)
     inner = model_source(attempts, model, request)
     try:
         wrapped: Any = wrap(run, PreReasoning, event, inner)
         flux: Flux[ModelChunk] = wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped)  # pyright: ignore[reportUnknownVariableType] - the hook's items
-        # Hooks that only map or filter with plain functions need no stage: the loop applies the functions itself.
+        # Hooks that only map or filter with plain functions need no stage: `_pull` applies the functions.
         steps = steps_over(flux, inner) if attempts.observed is None else None
         if steps is not None:
             target_model = resolve_model(model) if isinstance(model, str) else model
@@ -398,7 +408,7 @@ async def _model_cancelled(run: RunBase, model: str, error: asyncio.CancelledErr
 
 
 async def _recovered(run: RunBase, error: Exception) -> Msg | None:
-    """Report the failure of the model. Return a hook's reply if a hook recovers with one."""
+    """Report the failure of the model. Return the reply with which a hook recovers, or None."""
     recovered = await run.events.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         return None
@@ -406,14 +416,14 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
 
 
 async def _keep_complete(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """Keep the reply if the call was cancelled after the last chunk."""
+    """Bill and store the reply of a call that was cancelled after the last chunk."""
     _bill(run, chunks)
     await keep_partial(run, chunks)
 
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """Store the partial reply of an interrupted call, marked as such; incomplete tool calls are dropped."""
-    if not chunks or run.scope.leaves():  # a resumed call asks the model again
+    """Store the partial reply of an interrupted call without its tool calls, marked as interrupted."""
+    if not chunks or run.scope.leaves():  # a call that is left open asks the model again when it is resumed
         return
     partial_reply = fold(chunks, new_id=run.config.new_id)
     content = tuple(b for b in partial_reply.content if not isinstance(b, ToolUseBlock))
@@ -443,7 +453,7 @@ def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple
     messages = as_messages(verdict.messages, new_id)
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
-            raise HookContractError(
-                hook, "PostReasoning", f"Again with a {msg.role} message", "Again with user messages"
-            )
+            got = "Again with tool calls" if msg.tool_uses else f"Again with a {msg.role} message"
+            legal = "Again with user messages, or with assistant messages without tool calls"
+            raise HookContractError(hook, "PostReasoning", got, legal)
     return tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic="again") for m in messages])

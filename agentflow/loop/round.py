@@ -1,12 +1,12 @@
-"""One round: the calls of one reply, ordered by type, in parallel if possible, and answered together.
+"""One round: run the tool calls of one reply as the schedule orders them, and record their results together.
 
 Rules:
 
 1. Every `PreToolRound` is followed by the `PostToolRound` of its round, on every path.
-2. Results are in call order; each event is delivered when its result is available.
-3. A single call runs in the driver's task, several calls in their own tasks. No task outlives its round.
-4. If a round is interrupted, every call is answered before anything else is stored. If a sub-agent is suspended in the
-   round, no call is answered.
+2. Results are stored in call order. The events of each call are emitted while it runs, and do not wait for other calls.
+3. Parallel calls run in tasks of their own, any other call in the driver's task. No task outlives its round.
+4. If a round is interrupted, every call is answered before anything else is stored. But if a sub-agent is suspended in
+   the round, the round is suspended too, and no call is answered.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["act", "close_open_round"]
 
 
 class _Round:
-    """A running round. A round of one call without a verdict or a wrapping hook is a bare `ToolCall` instead."""
+    """A running round. For a round of one call, without a verdict or a wrapping hook, its `ToolCall` is used instead."""
 
     __slots__ = ("calls", "halted", "results", "run", "stop", "suspended", "tool_calls")
 
     def __init__(self, run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
         self.run = run
         self.calls = calls
-        # Results from before a crash or a suspension; copied, since the machine still owns its dict.
+        # Results from before a crash or a suspension. A copy, since the dict of the machine must only change with facts.
         self.results: dict[str, ToolResultBlock] = (
             dict(run.machine.round.finished) if run.machine.round.finished else {}
         )
@@ -81,7 +81,7 @@ class _Round:
                 self.stop = reason
                 self.answer_rest(f"Not run: {reason}", "denied")
             case Suspend(request=request):
-                if self.run.resuming:  # the Suspend was resolved
+                if self.run.resuming:  # the run was resumed with a decision on it
                     return False
                 for call in self.calls:
                     self.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
@@ -92,7 +92,7 @@ class _Round:
         return True
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
-        """Return the results in call order; calls without one are suspended."""
+        """Return the results in call order; for a call without one, a result with the state `suspended`."""
         results = self.results
         return tuple(
             [
@@ -107,14 +107,14 @@ class _Round:
 
     async def run_calls(self) -> None:
         """Run the calls without a result. If one is suspended, no further call starts."""
-        if self.suspended:  # the source is subscribed again
+        if self.suspended:  # a wrapping hook has subscribed to the work again
             return
         calls = [call for call in self.calls if call.id not in self.results] if self.results else self.calls
         if self.stop is None:
             await self._run_batches(calls)
             return
-        # Stopped before a crash: finish the calls that had started.
-        # Cleared meanwhile, because `_run_batches` starts nothing in a stopped round.
+        # Stopped before a crash: finish only the calls that had started. `stop` is cleared meanwhile, because
+        # `_run_batches` starts nothing in a stopped round.
         stop, self.stop = self.stop, None
         try:
             await self._run_batches([call for call in calls if call.id in self.run.machine.round.started])
@@ -135,7 +135,7 @@ class _Round:
             def waits(vetted: ToolType, planned: ToolType = kind) -> bool:
                 return schedule.waits(vetted, planned)
 
-            run.scope.check()  # the tools of the last batch may have swallowed the cancellation
+            run.scope.check()  # the tools of the previous batch may have swallowed a cancellation
             if len(batch) == 1:
                 if not await self.execute(batch[0], self._place(batch[0]), waits):
                     deferred.append(batch[0])
@@ -144,10 +144,10 @@ class _Round:
                 buffer = run.events.buffer
                 with nullcontext() if buffer is None else buffer.of_several_tasks():
                     await in_tasks(run.scope, works, schedule.max_concurrency)
-            # Between two batches no tool is running. With all results there is nothing left to halt.
+            # A safe point, since no tool is running. But with all results the round is closed, and the run halts after it.
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
-        for call in deferred:  # `PreActing` of the call was emitted, but the call will not run
+        for call in deferred:  # these will not run, but their `PreActing` was emitted: emit their `PostActing`
             tool_call = self.tool_call(call, self._place(call))
             try:
                 await tool_call.dismiss(self.stop)
@@ -162,7 +162,7 @@ class _Round:
                 await replay.wait(call.id, self._starts_no_more)
             if not self._starts_no_more():
                 index = self._place(call)
-                # The task has a context of its own, so hooks of this call find their position, and other calls do not.
+                # Each task has a context of its own, so only the hooks of this call see this value.
                 current_turn.set(self.tool_call(call, index))
                 if not await self.execute(call, index, defers):
                     deferred.append(call)
@@ -170,29 +170,31 @@ class _Round:
         return work
 
     def _starts_no_more(self) -> bool:
+        """Whether the round starts no further call."""
         return self.stop is not None or self.halted
 
     def _wake_waiting(self) -> None:
-        """Wake calls that a replay holds back: they will not start."""
+        """Wake the calls that a replay holds back, since they will not start."""
         if (replay := self.run.scope.replay) is not None:
             replay.wake()
 
     def tool_call(self, call: ToolUseBlock, index: int) -> ToolCall:
-        """Return the execution of a call; a deferred call keeps its execution."""
+        """Return the execution of a call, created on first use, so that a deferred call continues later."""
         tool_call = self.tool_calls.get(call.id)
         if tool_call is None:
             tool_call = self.tool_calls[call.id] = ToolCall(self.run, call, index)
         return tool_call
 
     def _place(self, call: ToolUseBlock) -> int:
-        """Return the position among all calls of the reply, including finished ones."""
+        """Return the index of a call among all calls of the reply, including finished ones."""
         open_round = self.run.machine.transcript.open_round
         return open_round.index(call) if len(open_round) > 1 else 0
 
     async def execute(self, call: ToolUseBlock, index: int, defers: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call. Return False if it must be deferred because hooks changed its type."""
         tool_call = self.tool_call(call, index)
-        # The driver's task does not set the variable, since hooks of the round run in it too; `inject` reads this.
+        # `RunBase.inject` needs the index. In the driver's task `current_turn` is not set, since hooks of the round run
+        # in that task too.
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not tool_call
         if inline:
             self.run.additions.inline = index
@@ -204,9 +206,9 @@ class _Round:
                 self.run.additions.inline = None
 
     def clone_for(self, run: RunBase) -> _Round:
-        """Return the round for the clone of its run."""
+        """Return a copy of the round for a clone of its run."""
         other = copy(self)
-        # Copies, because the abandoned tasks may still change the originals.
+        # Copied too, because the abandoned tasks may still change the originals.
         other.run, other.results, other.tool_calls = run, dict(self.results), {}
         for call_id, tool_call in self.tool_calls.items():
             other.tool_calls[call_id] = clone = copy(tool_call)
@@ -214,7 +216,7 @@ class _Round:
         return other
 
     def note(self, call: ToolUseBlock, tool_call: ToolCall) -> None:
-        """Record the result of a call, even if its Post chain failed."""
+        """Record the result of a call and its effect on the round. Called even if the hooks of its `PostActing` failed."""
         effect = tool_call.effect
         if effect.pending:
             self.suspended[call.id] = effect.pending
@@ -228,9 +230,9 @@ class _Round:
             self._wake_waiting()
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close the unfinished calls: deferred ones, and those during which the run was abandoned."""
+        """Close the unfinished calls: deferred ones, and those that were running when the run was abandoned."""
         for call_id, tool_call in self.tool_calls.items():
-            # Calls in these phases have had their Pre event, so they need their Post event.
+            # In these phases `PreActing` was emitted, so `PostActing` must be emitted too.
             if tool_call.phase in ("opened", "vetted") and call_id not in self.results:
                 try:
                     await tool_call.abort(error)
@@ -241,7 +243,7 @@ class _Round:
 
 
 async def act(run: RunBase) -> None:
-    """Run the open round and make its results a fact."""
+    """Run the open round and record its results."""
     machine, events = run.machine, run.events
     open_round = machine.transcript.open_round
     calls = machine.open_calls if machine.round.finished else open_round
@@ -249,20 +251,20 @@ async def act(run: RunBase) -> None:
         await _close_without_work(run, calls)
         return
     wrapped = PreToolRound in events.hooks.wraps
-    # Most rounds have one call: without a round object, a dict and a schedule it takes less time.
+    # Most rounds have one call, which runs faster without a round object, dicts and a schedule.
     running = ToolCall(run, calls[0], 0) if len(open_round) == 1 and not wrapped else _Round(run, calls)
-    run.round = running  # found by `close_open_round` if this driver is abandoned
+    run.round = running  # for `close_open_round`, if this driver is abandoned
     event: PreToolRound | None = None
     try:
         if PreToolRound in events.handled:
             additions = run.additions
-            # After a crash in these hooks they run again: numbered injections are not stored twice.
+            # If the process crashes during these hooks, they run again later: numbered injections are not stored twice.
             additions.repeatable, additions.injections = "round", 0
             emitted = events.fire(PreToolRound, (calls,))
             event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
             additions.repeatable = ""
             if isinstance(running, ToolCall):
-                running.tool = run.config.tools.get(running.use.name)  # hooks may have waited while a toolset changed
+                running.tool = run.config.tools.get(running.use.name)  # a toolset may have changed during the hooks
         else:
             events.seq += 1
         if event is not None and (answered := _answered(run, calls, event)) is not None:
@@ -283,14 +285,14 @@ async def act(run: RunBase) -> None:
     else:
         results = () if running.halted or running.suspended or running.stop is not None else running.ordered()
     post: EmitResult[PostToolRound] = None
-    # The usual end of a round. A Stop, a suspension, a verdict or an asynchronous hook leads to `_finish`.
+    # The usual end of a round. After a Stop, a suspension, a halt, a verdict or with asynchronous hooks, `_finish` ends it.
     if results:
         if PostToolRound in events.handled:
             post = events.decide(PostToolRound, (open_round, results))
         else:
             events.seq += 1
         if post is None or (isinstance(post, PostToolRound) and post.decision is None):
-            # The Post event was emitted: an abandoned run must not emit it again.
+            # The hooks of the Post event have run: if this driver is abandoned, its clone must not emit the event again.
             run.round = None
             closed = new_fact(RoundClosed, (run.run_id, run.config.new_id("msg_"), results, None))
             writing: Awaitable[object] | None = run.journal.append(closed)
@@ -303,8 +305,7 @@ async def act(run: RunBase) -> None:
 
 
 def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
-    """Return a running round, or create one for a single call. (A single call needs a round unless it simply returns a
-    result.)
+    """Return the round, or create one for a single call. (A call that simply ends with its result needs no round.)
 
     Args:
         running: The round or the call.
@@ -321,7 +322,7 @@ def _round_of(running: _Round | ToolCall, ended: bool = True) -> _Round:
 
 
 def _answered(run: RunBase, calls: tuple[ToolUseBlock, ...], event: PreToolRound) -> _Round | None:
-    """Return the round if a verdict replaces the work of its calls."""
+    """Apply the verdict on `PreToolRound`, if any. Return the round if the verdict replaces the work of its calls."""
     if event.decision is None:
         return None
     round_ = _Round(run, calls)
@@ -329,7 +330,7 @@ def _answered(run: RunBase, calls: tuple[ToolUseBlock, ...], event: PreToolRound
 
 
 async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
-    """Close a round because its reply was stopped, or because a crash interrupted it after its last result."""
+    """Close a round with nothing to run: its reply was stopped, or a crash interrupted it after its last result."""
     round_ = _Round(run, calls)
     if calls:
         round_.answer_rest("Not run: the call was stopped.", "denied")
@@ -341,7 +342,7 @@ async def _close_without_work(run: RunBase, calls: tuple[ToolUseBlock, ...]) -> 
 async def close_open_round(run: RunBase) -> None:
     """Close the round that was running when the run was detached from its driver; see `agentflow.loop.endings`."""
     if isinstance(run.round, _Round | ToolCall):
-        # `ended=False`: the call may still be running in the abandoned task, so its result does not count yet.
+        # `ended=False`: a single call may still be running in the abandoned task.
         run.round = clone = _round_of(run.round, ended=False).clone_for(run)
         await _interrupt(run, clone, asyncio.CancelledError())
 
@@ -358,7 +359,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     inner = Mono(partial(stage.do, work))
     try:
         source: Any = wrap(run, PreToolRound, event, inner)
-    except Exception as error:  # as in `Call._through_arounds`
+    except Exception as error:  # an `around` raised it when it was called, before any work
         stage.closed = True
         if not isinstance(error, Veto):
             raise
@@ -371,20 +372,19 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
     try:
         results = await stage.outcome(source)
-    except Veto as veto:  # this is equivalent to Deny
+    except Veto as veto:  # equivalent to Deny, but some calls may have run
         # Suspended calls are denied too, so that the round does not wait for a decision.
         round_.suspended = {}
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
-    open_ids = {
-        call.id for call in run.machine.transcript.open_round
-    }  # including calls that finished before a suspension
+    # All calls of the round: the hook also receives the results of calls that finished before a suspension.
+    open_ids = {call.id for call in run.machine.transcript.open_round}
     for result in () if results is EMPTY else cast("Sequence[ToolResultBlock]", results):
         if result.state != "suspended" and result.tool_use_id in open_ids:
             round_.results[result.tool_use_id] = result
-            round_.suspended.pop(result.tool_use_id, None)  # the call has been answered
+            round_.suspended.pop(result.tool_use_id, None)  # the hook has answered the call
     if not round_.suspended and round_.stop is None and not round_.halted:
-        round_.answer_rest("(no result)", "error")
+        round_.answer_rest("(no result)", "error")  # these calls did not finish, and the hook did not answer them
 
 
 async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRound]) -> None:
@@ -393,12 +393,12 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
     Args:
         run: The call.
         round_: The round to complete.
-        emitted: Its event, if it was emitted already.
+        emitted: The result of emitting its `PostToolRound`, if this was done already.
     """
     run.round = round_
     events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
-        # The round stays open for a later process, but this process has emitted its Pre event.
+        # The round stays open for a later process, but its Pre event was emitted here, so its Post event must be too.
         await events.emit(PostToolRound, (calls, round_.ordered()))
         raise Halted
     if round_.stop is not None:
@@ -410,11 +410,12 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
         if emitted is None or isinstance(emitted, Event):
             event = emitted
         else:
-            run.round = None  # the end of the round is reported, even if another task resumes the run
+            run.round = None  # the event is emitted: if this driver is abandoned, its clone must not emit it again
             event = await emitted
     except BaseException as error:  # the results stay, even if the event's hooks fail
         with run.scope.cleanup(error):
-            complete = len(round_.results) == len(calls)  # if not, the event shows suspended calls
+            # If not complete, the event showed calls as suspended, so the results that they get now are announced.
+            complete = len(round_.results) == len(calls)
             round_.answer_interrupted("Interrupted.")
             await wait_if_needed(_close(run, round_, round_.ordered(), origin=None if complete else "interrupted"))
         raise
@@ -445,14 +446,14 @@ def _with_verdict(run: RunBase, round_: _Round, event: PostToolRound | None) -> 
     if round_.stop is not None or not round_.suspended:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
-    # The event showed these calls as suspended, so a Stop has to announce their results.
+    # The event showed these calls as suspended, so the results that a Stop gives them are announced.
     return _close(run, round_, round_.ordered(), *also, origin="stopped" if round_.suspended else None)
 
 
 def _close(
     run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact, origin: Origin | None = None
 ) -> Awaitable[None] | None:
-    """Make a round's results, or its pending calls, a fact. Pass an origin if no event contains the results."""
+    """Record a round's results or, if it is suspended, its pending calls. Pass an origin if no event has the results."""
     if round_.suspended and round_.stop is None:
         pending = tuple([wait for group in round_.suspended.values() for wait in group])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
@@ -463,8 +464,8 @@ def _close(
 
 
 async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None:
-    """Close a round that was cancelled or has failed: answer all calls, emit the Post event, make the results a fact."""
-    # Nested `finally`, so that a signal in one step does not prevent the next: answers, event, fact.
+    """Close a round that was cancelled or has failed: answer all calls, emit the Post event, record the results."""
+    # Nested `finally`, so that a signal in one of these three steps does not prevent the next.
     with run.scope.cleanup(error):
         try:
             await round_.abort_waiting(error)
@@ -476,10 +477,10 @@ async def _interrupt(run: RunBase, round_: _Round, error: BaseException) -> None
             try:
                 run.round = None
                 await run.events.emit(PostToolRound, (run.machine.transcript.open_round, round_.ordered()))
-            except Exception as problem:  # a note: the round must still be closed
+            except Exception as problem:  # only noted, since the round must still be closed
                 attach(error, problem)
             finally:
-                round_.stop = None  # the call ends by the error, so it is not "stopped"
+                round_.stop = None  # the call ends with the error, so its outcome is not "stopped"
                 # A shutdown leaves the round open: a later process runs the missing calls.
                 if not run.scope.leaves():
                     try:

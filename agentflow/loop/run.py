@@ -1,4 +1,4 @@
-"""A run: the common part of calls and turns, and the implementation of their contexts. Its stages are in other modules."""
+"""`RunBase`: the common base of calls and turns. It also implements `CallPort`, the loop's side of a `RunContext`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ __all__ = ["Resumption", "RunBase", "RunSettings", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
-    """The position of the running code in its run. It is set in the context of each tool and, in parallel rounds, of the
-    hooks of each call."""
+    """The tool call in which the running code works. `current_turn` holds it in a tool's work and, in parallel rounds, in
+    the hooks of each call."""
 
     run: RunBase
     index: int
@@ -66,12 +66,12 @@ class TurnPlace(Protocol):
 
     @property
     def progress(self) -> WorkProgress:
-        """What its work has done so far."""
+        """The progress of its work."""
         ...
 
     @property
     def waits(self) -> Waits:
-        """The waits of its work."""
+        """The time for which its work waits for people, hooks, locks and readers."""
         ...
 
 
@@ -86,13 +86,13 @@ class RunSettings:
         options: The options of the model.
         deps: The dependencies of its tools.
         timeout: The limit for the whole run in seconds; None: no limit.
-        source: The path of sub-agent names; empty at the top.
+        source: The path of sub-agent names; empty for the top-level agent.
         parent: The run that called it.
-        buffer: Hands its events to a reader; None: there is no reader.
+        buffer: Passes its events to a reader; None: there is no reader.
         children: Whether the run's reader receives the events of sub-agents.
-        messages: The user's messages.
+        messages: The input of the call.
         typed: Adds the typed output to the reply; None if no typed output was requested.
-        inherits: Context variables to set for the work of each tool.
+        inherits: Context variables to set for the work of each tool, with their values.
     """
 
     __slots__ = (
@@ -136,8 +136,9 @@ class Resumption:
 
     Args:
         original: The decisions passed to this call.
-        decisions: The decisions on the open round's calls by tool-use id: `original`, or the earlier ones after a crash.
-        in_subagents: The decisions on calls of suspended sub-agents, by the tool call in which a sub-agent runs.
+        decisions: The decisions that apply to the open round, by the ids of its pending calls: `original`, or those of an
+            earlier resume that a crash interrupted.
+        in_subagents: The decisions on calls of suspended sub-agents, by the id of the tool call that runs the sub-agent.
         in_round: Whether the open round was resumed with decisions; False after this round.
     """
 
@@ -157,13 +158,13 @@ class Resumption:
 
 
 class Additions:
-    """What a run's requests contain besides its history, and what its hooks and tools have added.
+    """The content of a run's requests besides its history, and additions of its hooks and tools.
 
     Attributes:
-        head: The system prompt, the start of each request.
+        head: The system prompt, with which each request starts.
         transient: Messages injected for the next request only.
-        partial: The partial reply of the model, if it was interrupted.
-        repeatable: The position in the run of a running chain that may run again after a crash; None without such a chain.
+        partial: The partial reply of the model, if the call was interrupted during the reply.
+        repeatable: The kind of the running chain, `reasoning` or `round`, if it may run again after a crash; otherwise "".
         injections: The number of injections by that chain.
         count: The number of additions by hooks and tools in this call.
         inline: The position in its round of the call that runs in the driver's task, if the round has several calls.
@@ -171,7 +172,7 @@ class Additions:
         bills: The usage of each model call; the earlier items may be replaced by their sum.
     """
 
-    # Most runs never set or read these, so they are not instance attributes until then.
+    # Defaults on the class: most runs never set these, so `__init__` need not.
     partial: Msg | None = None
     repeatable: str = ""
     injections: int = 0
@@ -197,11 +198,11 @@ class RunBase:
 
     Attributes:
         events: Emits its events.
-        journal: Stores its facts.
+        journal: Applies and stores its facts.
         scope: Its task, and its cancellation.
-        additions: What hooks and tools have added.
+        additions: The content of its requests besides the history, and additions of its hooks and tools.
         resumption: The decisions with which it continues the run; None if it begins one.
-        round: The running tool round.
+        round: The running tool round, or its only call; see `agentflow.loop.round`.
     """
 
     __slots__ = (
@@ -223,7 +224,7 @@ class RunBase:
     )
 
     can_halt: ClassVar[bool] = True
-    """Whether the run can be stopped and continued later."""
+    """Whether the run can be stopped at a safe point and continued later."""
 
     def __init__(
         self, config: LoopConfig, hooks: FullHookSet, session: FullSession, run_id: str, settings: RunSettings
@@ -270,7 +271,7 @@ class RunBase:
         return self._context or self.make_context(None)
 
     def make_context(self, state: StateMap | None) -> RunContext:
-        """Create the context, with the typed state of a run that it continues."""
+        """Create the context. Pass the typed state of the run if this call continues one."""
         config, session, settings = self.config, self.session, self.settings
         context = self._context = RunContext(
             self,
@@ -293,12 +294,12 @@ class RunBase:
 
     @property
     def turn(self) -> TurnView | None:
-        """The turn that is running, if it was not requested by a model."""
+        """A view of the turn; None if this is the run of a call."""
         return None
 
     @property
     def purpose(self) -> Purpose | None:
-        """The purpose of the next model call."""
+        """The purpose of the next model call; None if the next action is not a model call."""
         action = self.machine.next()
         return action if action == "reason" or action == "summary" else None
 
@@ -320,7 +321,7 @@ class RunBase:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
         buffer, parent = self.events.buffer, self.settings.parent
-        if buffer is not None and (parent is None or parent.events.buffer is not buffer):  # not the caller's
+        if buffer is not None and (parent is None or parent.events.buffer is not buffer):  # not the parent's
             buffer.end()
         self.events.release()
         if self.session.store is not None:
@@ -328,19 +329,19 @@ class RunBase:
         self._context = None
 
     def shows_children(self) -> bool:
-        """Whether events of sub-agents called here are passed to its reader."""
-        task = self.scope.tasks.driver
+        """Whether events of a sub-agent that the running code calls are passed to this run's reader."""
+        task = self.scope.tasks.driver  # not from another event loop: the buffer's futures belong to this run's loop
         return self.settings.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
     def hooks_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
-        """Return the hooks for one tool, or None if they equal the run's."""
+        """Return the hooks for one tool; None: the same as the run's."""
         if tool is None:
             return None
         narrower, process = tool.hooks, self.config.process
         if not narrower and not (tool.tags and process.hooks):  # the usual case: nothing to look up
             return None
         found = self.events.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
-        return None if found is self.events.hooks else found  # the same set if nothing was added
+        return None if found is self.events.hooks else found  # `inside` returns the set itself if it adds no hook
 
     # ---- the position of the running code
 
@@ -350,24 +351,23 @@ class RunBase:
         return turn.index if turn is not None and turn.run is self else None
 
     def uses(self, session: FullSession) -> bool:
-        """Whether this call runs on a session: on this object, or on the same id in the same store."""
+        """Whether this call runs on a session: on this object, or on another with the same id in the same store."""
         own = self.session
         return own is session or (own.store is not None and own.store is session.store and own.id == session.id)
 
-    # ---- for contexts (`CallPort`)
+    # ---- `CallPort`: the services of a `RunContext`
 
     def facts(self) -> Sequence[Fact]:
-        """Return the run's facts, including those of suspended calls, then a fact for each event whose hooks are running.
+        """Return the run's facts, including those of its earlier calls, then one for each Post event in its hooks.
 
-        So the trace also contains the tool call or model call that a hook is handling, after facts that were added
-        meanwhile.
+        So a hook of `PostActing` or `PostReasoning` finds the call of its event in the trace, as the last one.
         """
         turn = current_turn.get()
         use_id = turn.use.id if turn is not None and turn.run is self else None
         return (*self.journal.facts, *map(self._fact_of, self.events.post_events_in_chain(use_id)))
 
     def _fact_of(self, event: PostActing | PostReasoning) -> Fact:
-        """Return the fact for a Post event if its hooks do not change it."""
+        """Return the fact that a Post event becomes if its hooks change nothing more."""
         if isinstance(event, PostActing):
             call = event.original_tool_use.id
             return ToolFinished(
@@ -377,7 +377,7 @@ class RunBase:
         return Reasoned(self.run_id, event.iteration, reply, used, event.duration_ms, model=event.model)
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """Fold a reply changed by hooks again, since it may repeat ids of calls or contain results."""
+        """Return a reply that a hook assigned, without tool results and with tool-use ids that are unique."""
         content = tuple([block for block in msg.content if not isinstance(block, ToolResultBlock)])
         chunk = ModelChunk(blocks=content)  # `fold` repairs the ids
         folded = fold((chunk,), id=msg.id, used_ids=self.machine.transcript.used_ids, new_id=self.config.new_id)
@@ -397,7 +397,7 @@ class RunBase:
             return bills[0]
         billed = tuple(bills)
         total = Usage.total(billed)
-        bills[: len(billed)] = [total]  # other threads may append items
+        bills[: len(billed)] = [total]  # only the items in the sum: other threads may have appended more
         return total
 
     def add_usage(self, usage: Usage) -> None:
@@ -413,13 +413,13 @@ class RunBase:
         key: str | None = None
         additions = self.additions
         if keep and additions.repeatable:
-            key = f"{self.events.iteration}:{additions.repeatable}:{additions.injections}"  # the same after a crash
+            key = f"{self.events.iteration}:{additions.repeatable}:{additions.injections}"
             additions.injections += 1
-            if key in self.machine.injected:  # stored before the crash
+            if key in self.machine.injected:  # the chain runs again after a crash, and these were stored before it
                 return
         note_injection(self, marked, keep)
         if not keep:
-            additions.transient = (*additions.transient, *marked)  # no fact: gone after the next request
+            additions.transient = (*additions.transient, *marked)  # not stored, and removed with the next request
             return
         at = additions.inline if (position := self.place()) is None else position
         self.journal.request(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
@@ -438,7 +438,7 @@ class RunBase:
         return tool_use_id in self.additions.approved
 
     def waiting(self) -> AbstractContextManager[object]:
-        """Count the block as waiting time, not as work, of the tool calls that the running code is part of."""
+        """Return a context manager: time in its block counts as waiting, not as work, of the enclosing tool calls."""
         place = current_turn.get()
         waits = place.waits if place is not None and place.run is self else self.scope.waits
         return nullcontext() if waits is None else waits
@@ -463,7 +463,7 @@ class RunBase:
         own = self.config.model
         try:
             return searches_tools(own if not isinstance(own, str) and own.name == model else model)
-        except UsageError:  # unknown model; calling it raises the error
+        except UsageError:  # the model is unknown: a call of it will raise this error
             return False
 
     def _next_request(self) -> Sequence[Msg]:

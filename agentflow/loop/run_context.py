@@ -1,12 +1,12 @@
-"""The methods of a `RunContext` for hooks and tools: injections, compactions, the size of the context window, side calls.
+"""The loop's part of `RunContext` methods: injections, compactions, the use of the context window, side calls.
 
 Rules:
 
 1. Messages that hooks and tools add are validated before they become facts.
 2. The use of the context window is only computed on request: it is the usage that the last reply reported, plus an
-   estimate for later messages. The estimate uses that reply's ratio of characters to tokens or, without a reported
-   usage, four characters per token.
-3. A side call (`context.complete`) has no events and stores nothing. It is billed to the run.
+   estimate for later messages. The estimate assumes the ratio of characters to tokens of that reply's request, or four
+   characters per token if no reply has reported its usage.
+3. A side call (`context.complete`) has no events, and nothing of it is stored. It is billed to the run.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def injected(messages: Sequence[Msg], source: str, finished: bool, announcements
 
     Args:
         messages: The messages, as passed.
-        source: The name of the caller.
+        source: The origin, as passed.
         finished: Whether the call has ended already.
-        announcements: The number of `MessagesAdded` events since the last step of the call.
+        announcements: The number of `MessagesAdded` events in a row.
 
     Raises:
         UsageError: The call has ended, hooks inject messages in an infinite loop, or a message has an invalid role or
@@ -92,8 +92,8 @@ def compaction_of(machine: Machine, iteration: int, until: int, messages: Sequen
     """Describe the replacement that `context.compact` is about to make.
 
     Args:
-        machine: The conversation.
-        iteration: The round.
+        machine: The session's state.
+        iteration: The number of the current request to the model.
         until: The number of messages of the history to replace in requests.
         messages: The replacement.
 
@@ -120,15 +120,15 @@ def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> N
     """
     if not 0 <= until <= len(stored):
         raise UsageError(
-            f"compact(until={until}): the history has only {len(stored)} messages. Use a number up to that."
+            f"compact(until={until}): the history has {len(stored)} messages. Use a number from 0 to {len(stored)}."
         )
     if (until == len(stored) and round_is_open) or (until < len(stored) and stored[until].role == "tool"):
         raise UsageError(f"compact(until={until}) would separate tool calls from their results.")
 
 
 _USUAL_RATE: Final = 4.0  # characters per token in English text, roughly
-_MAX_RATIO: Final = 8.0
-_OF_A_MESSAGE: Final = 4  # tokens for a message's role and separators, roughly
+_MAX_RATE: Final = 8.0  # an upper limit, for a provider that reports too few input tokens
+_TOKENS_PER_MESSAGE: Final = 4  # for a message's role and separators, roughly
 
 
 def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | Model) -> ContextWindow:
@@ -149,7 +149,7 @@ def window_of(messages: Sequence[Msg], tools: Iterable[ToolSpec], model: str | M
     if not later:
         return ContextWindow(used, limit, "reported")
     length = sum(characters(messages[index]) for index in range(last))
-    return ContextWindow(used + _estimate(later, min(_MAX_RATIO, max(1.0, length / prompt))), limit, "estimate")
+    return ContextWindow(used + _estimate(later, min(_MAX_RATE, max(1.0, length / prompt))), limit, "estimate")
 
 
 async def measure(request: ModelRequest, model: str | Model) -> ContextWindow:
@@ -167,7 +167,7 @@ def estimate_tokens(messages: Iterable[Msg]) -> int:
 
 
 def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
-    """Return the position of the last reply that reported its usage, and the usage. Replies before a compaction are ignored."""
+    """Return the index of the last reply that reported its usage, and the usage. Replies before a compaction are ignored."""
     first = next((n for n, msg in enumerate(messages) if msg.role != "system"), 0)
     fresh = first if not messages else _first_after_summary(messages[first], first)
     for index in range(len(messages) - 1, fresh, -1):
@@ -178,8 +178,12 @@ def _last_report(messages: Sequence[Msg]) -> tuple[int, Usage | None]:
 
 
 def _first_after_summary(first: Msg, head: int) -> int:
-    """Return the position from which replies report the usage of the compacted request. Earlier replies report the usage
-    of a longer request."""
+    """Return the index of the message after which replies report the usage of the compacted request, not of a longer one.
+
+    Args:
+        first: The first message after the system prompt; it has the compaction's metadata if there was one.
+        head: The index of that message.
+    """
     mark = first.metadata.get("compaction") if first.metadata.get("synthetic") == "compaction" else None
     return head if mark is None else mark["stored"] - mark["until"] + head + mark["messages"] - 1
 
@@ -187,7 +191,7 @@ def _first_after_summary(first: Msg, head: int) -> int:
 def _estimate(messages: Iterable[Msg], rate: float) -> int:
     total = 0
     for msg in messages:
-        total += _OF_A_MESSAGE + int(characters(msg) / rate) + data_blocks(msg) * DATA_TOKENS
+        total += _TOKENS_PER_MESSAGE + int(characters(msg) / rate) + data_blocks(msg) * DATA_TOKENS
     return total
 
 
@@ -238,7 +242,7 @@ async def ask_beside(
     chunks = work.open()
     try:
         async for chunk in chunks:
-            if chunk.restart:  # the model starts again, but the tokens so far were used
+            if chunk.restart:  # the model starts the reply again, but the tokens so far are billed too
                 _bill(run, received)
                 received = []
             received.append(chunk)
@@ -259,7 +263,7 @@ def _bill(run: SideCallRun, received: Sequence[ModelChunk]) -> None:
 
 
 def _work(current: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
-    """Return the model call, which can be repeated with another request."""
+    """Return the model call as a source, which a hook can also run with another request."""
 
     def using(
         *, model: str | Model | None, input_messages: Sequence[Msg] | None, options: ModelOptions | None
@@ -300,7 +304,7 @@ def changed_request(
 
 
 def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:
-    """Apply one hook's `around_side`. The result is still a source: another request passes through the hook again."""
+    """Apply one hook's `around_side`. The result is a source, too; with another request it passes through the hook again."""
     wrapped = hook.around_side(context, work.request, side, work)
     if wrapped is work:
         return work

@@ -65,8 +65,9 @@ class Cause(NamedTuple):
     """The reason for which a run is cancelled.
 
     Attributes:
-        kind: `interrupted`: by `agent.interrupt` or a hook. `timeout`: the call's limit passed. `cancelled`: its caller was
-            cancelled. `closed`: its stream was closed. `shutdown`: the process shuts down; the run stays open as after a crash.
+        kind: `interrupted`: `agent.interrupt`, a hook or a tool requested it. `timeout`: the call's time limit passed.
+            `cancelled`: its caller was cancelled. `closed`: its stream was closed. `shutdown`: the process shuts down; the
+            run stays open as after a crash.
         reason: The reason, as text.
         inside: Whether a hook or tool of the run requested it.
         by_caller: Whether a hook or tool of a parent run requested it, or a parent run was cancelled.
@@ -89,7 +90,7 @@ class ToolTasks(Protocol):
         ...
 
     def cancel(self, requester: asyncio.Task[Any] | None = None) -> None:
-        """Cancel the running tasks, except for one that requests it, and start no others."""
+        """Cancel the running tasks, except for the task that requests this, and start no others."""
         ...
 
 

@@ -54,6 +54,11 @@ class Words:
         yield "Hello."
 
 
+class Texts(Hook):
+    def around_model(self, event: Any, source: Any) -> Any:
+        return source.map(lambda chunk: chunk.text)
+
+
 class Misspelt(Hook):
     """A hook with a misspelt option."""
 
@@ -165,6 +170,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a model of texts": (
         lambda: Agent("a", Words()).call("Hi").block(),
         "(a str), but must yield ModelChunks: yield ModelChunk(text).",
+    ),
+    "a hook that turns chunks into texts": (
+        lambda: Agent("a", MODEL, hooks=[Texts()]).call("Hi").block(),
+        "or a hook that wraps it yielded '",
     ),
     "stream as a call": (
         lambda: agent_of().stream("Hi").block(),

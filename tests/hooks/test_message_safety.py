@@ -495,12 +495,12 @@ async def test_a_compaction_never_cuts_a_round() -> None:
         "0 of 2: taken",
         "1 of 2: taken",
         f"2 of 2: {between}",
-        "3 of 2: compact(until=3): the history has only 2 messages. Use a number up to that.",
+        "3 of 2: compact(until=3): the history has 2 messages. Use a number from 0 to 2.",
         "0 of 3: taken",
         "1 of 3: taken",
         f"2 of 3: {between}",
         "3 of 3: taken",
-        "4 of 3: compact(until=4): the history has only 3 messages. Use a number up to that.",
+        "4 of 3: compact(until=4): the history has 3 messages. Use a number from 0 to 3.",
     ]
     assert [msg.text for msg in agent.session().messages] == ["go", "", "seen", "end"]
     request = model.requests[1].messages

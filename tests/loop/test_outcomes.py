@@ -22,6 +22,7 @@ from agentflow import (
     Stop,
     Suspend,
     ToolResultBlock,
+    ToolUseBlock,
     Veto,
     on,
     tool,
@@ -567,6 +568,24 @@ async def test_again_on_the_summary_is_illegal() -> None:
         "a changed PostReasoning, None, or a verdict: Stop, Suspend (this is the summary)."
     )
     assert history(agent.session())[:3] == ["user: go", "assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
+
+
+@pytest.mark.parametrize(
+    ("message", "got"),
+    [
+        (Msg("system", Msg.system("be brief").content), "Again with a system message"),
+        (Msg.assistant([ToolUseBlock("t9", "add", {"a": 1})]), "Again with tool calls"),
+    ],
+)
+async def test_again_with_an_illegal_message(message: Msg, got: str) -> None:
+    """Again with a message that cannot follow a reply is a HookContractError, which names the legal messages."""
+    agent = agent_of(["draft"], Says(PostReasoning, Again(message)))
+    with pytest.raises(HookContractError) as caught:
+        await agent.call("go")
+    assert str(caught.value) == (
+        f"Hook 'Says' answered PostReasoning with {got}. Allowed answers: Again with user messages, or with assistant "
+        "messages without tool calls."
+    )
 
 
 @pytest.mark.parametrize("heard", [False, True])
