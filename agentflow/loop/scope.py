@@ -65,8 +65,8 @@ class RunScope:
             to be cancelled, and a hook's cancellation of its own task has not been raised yet. `swallowed`: a model or hook
             swallowed such a cancellation.
         turns: Delays each call of a parallel round until its recorded position; set by a replay.
-        delay: Receives the function that cancels, if the run's own code or its caller requests a cancellation, and calls it
-            at the recorded position; set by a replay.
+        delay: Called instead of a cancellation that a `Requester` requests, with the function that cancels; set by a replay,
+            which calls this function at the recorded position.
         passes: Whether the next check between hooks should raise nothing; set by a replay.
         requested: The kind and reason of a cancellation from another thread, until it is the `cause`.
         waits: Its waits, if it is part of a tool call; otherwise None.
