@@ -86,6 +86,9 @@ class _Query(TypedDict, total=False):
     """The filters and columns of a query for workflows."""
 
     workflow_ids: list[str]
+    queue_name: str | None
+    limit: int
+    sort_desc: bool
     load_input: bool
     load_output: bool
 
@@ -314,15 +317,23 @@ class DurableClient:
             agent: List only this agent's runs; None: all.
             limit: The maximum number of runs.
         """
-        _, client = await self._open()
-        found = await self._in_thread(
-            client.list_workflows,
-            name=WORKFLOW,
-            queue_name=None if agent is None else QUEUE + agent,
-            limit=limit * 2,  # a resumed run has several calls
-            sort_desc=True,
-        )
-        return [info_of(segments) for segments in list(by_run(found).values())[:limit]]
+        queue = None if agent is None else QUEUE + agent
+        calls = limit * 2
+        while True:
+            found = await self._statuses(
+                queue_name=queue, limit=calls, sort_desc=True, load_input=False, load_output=False
+            )
+            newest = {run_id: last_call(segments).workflow_id for run_id, segments in by_run(found).items()}
+            if len(newest) >= limit or len(found) < calls:
+                break
+            calls *= 2  # resumed runs have several calls
+        listed = list(newest)[:limit]
+        # The first call has the time of the submission, the last one the status.
+        loaded: list[WorkflowStatus] = []
+        for ids in _batches(dict.fromkeys([*listed, *(newest[run_id] for run_id in listed)])):
+            loaded += await self._statuses(workflow_ids=ids)
+        runs = by_run(loaded)
+        return [info_of(runs[run_id]) for run_id in listed if run_id in runs]  # others were deleted meanwhile
 
     async def run(self, run_id: str) -> RunInfo:
         """Return one run.
