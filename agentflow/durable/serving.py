@@ -108,7 +108,7 @@ class RequestRunner:
         # The `finally` answers: the thread of DBOS gets an exception that DBOS does not store.
         except (Abandoned, asyncio.CancelledError):
             pass
-        except Exception as error:  # a bug in agentflow; DBOS stores it as the outcome
+        except Exception as error:  # a bug in agentflow; without an answer, the thread of DBOS would wait indefinitely
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
             _answer(done, error_out(error))
         finally:

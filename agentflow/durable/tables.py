@@ -199,7 +199,7 @@ class Tables:
         return self._read(work)
 
     def next_position(self, session_id: str) -> int:
-        """Return the next position in a session's queue, from 1. (DBOS's submission times may be exact only to the second.)"""
+        """Return the next position in a session's queue, from 1. DBOS's submission times can be too coarse to order calls."""
         condition = _POSITIONS.c.session_id == session_id
 
         def work(connection: Connection) -> int:

@@ -247,7 +247,7 @@ class Output(Generic[T_co]):
             )
         if tool.name in others:
             raise UsageError(
-                f"{above!r}: two of the outputs have the name {tool.name!r}. Name one: Output(..., name='other')."
+                f"{above!r}: two of the outputs have the name {tool.name!r}. Rename one of them: Output(..., name='other')."
             )
         self._tool = tool
         return tool
