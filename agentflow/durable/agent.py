@@ -64,7 +64,7 @@ class DurableAgent(Generic[T_co]):
         poll: float = 0.1,
         state: Sequence[type] = (),
     ) -> None:
-        # Any session shows the agent's store; this one is not used.
+        # A session has the agent's store as an attribute. The session itself is not used.
         shared = agent.session(agent.name).store if store is None else store
         if not isinstance(shared, SessionStore) or isinstance(shared, MemoryStore):
             where = "the memory of one process" if shared is None else repr(shared)

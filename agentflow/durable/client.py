@@ -79,13 +79,16 @@ _BATCH = 500  # ids in one query; older versions of SQLite allow 999 parameters
 _ENDED = ("SUCCESS", "ERROR")
 _CONNECTIONS = 5  # of one client; a process may have several, and PostgreSQL allows 100 by default
 _MAX_LENGTH = 200
-_PAGE_SIZE = 16  # calls of a run read by one query; few runs are resumed as often
+_PAGE_SIZE = 16  # calls of a run read by one query; few runs have more
 
 
 class _Query(TypedDict, total=False):
     """The filters and columns of a query for workflows."""
 
     workflow_ids: list[str]
+    queue_name: str | None
+    limit: int
+    sort_desc: bool
     load_input: bool
     load_output: bool
 
@@ -140,7 +143,7 @@ class DurableClient:
         run_id: str | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Submit a call to the workers, and return.
+        """Submit a call to the workers, and return without waiting for it.
 
         Args:
             agent: The agent's name.
@@ -166,16 +169,16 @@ class DurableClient:
     async def _submit(self, request: Request) -> None:
         """Submit the first call of a run."""
         tables, _ = await self._open()
-        # Taken even if this request was submitted before: a gap in the positions does no harm.
+        # Incremented even if this request was submitted before: a gap in the positions does no harm.
         position = await asyncio.to_thread(tables.next_position, request.session)
         await self._enqueue(request.run_id, await self._with_deadline(request), position=position)
 
     async def _with_deadline(self, request: Request) -> Request:
         """Return the request with its deadline and trace."""
         tables, _ = await self._open()
-        left = request.timeout
+        seconds = request.timeout
         # By the database's clock: the clocks of client and worker may differ.
-        deadline = None if left is None else await asyncio.to_thread(tables.now) + left
+        deadline = None if seconds is None else await asyncio.to_thread(tables.now) + seconds
         return request._replace(deadline=deadline, trace=current_trace())
 
     def call(
@@ -200,7 +203,7 @@ class DurableClient:
             timeout: Seconds from now, as in `submit`.
 
         Raises:
-            UsageError: The run is not suspended, the decisions do not match, or other decisions were submitted just before.
+            UsageError: The run is not suspended, the decisions do not match, or other decisions were submitted first.
         """
         check_timeout(timeout)
         await self._decide(Request(run_id, "", "", timeout=timeout), decisions)
@@ -209,7 +212,7 @@ class DurableClient:
         """Submit a call that resumes the run's last call with decisions, with the run's agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
-        # Not always the last call: a repeated `decide` finds its own call after it, and `_enqueue` compares the two.
+        # Not always the last call: a repeated `decide` finds its own request after it, and `_enqueue` compares the two.
         waiting = next((segment for segment in reversed(segments) if pending_of(segment) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
@@ -236,7 +239,7 @@ class DurableClient:
         if newest.status not in QUEUED_OR_RUNNING and pending is None:
             return False
         tables, _ = await self._open()
-        # Before the request that closes a suspended run, whose worker reads it.
+        # Before the request below, which closes a suspended run: its worker reads the cancellation.
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
             last = request_of(newest)
@@ -251,7 +254,8 @@ class DurableClient:
             Whether the run was lost.
         """
         newest = await self._newest(run_id)
-        if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):  # the statuses shown as "lost"
+        # Lost: too many workers died, or the workflow was cancelled in DBOS itself.
+        if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
             return False
         _, client = await self._open()
         queue = QUEUE + request_of(newest).agent
@@ -294,9 +298,8 @@ class DurableClient:
         tables, _ = await self._open()
         last = since
         while True:
-            ended = (
-                await self._newest(run_id)
-            ).status not in QUEUED_OR_RUNNING  # the status is read before the events, so that no event is missed
+            # The status is read before the events, so that no event is missed.
+            ended = (await self._newest(run_id)).status not in QUEUED_OR_RUNNING
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
                     for event in events_in(run_id, batch.first, batch.last, batch.body):
@@ -314,15 +317,23 @@ class DurableClient:
             agent: List only this agent's runs; None: all.
             limit: The maximum number of runs.
         """
-        _, client = await self._open()
-        found = await self._in_thread(
-            client.list_workflows,
-            name=WORKFLOW,
-            queue_name=None if agent is None else QUEUE + agent,
-            limit=limit * 2,
-            sort_desc=True,
-        )
-        return [info_of(segments) for segments in list(by_run(found).values())[:limit]]
+        queue = None if agent is None else QUEUE + agent
+        calls = limit * 2
+        while True:
+            found = await self._statuses(
+                queue_name=queue, limit=calls, sort_desc=True, load_input=False, load_output=False
+            )
+            newest = {run_id: last_call(segments).workflow_id for run_id, segments in by_run(found).items()}
+            if len(newest) >= limit or len(found) < calls:
+                break
+            calls *= 2  # resumed runs have several calls
+        listed = list(newest)[:limit]
+        # The first call has the time of the submission, the last one the status.
+        loaded: list[WorkflowStatus] = []
+        for ids in _batches(dict.fromkeys([*listed, *(newest[run_id] for run_id in listed)])):
+            loaded += await self._statuses(workflow_ids=ids)
+        runs = by_run(loaded)
+        return [info_of(runs[run_id]) for run_id in listed if run_id in runs]  # others were deleted meanwhile
 
     async def run(self, run_id: str) -> RunInfo:
         """Return one run.
@@ -354,7 +365,7 @@ class DurableClient:
             for run_id, segments in of.items()
             if all(segment.status in _ENDED and number_of(segment.updated_at) / 1000 <= before for segment in segments)
         }
-        # Results are loaded in a second step, and only for old runs: they can be large.
+        # Results can be large, so they are loaded in a second step, and only for old runs.
         for batch in _batches([last_call(segments).workflow_id for segments in ended.values()]):
             for status in await self._statuses(workflow_ids=batch, load_input=False):
                 if is_suspended(status):
@@ -390,7 +401,7 @@ class DurableClient:
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
         }
         await self._in_thread(client.enqueue, options, request.to_dict())
-        # DBOS ignores a second workflow with the same id, so the stored request shows which one was accepted.
+        # DBOS ignores a second workflow with the same id, so the stored request shows which request was accepted.
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
         if not request.same_as(request_of(stored)):
             conflict = "submitted with another call" if segment_number(workflow_id) == 1 else "decided otherwise"

@@ -63,7 +63,7 @@ class ClientSide(Hook):
                     event.tools = (*event.tools, *self._tools.values())
                 if self._system:
                     event.input_messages = _with_system(messages, self._system)
-            # With an approval, the client has sent the result: the call must not be suspended again.
+            # With an approval, the client has sent its result, so the call is not suspended again.
             case PreActing(tool_use=use, approval=None) if use.name in self._tools:
                 return Suspend()
             case _:

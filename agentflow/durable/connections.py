@@ -40,7 +40,7 @@ _Row = tuple[Any, ...]
 
 
 class _Portable(DBOSPortableJSONSerializer):
-    """Reads columns without a format field as None: agentflow stores nothing in them."""
+    """Reads columns that have no format field as None, since agentflow stores nothing in them."""
 
     def deserialize(self, text: str | None) -> None:
         return None
@@ -91,7 +91,7 @@ def dbos_engine(url: str, size: int) -> Engine:
         size: The maximum number of connections (PostgreSQL).
     """
     if url.startswith("sqlite"):
-        # without a pool, a thread of DBOS that ends late leaves no connection open
+        # Without a pool, a thread of DBOS that ends after `close_engine` leaves no connection open.
         engine = create_engine(url, poolclass=NullPool)
         event.listen(engine, "connect", _set_up_dbos_sqlite)
         return engine
@@ -103,16 +103,16 @@ def dbos_engine(url: str, size: int) -> Engine:
         pool_pre_ping=True,  # a server may have closed idle connections
     )
 
-    def late(_connection: object, record: Any) -> None:
+    def close_if_late(_connection: object, record: Any) -> None:
         if engine in _closed:
-            # `dispose` closes only idle connections; this one was in use then, and would stay open.
+            # `dispose` has closed only idle connections; this one was in use, and would stay open.
             record.invalidate()
 
-    event.listen(engine, "checkin", late)
+    event.listen(engine, "checkin", close_if_late)
     return engine
 
 
-# Weak references, so that closed engines can be collected.
+# Weak references, so that closed engines can be garbage-collected.
 _closed: WeakSet[Engine] = WeakSet()
 
 
@@ -123,7 +123,7 @@ def close_engine(engine: Engine) -> None:
 
 
 def _set_up_dbos_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = "IMMEDIATE"  # these three as in DBOS's own engine
+    connection.isolation_level = "IMMEDIATE"  # this and the two pragmas as in DBOS's own engine
     connection.execute("PRAGMA busy_timeout = 30000")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.text_factory = _text
@@ -145,7 +145,7 @@ def _sqlite_row(cursor: sqlite3.Cursor, row: _Row) -> _Row:
 
 
 def _postgres_rows(cursor: Any) -> Callable[[Sequence[Any]], _Row]:
-    """Create rows for psycopg."""
+    """Return a function that builds a row, as psycopg's `row_factory`; it replaces the values of `_READ_AS`."""
     fixed = [(n, _READ_AS[column.name]) for n, column in enumerate(cursor.description or ()) if column.name in _READ_AS]
     if not fixed:
         return tuple

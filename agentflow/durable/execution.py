@@ -49,7 +49,7 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-# Not 0, which is no valid limit.
+# Not 0, which is not a valid limit.
 IMMEDIATE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 
@@ -67,7 +67,7 @@ class EventSink(Protocol):
 
 
 class _Ids:
-    """Creates the ids of an agent's runs; a request's own ids are used first."""
+    """Creates the ids of an agent's runs and calls; the ids that a request fixes are used first."""
 
     def __init__(self, usual: Callable[[str], str]) -> None:
         self._usual = usual
@@ -135,7 +135,7 @@ class Host:
     def __init__(self, agent: Agent, store: SessionStore, deps: object, state: Sequence[type] = ()) -> None:
         config = full_agent(agent).config
         if not isinstance(config.new_id, _Ids):
-            # Past the agent's `__setattr__`. Calls of this agent outside a worker get the usual ids, as before.
+            # This changes the agent itself. Its calls outside a worker get the usual ids, as before.
             vars(agent)["_config"] = replace(config, new_id=_Ids(config.new_id))
         self._agent = agent
         self.store = store
@@ -245,11 +245,11 @@ class Host:
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
         session = FullSession(request.session, store=store)
-        # Messages that an earlier attempt in this process received are sent again from the database below.
+        # Messages for an earlier attempt in this process are withdrawn: `steer` below sends all of them again.
         self.steering.withdraw(session)
         self._running[run_id] = running = _Running(session, claim)
         if sent:
-            # Messages in facts were delivered before: the conversation contains them already.
+            # Messages in facts are in the conversation already.
             running.known.update(message_ids(await self.facts(session.id)))
             self.steer(sent)
         if cancelled is not None:
@@ -261,7 +261,7 @@ class Host:
                 running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
         except asyncio.CancelledError:
-            # With a request, this task was cancelled itself (a shutdown), which has precedence.
+            # If cancellation of this task itself was requested (a shutdown), that has precedence.
             if claim is None or not running.lost or cancel_requests():
                 raise
             raise lease_lost(request.session, claim) from None
@@ -299,7 +299,7 @@ class _RunAttempt:
         self._seen: list[PostCall | CallEnded] = []
 
     async def outcome(self, now: float) -> dict[str, Any]:
-        """Return the result, as data."""
+        """Make the attempt, and return the reply or the failure as data."""
         try:
             return reply_to_dict(await self._reply(now))
         except StoreError:
@@ -335,7 +335,7 @@ class _RunAttempt:
         remaining = None if request.deadline is None else request.deadline - now
         if host.why_cancelled(request.run_id) is not None:
             return await self._end_at_once(facts, call_facts, end)
-        # Suspended by an earlier attempt at this request, so its decisions are about other calls.
+        # An earlier attempt at this request was suspended again: the request's decisions are for other calls.
         if end is not None and not self._decides(end.pending):
             return self._suspended_reply(facts, end.pending)
         if remaining is not None and remaining <= 0:
@@ -364,7 +364,7 @@ class _RunAttempt:
     # ---- open, resume, end
 
     async def _open(self, remaining: float | None) -> Reply:
-        # In the facts these ids show which request a call belongs to (rule 1).
+        # These ids in the facts show which request a call belongs to (rule 1).
         _fixed_ids.set({"run_": self._request.run_id, "call_": self._workflow_id})
         messages, session, options = list(self._request.messages), self._session, self._arguments(remaining)
         return await self._read(lambda agent, deps: agent.stream(messages, session=session, **options(deps)), remaining)
@@ -411,9 +411,9 @@ class _RunAttempt:
                         self._seen.append(event)
                     await self._progress.publish(event)
         except CallTimeoutError as error:
-            # Otherwise the message should show the limit as submitted, not the seconds that remained for this attempt.
             if remaining is None or remaining == IMMEDIATE or self._request.timeout is None:
                 raise
+            # The message should show the limit as submitted, not the seconds that remained for this attempt.
             raise CallTimeoutError(self._request.timeout, self._host.name) from error
         return self._live_reply()
 

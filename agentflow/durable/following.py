@@ -23,7 +23,7 @@ from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
 from agentflow.vocabulary.messages import Msg, Reply
 from agentflow.vocabulary.verdicts import Resolution
 
-_BATCHES: Final = 4  # read at once for a reader, which may be slow: bounds the memory
+_BATCHES: Final = 4  # batches read at once for a reader; bounds the memory if the reader is slow
 
 
 class CallRecord(NamedTuple):
@@ -186,15 +186,16 @@ class FollowingClient(DurableClient):
         """Watch a run for the duration of the block."""
         watch = Watch(run_id)
         self._watches.add(watch)
-        # One task polls for all readers. It ends when the last of them has left.
+        # One task polls for all readers. It ends after the last of them.
         if self._polling is None:
-            self._polling = asyncio.create_task(self._poll_on(), name="agentflow: follow runs")
+            self._polling = asyncio.create_task(self._poll_all(), name="agentflow: follow runs")
         try:
             yield watch
         finally:
             self._watches.discard(watch)
 
-    async def _poll_on(self) -> None:
+    async def _poll_all(self) -> None:
+        """Poll for all readers as long as there are any."""
         try:
             while self._watches:
                 await asyncio.sleep(self._poll)

@@ -1,4 +1,4 @@
-"""A worker among the workers of a database: it reports that it is alive, and takes over the runs of those that do not."""
+"""A worker among the workers of a database: it reports that it is alive, and takes over the runs of dead workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentflow.durable.workflows import QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A worker as the database knows it.
+    """The entry of a worker in the database.
 
     Attributes:
         id: The worker's id.
@@ -37,7 +37,7 @@ class Membership:
         self.tables.beat(self.id, self.lease)
 
     async def owns(self, workflow_id: str) -> bool:
-        """Return whether this worker still owns the run; true if the database does not respond."""
+        """Return whether this worker still owns a call; true if the database does not respond."""
         try:
             found = await in_daemon(
                 self.dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False

@@ -49,7 +49,7 @@ class EventPublisher:
 
     def __init__(self, tables: Tables, run_id: str, call_id: str, worker: str, state: Sequence[type] = ()) -> None:
         self._state = [state_name(kind) for kind in state]
-        self._values: Mapping[str, Any] | None = None  # the values that were written last
+        self._values: Mapping[str, Any] | None = None  # the values of the session's state that were written last
         self._tables = tables
         self._run_id = run_id
         self._call_id = call_id
@@ -122,7 +122,7 @@ class EventPublisher:
                 since = batch.last
                 try:
                     events = events_in(self._run_id, *batch)
-                except StoreError:  # the events are damaged; readers skip them too
+                except StoreError:  # a damaged batch counts as not written: its events are published again
                     continue
                 for event in events:
                     if event.type == "RunTaken" and event.data.get("call") != self._call_id:
@@ -147,7 +147,7 @@ class EventPublisher:
             # Events of this interval are written in one transaction; at the end there is no reason to wait.
             if not self._closing:
                 await asyncio.sleep(WRITE_INTERVAL)
-            # Before the list is taken: an event that is added afterwards sets it again.
+            # Cleared before the list is taken: an event that is added afterwards sets it again.
             self._wake.clear()
             batch, self._waiting = self._waiting, []
             if batch:
@@ -159,7 +159,7 @@ class EventPublisher:
     async def _write(self, events: list[dict[str, Json]]) -> None:
         body = json.dumps(events, separators=(",", ":"), allow_nan=False)
         batch = Batch(self._last + 1, self._last + len(events), body)
-        policy = RetryPolicy(attempts=None, first_wait=WRITE_INTERVAL, max_wait=_MAX_PAUSE, should_retry=_may_respond)
+        policy = RetryPolicy(attempts=None, first_wait=WRITE_INTERVAL, max_wait=_MAX_PAUSE, should_retry=_is_temporary)
         # Retried indefinitely, as facts are: the run cannot continue without the database anyway.
         attempts = policy.start()
         try:
@@ -174,7 +174,7 @@ class EventPublisher:
             logger.bind(run_id=self._run_id).warning(
                 "run {!r} was taken over by another worker; the events of this worker are dropped", self._run_id
             )
-            self._stopped = True  # the other worker's attempt writes them
+            self._stopped = True  # the other worker writes the events from now on
         except StoreError as error:
             logger.bind(run_id=self._run_id).warning(
                 "the events of run {!r} could not be written; the run continues without them: {}", self._run_id, error
@@ -183,7 +183,7 @@ class EventPublisher:
         self._last = batch.last  # only the writing task changes it, so no lock is needed
 
 
-def _may_respond(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     return isinstance(error, StoreError) and error.retryable
 
 

@@ -29,7 +29,7 @@ from agentflow.vocabulary.verdicts import Resolution
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: a worker runs it; `suspended`: it waits for `decide`; `ended`: see `outcome`;
-`lost`: it was given up because many workers died while running it; `damaged`: its stored data is unreadable."""
+`lost`: it is no longer run, because many workers died while running it; `damaged`: its stored data is unreadable."""
 
 
 class RunFailedError(AgentFlowError):
@@ -93,7 +93,7 @@ class RunInfo(NamedTuple):
 class RunEvent:
     """An event of a run in another process, as data in the form of `agentflow.vocabulary.event_json.event_to_dict`.
 
-    Data in the session is omitted (`input_messages`, `history` and `tools` of `PreCall` and `PreReasoning`).
+    Data that is in the session or in other events is omitted (`input_messages`, `history`, `tools`, `accumulated_message`).
 
     Attributes:
         run_id: The run's id.
@@ -131,7 +131,7 @@ class Request(NamedTuple):
         session: The session's id.
         messages: The user's messages; empty if it resumes a call.
         decisions: The decisions by the keys of `reply.pending`, as data.
-        deadline: When it must end, by the database's clock.
+        deadline: The time at which it must end, by the database's clock.
         timeout: The time limit in seconds, as submitted.
         trace: The trace context of its submission (see `tracing`).
         side: The sender's additions to the agent.
@@ -336,7 +336,7 @@ def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowEr
 
 def error_out(error: BaseException) -> dict[str, Any]:
     """Return a failure as data."""
-    # Notes say what failed during cleanup; the exception itself stays in the worker's process.
+    # The notes describe failures during cleanup. The exception itself stays in the worker's process.
     notes = "; ".join(getattr(error, "__notes__", ()))
     text = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None

@@ -1,7 +1,7 @@
-"""The requests of a worker: DBOS hands over each one as a workflow, and the worker's event loop runs it.
+"""The requests of a worker: DBOS passes each as a workflow, and the worker's event loop runs it.
 
-A failure that is temporary is retried without limit, under the worker's claim on the session. A request that this worker no
-longer owns is abandoned.
+Each attempt at a request holds the worker's claim on the session. Temporary failures are retried without limit. A request
+that this worker no longer owns is abandoned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_PAUSE = 10.0
 """The maximum number of seconds between two attempts."""
 
 
-def _patience() -> Callable[[Exception], bool]:
+def _retry_rule() -> Callable[[Exception], bool]:
     """Create the retry rule of one call: temporary failures are retried without limit, others a few times."""
     conflicts = failures = 0
 
@@ -50,7 +50,7 @@ def _patience() -> Callable[[Exception], bool]:
 
 
 class Abandoned(BaseException):
-    """This worker gives up a call that has not ended; not an `Exception`, so DBOS does not store it as the outcome."""
+    """This worker stops running a call that has not ended. Not an `Exception`, so DBOS does not store it as the outcome."""
 
 
 class RequestRunner:
@@ -65,7 +65,7 @@ class RequestRunner:
     def __init__(self, hosts: Mapping[str, Host], member: Membership, places: int) -> None:
         self._hosts = hosts
         self._member = member
-        # DBOS updates its own count of running calls with a delay.
+        # Besides DBOS's own limit, because DBOS updates its count of running calls with a delay.
         self._places = {name: asyncio.Semaphore(places) for name in hosts}
         self._stores = {name: Outage(f"the store of agent {name!r}") for name in hosts}
         self._loop = asyncio.get_running_loop()
@@ -103,12 +103,12 @@ class RequestRunner:
             if request.agent not in self._hosts:
                 raise StoreError(f"The stored request of run {workflow_id!r} is for another queue: {request.agent!r}.")
             _answer(done, await self._run(workflow_id, request))
-        except StoreError as error:  # not a valid request
+        except StoreError as error:  # the stored data is not a valid request
             _answer(done, error_out(error))
         # The `finally` answers: the thread of DBOS gets an exception that DBOS does not store.
         except (Abandoned, asyncio.CancelledError):
             pass
-        except Exception as error:  # a bug: without an answer, the thread of DBOS would wait on
+        except Exception as error:  # a bug in agentflow; without an answer, the thread of DBOS would wait indefinitely
             log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
             _answer(done, error_out(error))
         finally:
@@ -128,7 +128,7 @@ class RequestRunner:
                 error,
             )
 
-        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=MAX_PAUSE, should_retry=_patience())
+        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=MAX_PAUSE, should_retry=_retry_rule())
         attempts = policy.start(noted=report)
         while True:
             try:
@@ -139,7 +139,7 @@ class RequestRunner:
                         store.answered()
                         return ended
             except StoreError as error:
-                # Another worker has the call, or will get it: what this one would report is not the result.
+                # Another worker has the call or will get it, so the error of this worker is not the call's outcome.
                 if host.closed or not await self._member.owns(workflow_id):
                     raise Abandoned from error
                 if not await attempts.another(error):
@@ -172,7 +172,7 @@ class RequestRunner:
         async with EventPublisher(tables, run_id, workflow_id, self._member.id, host.state) as publisher:
             sent = await in_daemon(tables.sent, [request.session])
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim, sent)
-            if result["outcome"] == "suspended":  # it may just have been cancelled
+            if result["outcome"] == "suspended":  # the run may have been cancelled meanwhile, and must then be closed
                 cancelled = (await in_daemon(tables.cancelled, [run_id])).get(run_id)
                 if cancelled is not None:
                     result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
@@ -190,7 +190,7 @@ def _release_late_claim(claiming: asyncio.Future[Claim]) -> None:
 
 
 def _answer(done: concurrent.futures.Future[dict[str, Any]], result: dict[str, Any] | Abandoned) -> None:
-    """Answer the waiting thread unless it has its answer."""
+    """Pass a result to the waiting thread, unless it has one already."""
     with suppress(concurrent.futures.InvalidStateError):
         if isinstance(result, Abandoned):
             done.set_exception(result)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Times are the database's; no machine's clock is used.
+1. All times are from the database's clock, because the clocks of the workers may differ.
 2. Every function is one transaction, and may be called from any thread.
 3. A worker's events carry its attempt. After a later attempt has begun, events of an earlier one are refused: a worker presumed
    dead cannot write to a run that another has taken over.
@@ -40,7 +40,7 @@ from agentflow.state.explain import driver_error, explain
 T = TypeVar("T")
 
 _SCHEMA_VERSION = 1
-_LOCK = 0x61666C6F78  # PostgreSQL's advisory lock; the store's tables in the same database use another one
+_LOCK = 0x61666C6F78  # PostgreSQL's advisory lock; the store's tables in the same database use another number
 
 _metadata = MetaData()
 
@@ -91,9 +91,9 @@ class Batch(NamedTuple):
     """Events that were written together.
 
     Attributes:
-        first: The number of the first one.
-        last: The number of the last one.
-        body: A JSON list.
+        first: The number of the first event.
+        last: The number of the last event.
+        body: The events, as a JSON list.
     """
 
     first: int
@@ -131,13 +131,13 @@ class Tables:
     """
 
     def __init__(self, url: str) -> None:
-        self._database = shared_database(url, self._make)
+        self._database = shared_database(url, self._create_tables)
         self.dbos_url = self._database.url.render_as_string(hide_password=False)
         self.shown = self._database.shown
         with UndoOnFailure(self._database.dispose):
             self._write(lambda _: None)  # opening the database creates the tables
 
-    def _make(self, connection: Connection) -> None:
+    def _create_tables(self, connection: Connection) -> None:
         # Workers start at the same time, and two concurrent `CREATE TABLE IF NOT EXISTS` can fail in PostgreSQL.
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -199,7 +199,7 @@ class Tables:
         return self._read(work)
 
     def next_position(self, session_id: str) -> int:
-        """Return the next position in a session's queue, from 1; DBOS's submission times may be exact only to the second."""
+        """Return the next position in a session's queue, from 1. DBOS's submission times can be too coarse to order calls."""
         condition = _POSITIONS.c.session_id == session_id
 
         def work(connection: Connection) -> int:
@@ -218,7 +218,7 @@ class Tables:
         while True:
             try:
                 return self._write(work)
-            except IntegrityError:  # two workers have inserted the first row at the same time
+            except IntegrityError:  # another client has inserted the first row at the same time
                 continue
 
     # ---- cancelling
@@ -226,7 +226,7 @@ class Tables:
     def cancel(self, run_id: str, reason: str) -> None:
         """Request the end of a run; keep the first reason."""
         added = insert(_CANCELS).values(run_id=run_id, reason=reason)
-        with suppress(IntegrityError):  # it was cancelled before, perhaps at the same time
+        with suppress(IntegrityError):  # the run was cancelled already
             self._write(lambda connection: connection.execute(added))
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
@@ -309,7 +309,8 @@ class Tables:
 
         try:
             self._write(work)
-        except IntegrityError:  # conflicts with a later attempt's first event, or with these events themselves
+        # The row of a later attempt, or this batch itself, was inserted meanwhile: the second run finds out which.
+        except IntegrityError:
             self._write(work)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a worker does besides its calls: it reports that it is alive, and looks for what concerns it in the database."""
+"""The thread of a worker that reports that it is alive, and polls the database for the changes that concern the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Watcher:
     Args:
         hosts: The worker's agents, by name; the event loop that creates the watcher runs their calls.
         member: The worker.
-        poll: Seconds between two looks at the database.
+        poll: Seconds between two polls of the database.
         stopping: Set when the worker is stopping and takes over no more calls.
     """
 
@@ -43,9 +43,8 @@ class Watcher:
         self._thread.join()
 
     def _watch(self) -> None:
-        """Report that this worker is alive, and look for dead workers and cancelled runs.
-
-        It runs in a separate thread, so that a busy event loop does not look like a dead worker.
+        """Report and poll until `end`. A separate thread does this, so that a busy event loop does not look like a dead
+        worker.
         """
         member, due = self._member, 0.0
         while not self._ended.wait(member.outage.pause(self._poll, member.lease / 3)):
@@ -64,7 +63,7 @@ class Watcher:
                             self._loop.call_soon_threadsafe(host.steer, sent)
                         for run_id, reason in member.tables.cancelled(host.running).items():
                             host.cancel(run_id, reason)
-            except Exception as error:  # of any kind: watching continues, since the database may recover
+            except Exception as error:  # any failure: watching continues, since the database may recover
                 if not self._ended.is_set():
                     member.outage.failed(error)
-                    due = 0.0  # once it responds, report first
+                    due = 0.0  # as soon as the database responds, report first

@@ -145,7 +145,8 @@ class Worker:
         return self
 
     def _launch(self) -> None:
-        self._tables.beat(self.id, self._lease)  # before the first request, which may take over calls
+        # Before the first request: other workers take over the calls of a worker that has not reported.
+        self._tables.beat(self.id, self._lease)
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self._tables.dbos_url,
@@ -197,8 +198,8 @@ class Worker:
         finally:
             for host in self._hosts.values():
                 host.close()  # nothing is written after this: remaining calls look as after a crash
-            # The watcher still reports that this worker is alive, so no other takes over a call before it has ended
-            # here.
+            # The watcher still reports that this worker is alive, so no other worker takes over a call before it has
+            # ended here.
             await self._requests.close(_CLOSING)
             self._watcher.end()
             await self._leave()
@@ -210,7 +211,9 @@ class Worker:
                 destroyed.add_done_callback(lambda _: self._closed())
 
     async def _leave(self) -> None:
-        """Remove the worker from the table. If the database does not respond, others take over when the lease expires."""
+        """Remove the worker from the table. If the database does not respond, others take over its calls later, when its
+        lease expires.
+        """
         try:
             async with asyncio.timeout(_CLOSING):
                 # Before `leave`: a late report would add this worker again.

@@ -390,7 +390,7 @@ async def _through_arounds(
         if steps is not None:
             target_model = resolve_model(model) if isinstance(model, str) else model
             return await _pull(run, target_model.stream(request), [], None, steps), request.model
-        chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
+        chunks = await stage.run_to_end(_pull(run, stage.open(flux), [], attempts), partial(_keep_complete, run))
         return chunks, attempts.model
     finally:
         stage.closed = True

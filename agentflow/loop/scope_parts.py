@@ -40,8 +40,8 @@ class ReplayControl:
         wait: Awaited before each call of a parallel round starts, with the call's id and a function that returns whether the
             round starts no more calls.
         wake: Called when a round starts no more calls.
-        delay: Receives the function that cancels, if the run's own code or its caller requests a cancellation, and calls it
-            at the recorded position.
+        delay: Called instead of a cancellation that a `Requester` requests, with the function that cancels, which it calls at
+            the recorded position.
 
     Attributes:
         passes: Whether the next check between hooks should raise nothing.

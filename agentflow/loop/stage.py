@@ -137,7 +137,7 @@ class Stage:
         except asyncio.CancelledError as error:
             # For a model, `_attempt` notes the failure. The work of other stages consists of further stages, which do.
             if self._kind is PreActing:
-                self.failed(error)
+                self.note_failure(error)
             raise
         finally:
             self._running -= 1
@@ -146,12 +146,12 @@ class Stage:
         """Run a tool's work for a subscriber, observed by `WorkListener`s."""
         return observed(partial(self.do, work))()
 
-    def failed(self, error: asyncio.CancelledError) -> None:
+    def note_failure(self, error: asyncio.CancelledError) -> None:
         """Note a `CancelledError` that the work itself raised, that is, without a cancellation of the run."""
         if not self._scope.is_cancelled():
             self.failure = error
 
-    def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
+    def open_for_hook(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """Open a stream that a hook reads. The stage closes it if the hook does not."""
         stream = self._opened(make)
         # These streams check their end themselves; a wrapper would cost time for each chunk.
@@ -188,7 +188,7 @@ class Stage:
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
         """Return the chunks of a streaming tool as a source of this stage."""
-        return ChunkSource(Flux(partial(self._bound, stream)), self.opens)
+        return ChunkSource(Flux(partial(self._bound, stream)), self.open_for_hook)
 
     @checks_its_end
     async def _bound(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -222,9 +222,9 @@ class Stage:
     async def outcome(self, wrapped: Any) -> Any:
         """Run the wrapped work to its value (or `EMPTY`), and end the stage."""
         mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-        return await self.ended(mono.resolve())
+        return await self.run_to_end(mono.resolve())
 
-    async def ended(self, wrapped: Awaitable[T], keep: Callable[[T], Awaitable[None]] | None = None) -> T:
+    async def run_to_end(self, wrapped: Awaitable[T], keep: Callable[[T], Awaitable[None]] | None = None) -> T:
         """Run the wrapped work to its end, and end the stage.
 
         Args:
@@ -290,7 +290,7 @@ class Stage:
 
 
 class ChunkSource(Flux[T]):
-    """The chunks of a tool for a hook. The stage opens each stream with `opens`, and closes any that the hook leaves open."""
+    """The chunks of a tool for a hook. `opens` opens each stream for its stage, which closes any that the hook leaves open."""
 
     def __init__(self, inner: Flux[T], opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]) -> None:
         self.inner = inner
@@ -385,7 +385,7 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
         Flux(work if attempts.observed is None else attempts.observed(request, work)),
         request,
         partial(_using, attempts, model, request),
-        opens=attempts.stage.opens,
+        opens=attempts.stage.open_for_hook,
     )
 
 
@@ -430,7 +430,7 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
         stage.check_end(task)
     except BaseException as error:  # any failure, or the reader closed this
         if isinstance(error, asyncio.CancelledError):
-            stage.failed(error)
+            stage.note_failure(error)
         # Now, not when the generator is garbage-collected: the connection belongs to this stage.
         await close_quietly(stream)
         raise

@@ -134,7 +134,7 @@ async def make_attempt(
         if not tool.streaming:
             work.close()
         raise
-    # The tool runs in this task, but in its own context: hooks and the next attempt do not see its context variables.
+    # The tool runs in this task, but in its own context: hooks and the next attempt do not see the variables that it sets.
     step_context = copy_context()
     step_context.run(current_turn.set, call)
     if holding:

@@ -356,6 +356,26 @@ async def test_a_run_may_wait_several_times_and_is_closed_for_its_readers_if_it_
     assert list(calls) == ["r", "r/2", "r/3", "r/4"]
 
 
+async def test_the_list_of_runs_does_not_depend_on_the_number_of_their_calls(file_url: str) -> None:
+    """A run that was resumed many times hides no other run, and is listed with the time at which it was submitted."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    model = ScriptedModel(["Hello.", *[ToolUseBlock(f"t{n}", "pay") for n in range(4)], "Done."])
+    async with durable_agent(file_url, model, tools=[pay]) as durable, durable.worker(poll=0.02), asyncio.timeout(60):
+        await durable.call("Hi", run_id="greeting")
+        await durable.call("Pay", run_id="r")
+        for n in range(4):
+            await durable.decide("r", {f"t{n}": Approve()})
+            await durable.result("r")
+        both = [await durable.client.run(run_id) for run_id in ("r", "greeting")]
+        assert await durable.runs(limit=1) == both[:1]
+        assert await durable.runs(limit=2) == both
+        assert await durable.runs() == both
+
+
 async def test_a_run_that_is_cancelled_just_before_it_suspends_does_not_wait(file_url: str) -> None:
     """Its worker has not noticed the cancellation when the call suspends."""
 

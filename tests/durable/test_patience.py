@@ -8,13 +8,13 @@ import pytest
 
 from agentflow.durable.connections import shared_database
 from agentflow.durable.following import Watch
-from agentflow.durable.serving import ATTEMPTS, CONFLICTS, _patience
+from agentflow.durable.serving import ATTEMPTS, CONFLICTS, _retry_rule
 from agentflow.errors import SessionConflictError, StoreError
 
 
 def tries(error: StoreError, most: int = 200) -> int:
     """Return after how many failures of a kind a call is given up."""
-    should_retry = _patience()
+    should_retry = _retry_rule()
     return next((n for n in range(1, most) if not should_retry(error)), most)
 
 
@@ -27,7 +27,7 @@ def test_patience_ends_where_nothing_will_change() -> None:
 
 def test_failures_are_counted_apart() -> None:
     """Temporary failures in between, and conflicts, use no attempt of the other kind."""
-    should_retry = _patience()
+    should_retry = _retry_rule()
     for _ in range(ATTEMPTS - 1):
         assert should_retry(StoreError("broken"))
         assert should_retry(StoreError("away", retryable=True))

@@ -167,7 +167,7 @@ class AskForOutput(Hook):
         tools = (*event.tools, *specs)
         event.tools = tools
         options, optional = event.options, self.output.takes_text or self.output.takes_data
-        # Providers refuse a forced choice together with thinking; a model that then answers with text is asked again.
+        # Some providers refuse a forced choice together with thinking; a model that then answers with text is asked again.
         if options.tool_choice is None and modes.forced and not options.thinking and not optional:
             event.options = ModelOptions(tool_choice=specs[0].name if len(tools) == 1 else "required")
 

@@ -143,7 +143,7 @@ class FullOutput(Output[T_co]):
             )
         if tool.name in others:
             raise UsageError(
-                f"{above!r}: two of the outputs have the name {tool.name!r}. Name one: Output(..., name='other')."
+                f"{above!r}: two of the outputs have the name {tool.name!r}. Rename one of them: Output(..., name='other')."
             )
         self._tool = tool
         return tool

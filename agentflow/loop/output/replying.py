@@ -46,7 +46,7 @@ async def with_output(
 
 
 def text_of(reply: Reply[Any], output: Output[Any] | None) -> str:
-    """Return the text of a reply for another agent: its own, or the text of its value if `validate` changed that.
+    """Return the text of a reply for another agent: its own, or the text of its value if `validate` changed the value.
 
     Raises:
         ToolError: The text holds a value that the call has not accepted.

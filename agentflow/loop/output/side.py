@@ -47,7 +47,7 @@ async def ask_aside(
     if output.runs or any(choice.runs for choice in output.choices):
         raise UsageError(
             f"context.complete(output={output.name_of_form}): a side call runs no function. Ask for the type of its "
-            "arguments, and call it with them."
+            "arguments, and call the function yourself."
         )
     conversation = tuple(messages)
     if output.tools:
