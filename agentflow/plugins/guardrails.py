@@ -333,7 +333,10 @@ class ToolGuardrail(Hook):
     def __init__(
         self, check: Callable[[PreActing], Finding | Awaitable[Finding]], *, tools: Sequence[str] = ("*",)
     ) -> None:
-        _check_type(check, "ToolGuardrail")
+        if not callable(check):  # a `ModelCheck` is not: it judges a text
+            raise UsageError(
+                f"ToolGuardrail takes a check: a function of the PreActing event, not {type(check).__name__}."
+            )
         self.check = check
         self.only_tools = strings("ToolGuardrail(tools=...)", tools)
 
