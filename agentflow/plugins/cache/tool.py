@@ -129,16 +129,16 @@ class ToolCache(Hook):
 
     @property
     def shares(self) -> bool:
-        """See `Cache`."""
+        """Whether equal calls at the same time share one run."""
         return self._shared is not None
 
     def key_of_call(self, event: PreActing) -> str:
-        """See `Cache`."""
+        """Return a key that equal calls share; empty if the call is not cached."""
         spec = spec_of(event)
         return self._key(event, spec) if self._covers(event, spec) else ""
 
     async def find(self, key: str, event: PreActing) -> ToolResultBlock | None:
-        """See `Cache`."""
+        """Return the cached result."""
         return await self._storage.get(key, event.context.clock)
 
     def _covers(self, event: PreActing, spec: ToolSpec | None) -> bool:

@@ -78,7 +78,7 @@ class Trial:
         case: The case that the trial belongs to.
         reply: The agent's reply; None if the call failed, the task is a function, or for `OnlineEvaluation`.
         error: The error of the call or function, or None.
-        messages: The conversation.
+        messages: The conversation; for `OnlineEvaluation`, the part since the user's input.
         seconds: The duration.
         failures: Why it failed: the error of the call, an unexpected output, or failed checks.
         judging: The usage of the judging models.
