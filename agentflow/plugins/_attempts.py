@@ -89,7 +89,8 @@ def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequenc
 @checks_its_end
 async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
     layers = _layers(first())
-    delivered = [False] * len(layers)  # for each hook: whether one of its earlier attempts delivered a part of the reply
+    # For each hook: whether one of its earlier attempts delivered a part of the reply.
+    delivered = [False] * len(layers)
     shown = restarts = False  # whether this attempt has delivered a part; whether its first chunk needs `restart=True`
     try:
         while True:
