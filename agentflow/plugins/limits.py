@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A limit is checked before each model call and each tool; running work is never interrupted.
+1. A limit is checked before each model call of an agent, and before each tool. Side calls of hooks and tools are counted, but
+   not refused. Running work is never interrupted.
 2. It is a guard: it evaluates the request after the editing hooks. Its `around` is inside those of other hooks, so it
    checks each attempt of a retry and each fallback.
 3. Tokens and cost are those that were billed to the run, including sub-agents and side calls.

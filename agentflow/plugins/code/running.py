@@ -172,7 +172,8 @@ class ProcessProgram:
         try:
             if process.returncode is None and (self._waits or self._ends) and process.stdin is not None:
                 process.stdin.close()  # the process ends itself and its children
-                with suppress(TimeoutError):  # wait first: closing the transport could take asyncio's exit code
+                # Wait first: `transport.close` polls the process, which can take the exit code before asyncio does.
+                with suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:

@@ -75,7 +75,7 @@ class UsesTools:
     """The model calls certain tools. Calls that failed or were denied count too.
 
     Attributes:
-        tools: Patterns of names, such as `"read_*"`; an empty list allows no calls.
+        tools: Patterns of names, such as `"read_*"`.
         order: `"exact"`: these and no others, in this order; `"in_order"`: in this order, with others between them;
             `"any_order"`: at least these.
         without: Patterns of tools that must not be called.
