@@ -157,7 +157,7 @@ class Storage:
             text = await self._disk.get(key, clock)
             return None if text is None else _adapter(self._kind).validate_json(text)
         except (sqlite3.Error, OSError, ValidationError) as error:  # another version may have written the entry
-            logger.warning("{} could not be read, so the work is done: {!r}", self._hook, error)
+            logger.warning("{} could not be read, so the call runs: {!r}", self._hook, error)
             return None
 
     async def put(self, key: str, value: object, clock: Clock) -> None:
@@ -169,7 +169,7 @@ class Storage:
         try:
             await self._disk.put(key, _adapter(self._kind).dump_json(value).decode(), clock)
         except (sqlite3.Error, OSError) as error:
-            logger.warning("{} could not be written, so the work will be done again: {!r}", self._hook, error)
+            logger.warning("{} could not be written, so an equal call will run again: {!r}", self._hook, error)
 
 
 as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
