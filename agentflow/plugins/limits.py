@@ -167,7 +167,7 @@ class UsageLimits(SideWrapper):
         prices: Prices of models without a known price: a pattern for the model's name to dollars per million tokens of input
             and of output, such as `{"openai+http://*": (0.20, 0.80)}`; use `(0, 0)` for a model of your own.
         unknown_price: How to handle a reply without a price if there is a limit on `cost`: `"refuse"` raises a
-            `UsageError`, since the limit cannot be checked; `"ignore"` counts the reply as free.
+            `UsageError`, since the limit would have no effect; `"ignore"` counts the reply as free.
         model_calls: The maximum number of model calls, including retries, sub-agents and side calls.
         tool_calls: The maximum number of tool runs, including retries.
         seconds: The maximum working time in seconds, by the run's clock.

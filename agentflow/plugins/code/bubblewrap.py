@@ -78,7 +78,7 @@ class Bubblewrap:
         self.output = output
         self._limits = {
             "RLIMIT_AS": memory,
-            "RLIMIT_CPU": math.ceil(seconds) + 1,  # in case this process cannot end the program in time
+            "RLIMIT_CPU": math.ceil(seconds) + 1,  # in case this process fails to end the program in time
             "RLIMIT_FSIZE": disk,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_NPROC": processes,

@@ -31,7 +31,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
             raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are allowed")
         try:
             answer = exchange(message)
-        except NotImplementedError:  # from Monty, which cannot pause a program inside a built-in function
+        except NotImplementedError:  # from Monty, which does not pause a program inside a built-in function
             raise NotImplementedError(
                 f"{pending[0].name}() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
                 "call it in a loop or a comprehension"

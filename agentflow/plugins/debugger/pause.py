@@ -126,7 +126,7 @@ class Pause:
             value: The new value, as JSON like that of `value()`.
 
         Raises:
-            UsageError: The field cannot be edited, the value is not valid, or the pause has ended. Nothing is changed.
+            UsageError: The field is not writable, the value is not valid, or the pause has ended. Nothing is changed.
         """
         self._check_active(f"edit {path}")
         try:

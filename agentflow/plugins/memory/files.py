@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so a path cannot lead to
-   other files. Each path is checked nevertheless, since a bank might store memories as files.
+1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so no path leads to other
+   files. Each path is checked nevertheless, since a bank might store memories as files.
 2. A change adds the new text before it deletes the old one. If the process crashes in between, the newer text is used.
 3. Files belong to a user, whom the code identifies, never the model.
 """
