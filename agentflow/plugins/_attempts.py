@@ -18,7 +18,8 @@ AfterFailure: TypeAlias = Callable[[Exception, bool], Awaitable[ModelSource | No
 """Receives the failure of an attempt, and whether a part of the reply was delivered. Returns the next attempt, or None
 to raise the failure."""
 
-# The first is this package's own message; the others are those of OpenAI, Anthropic and LiteLLM.
+# Parts of error messages, in lower case: the first is this package's own, the others are those of OpenAI, Anthropic and
+# LiteLLM.
 _OVERFLOW = (
     "cannot hold the conversation in its context window",
     "context length",
@@ -30,11 +31,11 @@ _OVERFLOW = (
 
 
 class Attempt(NamedTuple):
-    """The first attempt at a reply.
+    """A hook's attempt at a reply.
 
     Attributes:
         source: The model call.
-        after_failure: Decides about another attempt.
+        after_failure: Decides whether there is another attempt.
         completed: Called after the last chunk.
     """
 
@@ -46,8 +47,8 @@ class Attempt(NamedTuple):
 class RetriedChunks(Flux[ModelChunk]):
     """The chunks of a reply, and of further attempts if it fails.
 
-    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. If hooks are
-    nested directly, these streams run as one loop.
+    If a part of the reply was delivered before, the first chunk of a further attempt has `restart=True`. Directly nested
+    streams of this class run as one loop.
 
     Args:
         first: Returns the first attempt; called each time the stream is opened.
@@ -88,8 +89,9 @@ def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequenc
 @checks_its_end
 async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
     layers = _layers(first())
+    # For each hook: whether one of its earlier attempts delivered a part of the reply.
     delivered = [False] * len(layers)
-    shown = restarts = False
+    shown = restarts = False  # whether this attempt has delivered a part; whether its first chunk needs `restart=True`
     try:
         while True:
             try:
@@ -107,8 +109,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
                 if shown:
                     delivered = [True] * len(layers)
                 index, source = await _another(layers, delivered, error)
-                # The hooks inside this one begin anew with the new source, so what they delivered before does not
-                # count.
+                # The hooks inside this one start again with the new source, so their earlier chunks do not count.
                 layers[index:] = _layers(layers[index]._replace(source=source))
                 delivered[index + 1 :] = [False] * (len(layers) - index - 1)
                 shown, restarts = False, delivered[index]
@@ -118,7 +119,7 @@ async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
                         layer.completed()
                 return
     finally:
-        del layers  # these variables may hold a failure with a traceback that refers to this frame
+        del layers  # their functions may hold a failure, whose traceback refers to this frame: a reference cycle
 
 
 def _layers(attempt: Attempt) -> list[Attempt]:
@@ -132,7 +133,7 @@ def _layers(attempt: Attempt) -> list[Attempt]:
 
 
 async def _another(layers: list[Attempt], delivered: list[bool], error: Exception) -> tuple[int, ModelSource]:
-    """Return the next attempt, and the index of the hook that makes it: the innermost one that does.
+    """Return the index of the innermost hook that makes another attempt, and the source of that attempt.
 
     Raises:
         Exception: The failure, if no hook makes another attempt.
@@ -141,14 +142,14 @@ async def _another(layers: list[Attempt], delivered: list[bool], error: Exceptio
         for index in range(len(layers) - 1, -1, -1):
             try:
                 source = await layers[index].after_failure(error, delivered[index])
-            except Exception as another:  # the failure that the outer hooks get
+            except Exception as another:  # the outer hooks get this failure instead
                 error = another
             else:
                 if source is not None:
                     return index, source
         raise error
     finally:
-        del error, layers  # the traceback of the failure refers to this frame
+        del error, layers  # the traceback of the failure refers to this frame: a reference cycle
 
 
 def is_context_overflow(error: BaseException) -> bool:
@@ -169,7 +170,7 @@ def is_context_overflow(error: BaseException) -> bool:
         if link is None:
             break
         text = str(link).lower()
-        # LiteLLM's, not imported here
+        # LiteLLM's class, compared by name because its import takes seconds
         if type(link).__name__ == "ContextWindowExceededError" or any(word in text for word in _OVERFLOW):
             return True
         link = link.__cause__

@@ -36,13 +36,12 @@ def canonical(use: ToolUseBlock) -> str:
 
 
 class Cache(Protocol):
-    """Answers a call with the result of an earlier equal call.
-
-    `shares`: whether only one of several concurrent equal calls runs.
-    """
+    """Answers a call with the result of an earlier equal call."""
 
     @property
-    def shares(self) -> bool: ...
+    def shares(self) -> bool:
+        """Whether only one of several concurrent equal calls runs."""
+        ...
 
     def key_of_call(self, event: PreActing) -> str:
         """Return a key that equal calls share; empty if the call is not cached."""
@@ -59,11 +58,12 @@ class Repeats:
 
     Attributes:
         cache: The cache; None if there is none.
-        ran: The keys of the calls that have run.
-        cached: The cached results of calls, by their ids: key and result.
-        questions: The open and answered questions to a person, by call, round and key, each with the id of its tool call.
-        follows: For each call that was allowed by the answer about an equal call: the id of the equal call.
-        done: The calls that have been answered or have failed.
+        ran: The keys of the tool calls that succeeded in this run.
+        cached: By the id of a tool call: its key, and the cached result that it gets instead of a question to a person.
+        questions: The open and answered questions to a person, by the agent's call, the round and the key of the tool call;
+            each with the id of the tool call that was asked about.
+        follows: By the id of a tool call that was allowed by the answer about an equal call: the id of the equal call.
+        done: The ids of the tool calls that have returned a result or failed.
     """
 
     def __post_init__(self) -> None:
@@ -77,7 +77,10 @@ class Repeats:
 
 
 async def repeated(event: PreActing) -> bool:
-    """Return whether the cache has the result of an equal call that ran earlier in this run; store it for this call."""
+    """Return whether the cache has the result of an equal call that ran earlier in this run; if so, keep it for this call.
+
+    Calls of other runs do not count, because their approvals do not apply to this run.
+    """
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None else cache.key_of_call(event)
@@ -98,10 +101,11 @@ async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
     if not key:
         return await ask()
     key_of_question, use_id = (event.call_id, event.iteration, key), event.tool_use.id
+    # One answer allows one run of the tool: when that has ended, the next equal call asks again.
     while (earlier := repeats.questions.get(key_of_question)) is not None and earlier[0] not in repeats.done:
         first, question = earlier
-        answer: T | None = await asyncio.shield(question)  # a cancelled call should not cancel it for others
-        if answer is not None:  # otherwise it was cancelled or failed: look again
+        answer: T | None = await asyncio.shield(question)  # a cancelled call should not cancel the question for others
+        if answer is not None:  # otherwise the question was cancelled or failed: look for another one, or ask
             repeats.follows[use_id] = first
             return answer
     question = asyncio.get_running_loop().create_future()

@@ -34,7 +34,8 @@ from agentflow.vocabulary.transcript import MessageView, with_appended
 
 
 class MatchingNote:
-    """The note for a run's input: the same in all its requests, so that the provider's prompt cache applies."""
+    """A note with matches for the user's input: the same in all requests of a run, so that the provider's prompt cache
+    applies."""
 
     def __init__(self) -> None:
         self._input = ""
@@ -42,7 +43,7 @@ class MatchingNote:
         self._text: str | None = None
 
     async def add(self, event: PreReasoning, find: Callable[[str], Awaitable[str]], form: str, source: str) -> None:
-        """Add the note to a request.
+        """Add the note to a request, if there are matches.
 
         Args:
             event: The event of the request.
@@ -165,15 +166,16 @@ class SharedPart:
     def split(self, messages: Sequence[Msg]) -> tuple[bool, Sequence[Msg], Sequence[Msg]]:
         """Return whether a request extends the last one; its new messages; and the messages that only this request contains.
 
-        If it does not extend the last one, it belongs to another conversation, so results of earlier requests do not apply.
+        If it does not extend the last one, it belongs to another conversation: all its messages are new, and the caller must
+        discard results from earlier requests.
         """
         if not isinstance(messages, MessageView):
-            # A hook replaced the list, so nothing is known about what it shares with other requests.
+            # A hook replaced the list, so its common part with other requests is unknown.
             self._messages, self._length = (), 0
             return False, (), messages
         tail = messages.tail
         lasting = len(messages) - len(tail)
-        # Only if all lasting messages of the last request are at the start of this one too.
+        # The request extends the last one only if it starts with all lasting messages of that one.
         begin = self._length if messages.shared(self._messages) == self._length <= lasting else 0
         self._messages, self._length = messages, lasting
         return begin > 0, messages[begin:lasting], tail
@@ -289,7 +291,7 @@ class Rendering:
         """Return the conversation without its system prompt, as `render` does."""
         extends, new, rest = self._shared.split(messages)
         if not extends:
-            # The system messages can be in either part.
+            # The system messages, which are not rendered, can be in either part.
             self._lines, head = [], head_length(messages)
             new, rest = new[head:], rest[max(0, head - len(new)) :]
         for msg in new:

@@ -1,5 +1,5 @@
-"""Checks that several plugins share: name patterns, tools that may write, chunks with content, the
-limit of rejections by a hook."""
+"""Checks that several plugins share: name patterns, tools that may write, chunks with content, and the limit of a hook's
+rejections."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from agentflow.vocabulary.specs import ToolSpec
 
 @dataclass
 class _RejectionCounts:
-    """The rejections of all hooks in a run. They are not dataclass fields, so they are not stored with the session."""
+    """The rejections in a run: by the class of the hook's state, then by the hook's id."""
 
     def __post_init__(self) -> None:
+        # This is not a dataclass field, so it is not stored with the session.
         self.rejections: dict[type[object], dict[int, int]] = {}
 
 
@@ -64,7 +65,7 @@ def matches(patterns: Sequence[str], name: str) -> bool:
         >>> matches(("read_*", "list_*"), "read_file")
         True
     """
-    if "*" in patterns or name in patterns:  # the most frequent cases, at a tenth of the cost
+    if "*" in patterns or name in patterns:  # the most frequent cases, at a tenth of the cost of `fits`
         return True
     return fits(tuple(patterns), name)
 

@@ -57,7 +57,8 @@ class PostgresTexts(Texts[Connection]):
         return f"{type(self).__name__}({without_password(self._url)!r})"
 
     def _sql(self, sql: str) -> bytes:
-        return sql.replace("NAME", self._name).replace("?", "%s").encode()  # bytes for psycopg's types
+        # psycopg's types accept a `str` only if it is a literal.
+        return sql.replace("NAME", self._name).replace("?", "%s").encode()
 
     def _connect(self) -> Connection:
         return psycopg.connect(self._url, autocommit=True, connect_timeout=10)
@@ -74,7 +75,7 @@ class PostgresTexts(Texts[Connection]):
         return connection.transaction()
 
     def _nearest(self, scope: str, size: int) -> str:
-        # The planner uses the index only for the expression that is indexed, and without a condition on the texts.
+        # The planner uses the index only for the exact expression that is indexed, and without a condition on the texts.
         column = f"v.vector::vector({size})" if scope == ALL and size <= _INDEXED else "v.vector"
         return (
             f"SELECT v.id FROM NAME_vectors v JOIN NAME m ON m.id = v.id WHERE {scope} "

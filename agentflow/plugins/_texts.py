@@ -49,9 +49,9 @@ CREATE TRIGGER IF NOT EXISTS NAME_removed_vector AFTER DELETE ON NAME BEGIN
 END;
 """
 _WORD: Final = re.compile(r"\w+")
-_MAX_WORDS: Final = 64
+_MAX_WORDS: Final = 64  # of a query, which can be a long message of the user
 _MAX_WORD_LENGTH: Final = 200
-_BATCH: Final = 256  # texts that are embedded at a time
+_BATCH: Final = 256  # the maximum number of texts that are embedded at a time
 _FUSION: Final = 60  # the constant of reciprocal rank fusion in the original paper, and in most products
 ALL: Final = "1 = 1"
 _MISSING: Final = (
@@ -117,6 +117,9 @@ class Texts(ABC, Generic[C]):
     def _stored(self, vector: array[float]) -> object:
         """Return a vector as a parameter of SQL."""
 
+    def _overwrite_deleted(self, connection: C) -> None:
+        """Remove the terms of deleted texts from the full-text index, if the database only marks them as deleted."""
+
     def _is_lost(self, connection: C) -> bool:
         """Return whether the connection has to be reopened."""
         return False
@@ -140,7 +143,7 @@ class Texts(ABC, Generic[C]):
         return await asyncio.to_thread(self._locked, work)
 
     def _locked(self, work: Callable[[C], T]) -> T:
-        """Do work in one transaction.
+        """Do work in one transaction, and open the connection if necessary.
 
         Raises:
             StoreError: The database cannot be used.
@@ -150,7 +153,8 @@ class Texts(ABC, Generic[C]):
                 if self._open is None or self._is_lost(self._open):
                     self._closing()
                     self._open = self._connected()
-                    self._closing = weakref.finalize(self, self._open.close)  # also if the object is never closed
+                    # A finalizer, in case `close` is never called.
+                    self._closing = weakref.finalize(self, self._open.close)
                 with self._transaction(self._open):
                     return work(self._open)
         except (*self._failures, UnicodeEncodeError) as error:  # a lone surrogate cannot be stored
@@ -196,7 +200,7 @@ class Texts(ABC, Generic[C]):
         """
         if limit < 1 or not query.strip():
             return []
-        # Fusion needs more candidates than it returns: a text can be far down in one order, and first in the other.
+        # Fusion needs more candidates than it returns: a text can be low in one order, and first in the other.
         most = max(4 * limit, 20) if self._embedder else limit
         words = list(dict.fromkeys(word for word in _WORD.findall(query) if len(word) <= _MAX_WORD_LENGTH))[:_MAX_WORDS]
         match = " OR ".join(f'"{word}"' for word in words)  # terms are quoted, so that none of them is an operator
@@ -249,7 +253,7 @@ class Texts(ABC, Generic[C]):
 
 
 class SqliteTexts(Texts[sqlite3.Connection]):
-    """Base class for texts in a SQLite file. Deleted text is overwritten in the file.
+    """Base class for texts in a SQLite file. Deleted rows are overwritten in the file, their terms by `_overwrite_deleted`.
 
     `sqlite-vec` compares the vectors, if it is installed and Python can load extensions of SQLite; otherwise Python does.
     """
@@ -280,6 +284,10 @@ class SqliteTexts(Texts[sqlite3.Connection]):
 
     def _transaction(self, connection: sqlite3.Connection) -> AbstractContextManager[object]:
         return connection
+
+    def _overwrite_deleted(self, connection: sqlite3.Connection) -> None:
+        # FTS5 marks the terms as deleted in a new part of the index; merging all parts removes them.
+        self._change(connection, "INSERT INTO NAME_words(NAME_words) VALUES (?)", ("optimize",))
 
     def _nearest(self, scope: str, size: int) -> str:
         return (

@@ -23,7 +23,16 @@ PLACEHOLDER = "[An old result of {name} was removed here ({size} characters). Ca
 
 
 class _Results:
-    """The tool results of the last request, so that only new messages are examined."""
+    """The tool results of the last request, so that only new messages are examined.
+
+    Attributes:
+        messages: The last request.
+        places: The indices of its tool messages.
+        large: Those of `places` with a result that is large enough to clear.
+        examined: The number of `places` that `ClearOldResults` has handled.
+        cleared: By index: the messages that replace tool messages.
+        replacements: The same for a `MessageView`.
+    """
 
     def __init__(self) -> None:
         self.messages: Sequence[Msg] = ()
@@ -38,15 +47,15 @@ class _Results:
         view, before = messages if isinstance(messages, MessageView) else None, self.messages
         begin, new = 0 if view is None else view.shared(before), messages
         if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
-            # this request belongs to another conversation
+            # This request belongs to another conversation.
             self.replacements, self.cleared, self.examined = Replacements(), {}, 0
-        # The conversation is the same up to `begin`: forget what followed.
+        # The conversation is the same up to `begin`: forget the results after it.
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.examined = min(self.examined, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
             self.large = {index for index in self.large if index < begin}
-        if view is not None:  # head and tail of the view contain no results
+        if view is not None:  # the head and the tail of a view contain no results
             begin = max(begin, len(view.head))
             new = view.since(begin)
         for index, msg in enumerate(new, begin):
@@ -54,7 +63,7 @@ class _Results:
                 self.places.append(index)
                 for result in msg.content:
                     content = result.content if isinstance(result, ToolResultBlock) else ""
-                    # media are measured when they are cleared
+                    # The size of media is computed only when they are cleared.
                     if not isinstance(content, str) or len(content) >= least:
                         self.large.add(index)
         self.messages = messages
@@ -66,13 +75,14 @@ class ClearOldResults(Hook):
     Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a provider's
     prompt cache keeps working.
 
-    If the provider reports that the conversation is too long, the hook clears all unprotected rounds at once and
-    sends the request again. If they contain nothing to clear, it keeps at most half of all rounds.
+    If the provider reports that the conversation is too long, the hook clears all rounds before the last `keep` at once, and
+    sends the request again. If these contain nothing to clear, it also clears some of the last `keep`, so that at most half of
+    all rounds (but at least one) remain.
 
     Priority 400 (behaviour).
 
     Args:
-        keep: The number of most recent tool rounds that are never cleared.
+        keep: The number of most recent tool rounds that are not cleared while the conversation fits.
         min_chars: Results shorter than this are not cleared: a placeholder would save nothing.
         step: The number of rounds to clear at a time.
         except_tools: Patterns of tools with results that are never cleared, such as `"read_offloaded"`.
@@ -139,12 +149,12 @@ class ClearOldResults(Hook):
             self._clear(results, count - min(self.keep, max(1, count // 2)))
         if len(results.cleared) == cleared_before:
             return None
-        # By id: hooks that follow may have moved the messages.
+        # Messages are matched by id, not by index: later hooks may have moved them.
         cleared = {msg.id: msg for msg in results.cleared.values()}
         return tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
 
     def _clear(self, results: _Results, old: int) -> None:
-        """Clear the first rounds; later requests of the run keep them cleared."""
+        """Clear the first `old` rounds, also for later requests of the run."""
         for index in results.places[results.examined : old]:
             if index in results.large and (cleared := self._cleared(results.messages[index])) is not None:
                 results.cleared[index] = cleared

@@ -49,12 +49,16 @@ INTRODUCTION = "[summary] What came before in this conversation, in short:\n{sum
 SOURCE = "compaction"
 _SHORT_CLIP = 300
 _NEAR = 8
-"""The number of last messages that usually contain a reply."""
+"""The number of last messages that are searched first for a reply with usage."""
 
 
 @dataclass
 class _Cooldown:
-    """The number of requests of the session before the next compaction is considered."""
+    """The pause of a session between two compactions.
+
+    Attributes:
+        left: The number of requests before the next compaction is considered.
+    """
 
     left: int = 0
 
@@ -70,12 +74,12 @@ class _ObservedRequest:
     def bound(self) -> int:
         """Return an upper bound of the tokens: the last reply's usage, and a bound for the messages after it."""
         messages = self.messages
-        # First what costs the same however long the conversation is; most replies report their usage.
+        # First look at the last messages, at a cost that does not grow with the conversation: most replies report their usage.
         near = _near_bound(messages)
         if near is not None:
             return near
         extends, new, rest = self._shared.split(messages)
-        # The last bound can be continued only by messages without usage.
+        # The last bound can be extended only by messages without usage.
         if not extends or rest or _has_usage(new):
             known, since = _reported(messages)
             bound = known + most_tokens(messages[since:])
@@ -96,8 +100,8 @@ class SummaryCompaction(Hook):
     """Replaces the older rounds of long requests by a summary, in this and in later requests.
 
     The history keeps the originals. The summary is a user message marked `metadata["synthetic"] == "compaction"`; the user's
-    last request stays word for word. A side model call writes it, billed to the run. If that fails, requests stay unchanged,
-    and the next attempt follows after `cooldown` requests.
+    last request is kept unchanged. A side model call, billed to the run, writes the summary. If it fails, requests stay
+    unchanged, and the next attempt follows after `cooldown` requests.
 
     If the provider reports that the conversation is too long, it is compacted, and the request is sent again.
 
@@ -110,7 +114,7 @@ class SummaryCompaction(Hook):
         model: The model for the summary, or its name; the agent's own by default.
         prompt: The instructions. The last summary and the conversation follow, as text.
         cooldown: The number of requests between two attempts, successful or not.
-        clip: The maximum number of characters of one message shown to the summarising model.
+        clip: The maximum number of characters of one text, tool call or result shown to the summarising model.
         count: A token counter, `(text, model's name) -> tokens`; LiteLLM's by default. If a provider has reported the usage of
             the last reply, only the messages after it are counted.
 
@@ -177,7 +181,7 @@ class SummaryCompaction(Hook):
             request.messages = event.input_messages = (*head, *compaction.summary, *compaction.recent)
 
     def _is_surely_short(self, request: _ObservedRequest) -> bool:
-        """Check cheaply whether no compaction is needed: the number of messages, and a bound that needs no tokenizer."""
+        """Return whether the request is certainly short enough, by the number of messages and a bound without a tokenizer."""
         if self.at_messages is not None and len(request.messages) > self.at_messages:
             return False
         return self.at_tokens is None or request.bound() <= self.at_tokens
@@ -188,11 +192,11 @@ class SummaryCompaction(Hook):
         if self.at_tokens is None:
             return False
         known, since = _reported(messages)
-        if known <= self.at_tokens:  # if these alone are too many, nothing has to be counted
+        if known <= self.at_tokens:  # if the reported tokens alone are too many, the others need not be counted
             known += await count_tokens(messages[since:], model, self.count)
         return known > self.at_tokens
 
-    # ---- if the provider reports that it is too long
+    # ---- if the provider reports that the conversation is too long
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Send the request once more, with a shorter conversation, if this one does not fit."""
@@ -213,11 +217,12 @@ class SummaryCompaction(Hook):
         split = _split_index(messages, head, self.keep_rounds, halve=overflow)
         if split is None:
             return None
-        context.session_state[_Cooldown].left = self.cooldown  # before the attempt, so that a failed one waits too
+        # Set before the attempt, so that it applies after a failure too.
+        context.session_state[_Cooldown].left = self.cooldown
         offset = _offset(messages[head], head, context.history)
         if offset is None:
             logger.bind(**ids_of(context)).warning(
-                "a request does not begin with the history: another hook has compacted or changed it"
+                "a request is not compacted, because it does not begin with the history: another hook has changed it"
             )
             return None
         old, recent = messages[head:split], messages[split:]
@@ -246,7 +251,7 @@ class SummaryCompaction(Hook):
             except Exception as error:
                 if clip <= _SHORT_CLIP or not is_context_overflow(error):
                     raise
-                clip = _SHORT_CLIP  # the text to summarise was too long itself; try once more, shorter
+                clip = _SHORT_CLIP  # the text to summarise was too long itself; try once more with a shorter one
                 continue
             if summary := reply.text.strip():
                 return summary
@@ -254,7 +259,7 @@ class SummaryCompaction(Hook):
 
 
 def _near_bound(messages: Sequence[Msg]) -> int | None:
-    """Return an upper bound of the tokens, from the usage of one of the last messages; None if none of them has it."""
+    """Return an upper bound of the tokens, from the usage of one of the last messages; None if none of them has a usage."""
     total = 0
     for msg in islice(reversed(messages), _NEAR):
         if msg.usage is not None and msg.usage.input_tokens:
@@ -272,7 +277,7 @@ def _has_usage(messages: Sequence[Msg]) -> bool:
 
 
 def _mark(msg: Msg) -> dict[str, int] | None:
-    """Return the mark of a summary's message: the part of the history that it replaces."""
+    """Return the mark of a summary's message: the numbers that `_messages` stores in it; None for any other message."""
     return msg.metadata.get(SOURCE) if msg.metadata.get("synthetic") == SOURCE else None
 
 
@@ -315,7 +320,16 @@ def _split_index(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) 
 def _messages(
     summary: str, old: Sequence[Msg], recent: Sequence[Msg], until: int, stored: int, id_: str
 ) -> tuple[Msg, ...]:
-    """Return the replacement of the summarised part: the summary, and the user's last request if it would be lost."""
+    """Return the replacement of the summarised part: the summary, and the user's last request if it would be lost.
+
+    Args:
+        summary: The text of the summary.
+        old: The summarised messages.
+        recent: The messages after them.
+        until: The number of messages of the history that the summary replaces.
+        stored: The number of messages in the history.
+        id_: The id of the summary's message.
+    """
     request = last_request(old) if last_request(recent) is None else None
     notes = FrozenDict(
         {
@@ -328,9 +342,9 @@ def _messages(
 
 
 def _spliced(messages: Sequence[Msg], compaction: _ShortRequest) -> tuple[Msg, ...]:
-    """Insert the compaction into the request that other hooks may have changed."""
+    """Insert the compaction into the request, which other hooks may have changed."""
     head = tuple(messages[: head_length(messages)])
-    # By id: hooks that follow may have added, removed or replaced messages.
+    # Messages are matched by id: later hooks may have added, removed or replaced some.
     ids = [msg.id for msg in messages]
     first = next((ids.index(msg.id) for msg in compaction.recent if msg.id in ids), None)
     rest = compaction.recent if first is None else tuple(messages[first:])

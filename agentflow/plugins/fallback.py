@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The chain is the requested model, then those of the hook, in order; each is called once.
+1. The chain is the requested model, then those of the hook, in order; models in a cooldown come last. Each is tried once.
 2. Cancellation, `Veto`, `UsageError` and hooks' own errors never cause a fallback.
-3. If all have failed, the last error is raised, with a note of every failure.
+3. If all models have failed, the last error is raised, with a note of every failure.
 4. The hook's only state is the cooldown of each model; agents and threads may share it.
 """
 
@@ -67,7 +67,7 @@ def another_may_do(error: Exception) -> bool:
     return isinstance(error, OSError)  # includes TimeoutError and ConnectionError
 
 
-_NONE_RESTING: frozenset[str] = frozenset()
+_NO_MODELS: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
@@ -124,11 +124,12 @@ class ModelFallback(Hook):
 
     def _first(self, source: ModelSource, event: PreReasoning) -> Attempt:
         context = event.context
-        candidates, resting = self._in_order((_Candidate(source.request.model, None), *self._models), context.clock)
+        candidates, cooling = self._in_order((_Candidate(source.request.model, None), *self._models), context.clock)
         failed: list[tuple[str, str]] = []
 
         def next_source() -> ModelSource:
-            model = candidates[len(failed)].model  # each failed once, so their number is the index of the current one
+            # Each earlier candidate has failed once, so the number of failures is the index of the current one.
+            model = candidates[len(failed)].model
             return source if model is None else source.using(model=model)
 
         async def after_failure(error: Exception, delivered: bool) -> ModelSource | None:
@@ -138,7 +139,7 @@ class ModelFallback(Hook):
             is_last = len(failed) == len(candidates) or (delivered and self._after == "raise")
             if not is_last and self._passes_on(error):
                 return next_source()
-            if len(failed) > 1:  # a single failure is the error itself
+            if len(failed) > 1:  # if only one model failed, its error says everything
                 error.add_note(
                     FailureNote(f"{self.name}: " + "; ".join(f"{name} failed: {text}" for name, text in failed))
                 )
@@ -146,8 +147,8 @@ class ModelFallback(Hook):
 
         def completed() -> None:
             skipped = ()
-            if resting:
-                skipped = tuple([other.name for other in candidates[len(failed) + 1 :] if other.name in resting])
+            if cooling:
+                skipped = tuple([other.name for other in candidates[len(failed) + 1 :] if other.name in cooling])
             self._note(context, ModelAnswer(candidates[len(failed)].name, event.iteration, tuple(failed), skipped))
 
         return Attempt(next_source(), after_failure, completed)
@@ -156,6 +157,7 @@ class ModelFallback(Hook):
         return not isinstance(error, UsageError | Veto | HookError) and self._falls_back(error)
 
     def _note(self, context: RunContext, answer: ModelAnswer) -> None:
+        """Record the model that answered, and end its cooldown."""
         self._cooldowns.pop(answer.model, None)
         context.state[ModelChoices].answered.append(answer)
 
@@ -168,8 +170,8 @@ class ModelFallback(Hook):
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
         """Return the candidates, with models in their cooldown at the end, and the names of these models."""
         if not self._cooldowns:
-            return chain, _NONE_RESTING
+            return chain, _NO_MODELS
         now = clock.monotonic()
-        resting = frozenset(candidate.name for candidate in chain if self._cooldowns.get(candidate.name, now) > now)
-        # stable: the order is kept within both groups
-        return tuple(sorted(chain, key=lambda candidate: candidate.name in resting)), resting
+        cooling = frozenset(candidate.name for candidate in chain if self._cooldowns.get(candidate.name, now) > now)
+        # Sorting is stable: the order is kept within both groups.
+        return tuple(sorted(chain, key=lambda candidate: candidate.name in cooling)), cooling

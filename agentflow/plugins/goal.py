@@ -32,7 +32,7 @@ class Judgement(BaseModel):
 
     Attributes:
         done: Whether the answer is accepted.
-        reason: The shortcoming; the agent reads it.
+        reason: The reason why the answer is not accepted; the agent reads it.
     """
 
     done: bool
@@ -40,7 +40,7 @@ class Judgement(BaseModel):
 
 
 Judge: TypeAlias = Callable[[PostReasoning], "Judgement | bool | str | Awaitable[Judgement | bool | str | None] | None"]
-"""A custom judge. True or None accepts; False or a reason (a string) sends back; or a `Judgement`."""
+"""A custom judge: True or None accepts the answer, False or a string (the reason) rejects it; or it returns a `Judgement`."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class GoalState:
     Attributes:
         verdict: `"met"`, `"unmet"`, or `"unjudged"` (no answer yet, or the judge failed).
         reason: The judge's last reason.
-        sent_back: How many times the agent was sent back, by all judges together.
+        sent_back: The number of rejected answers, by all judges together.
     """
 
     verdict: Literal["met", "unmet", "unjudged"] = "unjudged"
@@ -69,12 +69,12 @@ class GoalJudge(Hook):
     Priority 200 (behaviour).
 
     Args:
-        criterion: When the goal is reached: a text for the judging model, or a function that takes the `PostReasoning` event
-            and returns True, False, the reason for sending back, or a `Judgement`.
+        criterion: Decides whether the goal is reached: a text for the judging model, or a function that takes the
+            `PostReasoning` event and returns True, False, the reason for a rejection, or a `Judgement`.
         model: The judging model, or its name; the agent's own by default.
         max_rounds: The maximum number of rejections.
         prompt: The judging model's instructions. The task, the criterion, the last results and the answer follow.
-        clip: The maximum number of characters of one message shown to the judging model.
+        clip: The maximum number of characters of the task, and of each tool result, shown to the judging model.
         timeout: The time limit of one judgement, in seconds.
 
     Example:
@@ -119,7 +119,7 @@ class GoalJudge(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[Again | None]:
         """Judge the answer."""
-        # the summary is the last call, so `Again` is illegal
+        # The summary is the last model call, so `Again` is illegal for it.
         if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return event
         answer = event.reasoning_result
@@ -157,10 +157,10 @@ class GoalJudge(Hook):
         messages = event.context.history
         request = last_request(messages)
         task = request.text if request is not None else ""
-        happened = render([msg for msg in messages[-6:] if msg.role == "tool"], self.clip) or "none"
+        results = render([msg for msg in messages[-6:] if msg.role == "tool"], self.clip) or "none"
         question = (
             f"The task:\n{clipped(task, self.clip)}\n\nThe criterion:\n{self.criterion}\n\n"
-            f"The last tool results:\n{happened}\n\nThe answer:\n{event.reasoning_result.text}"
+            f"The last tool results:\n{results}\n\nThe answer:\n{event.reasoning_result.text}"
         )
         reply = await event.context.complete(
             (Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE
@@ -193,7 +193,7 @@ def _judgement(found: object) -> Judgement:
 
 
 def _parsed(text: str) -> Judgement | None:
-    """Return the verdict in a model's reply; text or a fence around the object is ignored."""
+    """Return the judgement in a model's reply, or None if it is invalid; text or a fence around the object is ignored."""
     start, end = text.find("{"), text.rfind("}")
     try:
         return Judgement.model_validate_json(text[start : end + 1] if 0 <= start < end else text)

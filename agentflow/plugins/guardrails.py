@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A check returns None to accept, and a reason to refuse. Any other result, and a check that fails, refuses. True refuses
-   too, because it is ambiguous: some functions return it for a finding, others to accept.
+1. A check returns None to accept, and a reason to refuse. Any other result, or an error of the check, refuses too. So does
+   True, because it is ambiguous: some functions return it for a finding, others to accept.
 2. An input check runs before the work or, if `racing`, alongside the first model call: a refusal then cancels the model, and no
    tool runs before the check has passed.
 3. If an output is refused, the model is asked again with the reason; a refused output is never the reply.
@@ -39,7 +39,7 @@ Finding: TypeAlias = str | None
 class ModelCheck:
     """A check by a model; its cost is billed to the run.
 
-    It can be used wherever a check of a text is accepted. If the judge answers neither yes nor no, it refuses.
+    It can be used wherever a check of a text is accepted. If the answer of the judging model is unclear, it refuses.
 
     Args:
         question: A question; the answer yes means refusal, such as `"Does it ask for medical advice?"`.
@@ -81,10 +81,10 @@ async def _finding(check: Check, text: str, context: RunContext) -> str | None:
     if isinstance(check, ModelCheck):
         return await check.judge(text, context)
     found = check(text)
-    return _reason(await found if _is_later(found) else found)
+    return _reason(await found if _is_awaitable(found) else found)
 
 
-def _is_later(found: Finding | Awaitable[Finding]) -> TypeIs[Awaitable[Finding]]:
+def _is_awaitable(found: Finding | Awaitable[Finding]) -> TypeIs[Awaitable[Finding]]:
     return found is not None and isinstance(found, Awaitable)
 
 
@@ -186,8 +186,8 @@ class _InputCheck:
     """A check that runs once in a run, however many attempts the model needs.
 
     Attributes:
-        ids: The messages of the call's input.
-        text: The text to check.
+        ids: The ids of the messages of the call's input.
+        text: The text to check; None before the first model call.
     """
 
     def __init__(self) -> None:
@@ -309,7 +309,7 @@ class OutputGuardrail(Hook):
 
 
 class ToolGuardrail(Hook):
-    """Checks tool calls after all other hooks; a refused call does not run, and the model gets the reason.
+    """Checks tool calls after all editing hooks; a refused call does not run, and the model gets the reason.
 
     Priority 71 (checks), a guard.
 
@@ -333,7 +333,10 @@ class ToolGuardrail(Hook):
     def __init__(
         self, check: Callable[[PreActing], Finding | Awaitable[Finding]], *, tools: Sequence[str] = ("*",)
     ) -> None:
-        _check_type(check, "ToolGuardrail")
+        if not callable(check):  # a `ModelCheck` is not: it judges a text
+            raise UsageError(
+                f"ToolGuardrail takes a check: a function of the PreActing event, not {type(check).__name__}."
+            )
         self.check = check
         self.only_tools = strings("ToolGuardrail(tools=...)", tools)
 
@@ -342,9 +345,9 @@ class ToolGuardrail(Hook):
         if not isinstance(event, PreActing):
             return event
         found = self.check(event)
-        return self._later(found) if _is_later(found) else _refusal(found)
+        return self._awaited(found) if _is_awaitable(found) else _refusal(found)
 
-    async def _later(self, found: Awaitable[Finding]) -> Deny | None:
+    async def _awaited(self, found: Awaitable[Finding]) -> Deny | None:
         return _refusal(await found)
 
 

@@ -2,12 +2,13 @@
 
 Rules:
 
-1. A limit is checked before each model call and each tool; running work is never interrupted.
-2. It is a guard: it evaluates the request after the other hooks. Its `around` is inside those of other hooks, so it
+1. A limit is checked before each model call of an agent, and before each tool. Side calls of hooks and tools are counted, but
+   not refused. Running work is never interrupted.
+2. It is a guard: it evaluates the request after the editing hooks. Its `around` is inside those of other hooks, so it
    checks each attempt of a retry and each fallback.
-3. The amounts are those that were billed to the run, including sub-agents and side calls.
-4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless the user has set the price or
-   chosen to ignore it. Tokens that a provider does not report are estimated.
+3. Tokens and cost are those that were billed to the run, including sub-agents and side calls.
+4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless `prices` has a price or
+   `unknown_price` ignores it. Tokens that a provider does not report are estimated.
 5. State shared between runs changes under a lock, which is never held across an `await`.
 """
 
@@ -56,7 +57,7 @@ class Spent:
     Attributes:
         input_tokens: Prompt tokens.
         output_tokens: Completion tokens.
-        cost: US dollars; a reply without a price counts nothing if `unknown_price="ignore"`.
+        cost: US dollars; with `unknown_price="ignore"`, a reply without a price adds nothing.
         model_calls: Model calls that began, failed attempts included.
         tool_calls: Tool runs that began, failed attempts included.
         seconds: Working time of calls; the time between a suspension and its resume does not count.
@@ -86,8 +87,14 @@ class SessionSpent:
 class _Meter:
     """The counters of one run.
 
-    `unbilled`: attempts that were counted at their beginning, so they are not counted again with the bill.
-    `unpriced`: a model that was billed without a price.
+    Attributes:
+        spent: The amounts of the run; used if `per="run"`.
+        call_id: The call that `seen`, `at` and `unbilled` belong to: the run's first call, or its last resume.
+        seen: The usage of the call that has been counted already.
+        at: The time of the last update, by the monotonic clock.
+        unbilled: The number of attempts that were counted when they began; their bills do not count them again.
+        unpriced: A model that was billed without a price.
+        expected: By agent call: the tokens of its next request, if `count_input` is set.
     """
 
     spent: Spent = field(default_factory=Spent)
@@ -105,7 +112,7 @@ class _Meters:
 
 
 _roots: ContextVar[Mapping[UsageLimits, RunContext] | None] = ContextVar("agentflow_limited_runs", default=None)
-"""The run to bill for the current code, by `UsageLimits`. Set around each tool, so that sub-agents bill their caller."""
+"""The run that pays for the current code, by `UsageLimits`. Set around each tool, so that the caller pays for sub-agents."""
 
 
 _ELSEWHERE: Final = {
@@ -142,9 +149,9 @@ class UsageLimits(SideWrapper):
     """Ends a call before it exceeds a limit. The reason names the limit and the amount.
 
     If a model call is no longer allowed, the call ends with `Stop`: the reply's outcome is `stopped`, its text the reason. If
-    a tool is no longer allowed, it is denied: the model reads the reason, and can answer with its results so far. If
-    `ModelRetry` or `ToolRetry` must not make another attempt, the earlier failure remains. Other hooks that call the model
-    again (a fallback, `source.retry`) are denied: then the reply's outcome is `denied`.
+    a tool is no longer allowed, it is denied: the model reads the reason, and can answer with its results so far. If a limit
+    forbids another attempt of `ModelRetry` or `ToolRetry`, the earlier failure is raised. If it forbids a call by another hook
+    (a fallback, `source.retry`), the reply's outcome is `denied`.
 
     The cost of a reply is known only afterwards: the call that exceeds a token or cost limit is the last one, and is
     completed. With `count_input=True`, the request's own tokens are counted before it is sent.
@@ -241,13 +248,13 @@ class UsageLimits(SideWrapper):
         # Tokens and cost are spent by models, so their limits do not stop a tool.
         self._for_tools = _Checks(limits, [name for name in limits if name in ("tool_calls", "seconds")])
         self._total = Spent()
-        self._expected = 0
+        self._expected = 0  # tokens of requests that run now, if `per="hook"`
         self._lock = threading.Lock()
         self._bills = not self.limits.keys().isdisjoint(_BILLED)
 
     @property
     def spent(self) -> Spent:
-        """The amounts spent by all runs of this instance, if it is `per="hook"`."""
+        """The amounts spent by all runs of this instance if `per="hook"`, otherwise 0."""
         with self._lock:
             total = self._total
             return Spent(
@@ -304,7 +311,7 @@ class UsageLimits(SideWrapper):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
-        """Check the price of side model calls of hooks and tools."""
+        """Estimate the usage of side model calls if it is not reported, and check their price."""
         return Flux(partial(self._run_model, self._root(context), context, chunks, True)) if self._bills else chunks
 
     @checks_its_end
@@ -323,12 +330,12 @@ class UsageLimits(SideWrapper):
         chunks = inner.open()
         try:
             async for chunk in chunks:
-                if chunk.restart:  # an inner hook makes another attempt; the failed one is billed apart
+                if chunk.restart:  # an inner hook makes another attempt; the failed one has a bill of its own
                     self._note_unpriced(root, meter, inner, bill)
                     bill, shown = None, []
                 if chunk.usage is not None:
                     bill = chunk.usage
-                elif bill is None:  # kept only for an estimate
+                elif bill is None:  # only an estimate needs the chunks
                     shown.append(chunk)
                 yield chunk
             finished = True
@@ -337,7 +344,7 @@ class UsageLimits(SideWrapper):
                 if not side and self.per == "hook":
                     self._expected -= expected  # no longer reserved: the bill or the estimate counts
                 if not side and (finished or bill is not None):
-                    meter.unbilled += 1  # its bill will count a call that was counted when it began
+                    meter.unbilled += 1  # the call was counted when it began; `_sync` must not count it again
             if finished and bill is None and self._bills:
                 bill = self._estimate(root, meter, context, inner, shown)
             if bill is not None and bill.cost is None:  # also for a broken attempt, if it reported usage
@@ -362,7 +369,7 @@ class UsageLimits(SideWrapper):
         return bill
 
     def _note_unpriced(self, root: RunContext, meter: _Meter, inner: ModelSource, bill: Usage | None) -> None:
-        """Price a reply that was billed without a price; if that is impossible, mark the run's account as unusable."""
+        """Add the cost of a reply that was billed without a price; if no price is known, later work of the run is refused."""
         if bill is None or bill.cost is not None or "cost" not in self.limits:
             return
         model = inner.request.model
@@ -394,8 +401,9 @@ class UsageLimits(SideWrapper):
     # ---- the account
 
     def _root(self, context: RunContext) -> RunContext:
-        """Return the run that is billed: for a sub-agent, the caller's."""
-        return (_roots.get() or {}).get(self, context) if context.source else context  # without a source it is the top
+        """Return the run that pays: for a sub-agent, the run of its caller."""
+        # A top-level run has an empty source.
+        return (_roots.get() or {}).get(self, context) if context.source else context
 
     def _exceeded(
         self,
@@ -411,7 +419,7 @@ class UsageLimits(SideWrapper):
             raise self._unpriced(meter.unpriced)
         with self._lock:
             spent = self._sync(root, meter)
-            if expected or checks.reached(spent):  # first a check without a loop, which nearly always suffices
+            if expected or checks.reached(spent):  # this check without a Python loop is nearly always false
                 for name, limit in checks.limits:
                     used = getattr(spent, name)
                     if expected and name in ("tokens", "input_tokens"):
@@ -443,7 +451,7 @@ class UsageLimits(SideWrapper):
         meter = meters.get(self.key)
         if meter is None:
             meter = meters[self.key] = _Meter()
-        if meter.call_id != root.call_id:  # a resumed call is billed from zero, and time before it does not count
+        if meter.call_id != root.call_id:  # a resumed call: its usage starts at zero, and time before it does not count
             meter.call_id, meter.seen, meter.at, meter.unbilled = root.call_id, Usage(), root.clock.monotonic(), 0
             meter.expected.clear()
         return meter
@@ -457,7 +465,7 @@ class UsageLimits(SideWrapper):
         return meter.spent if self.per == "run" else self._account(root)
 
     def _sync(self, root: RunContext, meter: _Meter) -> Spent:
-        """Add the amounts billed since the last call."""
+        """Add the amounts spent since the last update to the account, and return it."""
         spent = meter.spent if self.per == "run" else self._account(root)
         now, usage, seen = root.clock.monotonic(), root.usage, meter.seen
         spent.seconds += now - meter.at

@@ -4,8 +4,8 @@ Rules:
 
 1. One event, one line: line breaks in texts are escaped, long values are shortened.
 2. A line is built only if a sink accepts its level.
-3. It only observes, and logs secrets too. To keep secrets out of the log, add a hook that redacts them; it runs before
-   this one.
+3. It only observes, and logs secrets too. To keep secrets out of the log, add a hook that redacts them, such as `Redaction`;
+   editing hooks run before observers.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ LEVELS: Mapping[type[Event], str | None] = {
 """The level of each event; the nearest base class applies, and None means off. Failures are raised to WARNING or ERROR."""
 
 _Write: TypeAlias = "Callable[[str, _LogLine], object]"
-"""The `log` of a logger."""
-_MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
+"""The bound method `log` of a logger."""
+_MAY_REPORT_FAILURE = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
 _NUMBERS = frozenset({int, float})  # exact classes, so that a bool is written as true or false
 
 
 class _LoggedCall:
-    """The common parts of a call's lines. (Binding a logger for each line would be expensive.)
+    """The common parts of a call's lines, kept because binding a logger for each line would be slow.
 
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
         where: The beginning of each line; empty until the first line is written.
-        writers: By event: the `log` of a logger bound to the call's ids, and the level.
+        writers: By event class: the method `log` of a logger bound to the call's ids, and the level.
     """
 
     __slots__ = ("began", "where", "writers")
@@ -98,7 +98,7 @@ class EventLog(Hook):
     agents and runs.
 
     Args:
-        levels: Levels by event class or base class, in addition to `LEVELS`; None turns an event off. A level set here is
+        levels: Levels by event class or base class, which override `LEVELS`; None turns an event off. A level set here is
             final: it is not raised for failures.
         only: Log these events only.
         chunks: Log the chunks of replies and tools too, one line each, as DEBUG.
@@ -144,10 +144,10 @@ class EventLog(Hook):
         wanted = tuple(EVENT_TYPES if only is None else only)
         for level in fixed.values():
             _check_level(log, level)
-        self._shown = {
+        self._levels = {
             kind: level for kind, level in levels_of.items() if level is not None and issubclass(kind, wanted)
         }
-        shown = list(self._shown)
+        shown = list(self._levels)
         if CallEnded in shown and PreCall not in shown:  # the last line contains the call's duration
             shown.append(PreCall)
         self.events = tuple(shown)  # events that are not logged are not created
@@ -157,19 +157,19 @@ class EventLog(Hook):
         kind = event.sealed_form
         call = own(event.context, self, _LoggedCall)
         write, level = call.writers.get(kind) or self._begin(event, kind, call)
-        if level is None:
+        if level is None:  # `PreCall`, which is needed only for the duration
             return
-        if event.decision is not None or kind in _MAY_GO_WRONG:
+        if event.decision is not None or kind in _MAY_REPORT_FAILURE:
             level = level if kind in self._final else _raised(event, level)
-        write(level, _LogLine((self, event, level, call)))
+        write(level, _LogLine((self, event, level, call)))  # loguru calls `str` only if a sink accepts the level
 
     def _begin(self, event: HookEvent, kind: type[Event], call: _LoggedCall) -> tuple[_Write, str | None]:
         """Prepare the lines of one event class in a call."""
         if kind is PreCall:
             call.began = event.context.clock.monotonic()
         call.where = call.where or self._where(event)
-        write: Any = self._bound(event).log  # loguru converts it to text only if a sink accepts the level
-        found = call.writers[kind] = write, self._shown.get(kind)
+        write: Any = self._bound(event).log
+        found = call.writers[kind] = write, self._levels.get(kind)
         return found
 
     def _where(self, event: HookEvent) -> str:
@@ -222,7 +222,7 @@ class EventLog(Hook):
 
 
 class _LogLine(tuple["EventLog", HookEvent, str, _LoggedCall]):
-    """A message whose text is built only if a sink accepts its level. Creating a tuple runs no Python code."""
+    """A message whose text is built only on demand. It is a tuple because creating one runs no Python code."""
 
     __slots__ = ()
 

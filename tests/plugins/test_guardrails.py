@@ -184,6 +184,7 @@ def test_what_is_no_check_is_refused() -> None:
         lambda: OutputGuardrail(None),  # pyright: ignore[reportArgumentType]
         lambda: OutputGuardrail(no_bombs, times=-1),
         lambda: ToolGuardrail(lambda event: None, tools="send"),
+        lambda: ToolGuardrail(ModelCheck("Is it rude?")),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(UsageError):
             make()

@@ -126,7 +126,7 @@ async def test_what_is_refused() -> None:
         (create("/memories/c"), "There are 2 files, the maximum."),
         ({"command": "str_replace", "path": a, "old_str": "x"}, "No replacement was performed: old_str occurs 2"),
         ({"command": "str_replace", "path": a, "old_str": ""}, "No replacement was performed: old_str occurs 0"),
-        ({"command": "insert", "path": a, "insert_line": 2}, "insert_line is 2; /memories/a has the lines 0 to 1."),
+        ({"command": "insert", "path": a, "insert_line": 2}, "insert_line is 2; for /memories/a it must be from 0 to 1."),
         ({"command": "insert", "path": a, "insert_line": 1, "insert_text": "x" * 9}, "The file would have 12 characters"),
         ({"command": "delete", "path": "/memories"}, "/memories itself cannot be changed."),
         ({"command": "rename", "old_path": "/memories", "new_path": "/memories/x"}, "/memories itself cannot be changed."),

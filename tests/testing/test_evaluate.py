@@ -134,6 +134,22 @@ async def test_a_judging_model_says_why_and_its_cost_counts() -> None:
     assert "<answer>3</answer>" in judges.requests[0].messages[-1].text
 
 
+@dataclass
+class Named:
+    """A check with a name of its own."""
+
+    name: str
+
+    def __call__(self, trial: Trial) -> bool:
+        return True
+
+
+async def test_checks_of_one_name_are_numbered() -> None:
+    """A number is not used twice, even if a check is named like a numbered one."""
+    report = await evaluate(agent(), [Case("1 + 2?", "3")], [Named("polite"), Named("polite 2"), Named("polite")])
+    assert list(report.trials[0].grades) == ["polite", "polite 2", "polite 3"]
+
+
 async def test_a_check_reads_the_spans_of_its_call() -> None:
     """The id of the run is an attribute of its spans, so a check finds those of its trial among all."""
     exporter, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)

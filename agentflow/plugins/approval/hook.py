@@ -2,13 +2,14 @@
 
 Rules:
 
-1. Deny rules precede allow rules, and both precede asking. The user is asked about a call without a matching rule, even if its
+1. Deny rules precede allow rules, and both precede asking. A person is asked about a call without a matching rule, even if its
    tool is unknown, but not if its arguments are not JSON, since it cannot run.
-2. If no person can answer, the answer is no: no asker, an asker that fails or is interrupted, a closed terminal.
-3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set that the user passed, or in
+2. If no person can answer, the answer is no: there is no asker, it raises an error, or its terminal is closed.
+3. An answer is remembered in its scope: `"session"` in the session's state, `"always"` in the set passed as `always`, or in
    this instance. Nothing is global.
-4. A rule for one tool must name only arguments of that tool. Otherwise it could never match, so the call is denied.
-5. It is a guard: it evaluates the call after all other hooks, so the allowed call runs without further changes.
+4. A rule for one tool must name only arguments of that tool. Otherwise it could never match, so each call of the tool is
+   denied: a misspelt deny rule should not let calls pass.
+5. It is a guard: it evaluates the call after all editing hooks, so the call runs as it was approved.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Rule:
         return self.when is None or self.when(use)
 
 
-def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str) -> Rule:  # noqa: N802 - a word of the rule language
-    """Create a rule for calls that may run without asking.
+def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str) -> Rule:  # noqa: N802 - reads like a class
+    """Create a rule for calls that may run without approval.
 
     Args:
         tool: A pattern for the tool's name.
@@ -80,8 +81,14 @@ def Allow(tool: str, *, when: Callable[[ToolUseBlock], bool] | None = None, **ar
 def Refuse(  # noqa: N802 - see Allow
     tool: str, reason: str = "", *, when: Callable[[ToolUseBlock], bool] | None = None, **arguments: str
 ) -> Rule:
-    """Create a rule for calls that must not run, whatever other rules say; arguments as for `Allow`, the reason is for the
-    model."""
+    """Create a rule for calls that must not run, even if an `Allow` rule matches.
+
+    Args:
+        tool: A pattern for the tool's name.
+        reason: The reason for the model.
+        when: See `Allow`.
+        arguments: See `Allow`.
+    """
     return Rule(tool, arguments, when, allows=False, reason=reason)
 
 
@@ -98,9 +105,9 @@ class ApprovalRequest:
         tool_use: The call.
         session_id: The id of the call's session.
         reason: The reason why approval is needed.
-        scope: The scope of `"session"` and `"always"`, such as the tool's name.
+        scope: The scope of `"session"` and `"always"`, such as the tool's name; empty if these answers are not offered.
         choices: The accepted answers.
-        settled: Returns whether a lasting answer to another question has allowed this call meanwhile.
+        settled: Returns whether `"session"` or `"always"`, as the answer to another question, has allowed this call meanwhile.
     """
 
     agent: str
@@ -147,10 +154,10 @@ class Granted:
 class Approval(Hook):
     """Asks for approval before a tool runs.
 
-    A call that `ToolCache` answers from an earlier equal call of the run needs no approval. Of equal calls in one round,
-    which it runs once, only the first needs it. Deny rules apply to all of them.
+    A call that `ToolCache` answers from an earlier equal call of the run needs no approval. If `ToolCache` runs equal calls of
+    a round only once, only the first of them needs approval. Deny rules apply to all calls.
 
-    Priority 60 (checks), a guard: it comes after editing hooks. A resumed call that was approved passes, unless a deny rule
+    Priority 60 (checks), a guard: it runs after editing hooks. A resumed call that was approved passes, unless a deny rule
     matches.
 
     Args:
@@ -195,7 +202,7 @@ class Approval(Hook):
         self.always: MutableSet[str] = set() if always is None else always
 
     def on_event(self, event: HookEvent) -> HookEvent | Deny | Awaitable[PreActing | Deny | Suspend]:
-        """Let the call pass, refuse it, or ask."""
+        """Allow the call, refuse it, or ask."""
         if not isinstance(event, PreActing):
             return event
         use = event.tool_use
@@ -209,7 +216,7 @@ class Approval(Hook):
         return self._ask(event, use)
 
     def _unmatchable_rule(self, event: PreActing, use: ToolUseBlock) -> str | None:
-        """Return why a rule for the called tool can never match; None if each names only arguments of the tool."""
+        """Return the reason if a rule for the called tool can never match; None if each names only arguments of the tool."""
         for rule in self.rules:
             if not rule.arguments or rule.tool != use.name:
                 continue
@@ -229,7 +236,7 @@ class Approval(Hook):
         return None
 
     async def _ask(self, event: PreActing, use: ToolUseBlock) -> PreActing | Deny | Suspend:
-        """Look for a remembered answer, and ask if there is none."""
+        """Look for a lasting answer or a cached result, and ask if there is neither."""
         scope = self.covers(use)
         granted = event.context.session_state[Granted].scopes
 
@@ -260,14 +267,14 @@ class Approval(Hook):
     # ---- methods that a subclass may override
 
     def refused(self, use: ToolUseBlock) -> str | None:
-        """Return why the call must not run; None if no deny rule matches."""
+        """Return the reason why the call must not run; None if no deny rule matches."""
         for rule in self.rules:
             if not rule.allows and rule.fits(use):
                 return rule.reason or f"{use.name} is not allowed here"
         return None
 
     def allowed(self, use: ToolUseBlock) -> bool:
-        """Return whether the call may run without asking."""
+        """Return whether the call may run without approval."""
         for rule in self.rules:  # noqa: SIM110 - a generator would double the cost of a rule
             if rule.allows and rule.fits(use):
                 return True
@@ -281,7 +288,7 @@ class Approval(Hook):
         return "" if use.input.get("pending_safety_checks") else use.name
 
     def reason(self, use: ToolUseBlock) -> str:
-        """Return why approval is needed."""
+        """Return the reason why approval is needed."""
         return "no rule allows it"
 
     async def _decision(self, request: ApprovalRequest) -> ApprovalDecision:

@@ -3,7 +3,8 @@
 Rules:
 
 1. One question at a time, in order of arrival, over all agents, calls, event loops and askers.
-2. A closed input, an input that is not a terminal, and Ctrl-C mean no.
+2. A closed input, an input that is not a terminal, and an error while reading mean no. Ctrl-C cancels the call, which
+   withdraws its question.
 3. A model's text is shown with control characters escaped: it cannot move the cursor, or imitate a question.
 """
 
@@ -31,7 +32,7 @@ __all__ = ["Questions", "TerminalAsker", "at_terminal", "questions"]
 
 _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no"}
 _MAX_LENGTH = 20_000
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds between two checks whether the question is still open."""
 _MAX_EFFECT_WAIT = 1.0
 """The maximum number of seconds that the next question waits until the answer to this one takes effect."""
@@ -49,7 +50,7 @@ class Questions:
     def __init__(self) -> None:
         self.pending = 0
         self.turn = FairLock()
-        self.terminal = threading.RLock()  # reentrant: a watcher may write, which takes it too
+        self.terminal = threading.RLock()  # reentrant: a watcher may write, which acquires the lock again
         self._watchers: list[Callable[[], object]] = []
 
     def watch(self, on_begin: Callable[[], object]) -> Callable[[], None]:
@@ -108,7 +109,8 @@ class TerminalAsker:
     async def __call__(self, request: ApprovalRequest) -> ApprovalDecision:
         """Ask, and wait for the answer without blocking the event loop.
 
-        If the call is cancelled, its question is withdrawn, and a line that is entered for it later is discarded.
+        If the call is cancelled, its question is withdrawn. A custom `read` that still waits gets the next line, which is
+        discarded.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ApprovalDecision] = loop.create_future()
@@ -130,7 +132,7 @@ class TerminalAsker:
             return await answer
         finally:
             withdrawn.set()
-            loop.call_soon(received.set)  # after the code that awaits this answer has continued
+            loop.call_soon(received.set)  # runs after the caller has stored this answer
             if not answer.done() or answer.cancelled():
                 self._say("\n  (withdrawn: the call was cancelled)")
 
@@ -194,9 +196,10 @@ def _choice(key: str, offered: list[str]) -> Choice | None:
 
 def _line_of_terminal(withdrawn: threading.Event) -> str:
     """Read a line of standard input; empty once the question is withdrawn."""
-    if termios is None:
+    if termios is None:  # on Windows, `select` takes only sockets
         return sys.stdin.readline()
-    while not select.select([sys.stdin], [], [], _LOOK)[0]:  # so that a withdrawn question does not consume a line
+    # Without blocking in `readline`, so that a withdrawn question does not consume a line.
+    while not select.select([sys.stdin], [], [], _POLL_INTERVAL)[0]:
         if withdrawn.is_set():
             return ""
     return sys.stdin.readline()

@@ -28,9 +28,9 @@ from agentflow.vocabulary.ports.model import ModelRequest
 class ModelCache(Hook):
     """Answers a repeated request with the earlier reply, chunk by chunk, at no cost.
 
-    Two requests are equal if the model, the messages (without ids and metadata), the tools and all options are. This is useful
-    in tests, evaluations and demos, and for agents that get the same questions often; a sampled reply is repeated unchanged.
-    Comparing requests costs 3 µs for each message that was not in the run's last request.
+    Two requests are equal if the model, the messages (without ids and metadata), the tools and all options are equal. This is
+    useful in tests, evaluations and demos, and for agents that get the same questions often; a sampled reply is repeated
+    unchanged. Comparing requests costs 3 µs for each message that was not in the run's last request.
 
     Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of its model; outside `ModelRetry` and
     `RateLimit`. The stored chunks include changes by hooks with a higher priority, but not by hooks with a lower
@@ -112,7 +112,7 @@ def _is_complete(chunks: Sequence[ModelChunk]) -> bool:
 
 
 def _for_replay(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
-    """Return the chunks without restarts and usage."""
+    """Return the chunks without restarts, and without usage, since a hit costs nothing."""
     plain = [replace(chunk, usage=None, restart=False) for chunk in chunks]
     return tuple([chunk for chunk in plain if chunk != ModelChunk()])
 
@@ -136,7 +136,7 @@ class RequestDigest:
             self._begin()
         for msg in new:
             self._hash.update(_line(_message(msg, self._places)))
-        key = self._hash.copy()  # the hash without `rest` is continued by the next request
+        key = self._hash.copy()  # the next request continues the hash without `rest`
         calls = any(msg.tool_uses or msg.tool_results for msg in rest)
         places = dict(self._places) if calls else self._places  # `rest` belongs to this request only
         for msg in rest:

@@ -26,7 +26,7 @@ from agentflow.vocabulary.specs import Clock, ToolSpec
 FORMAT = "agentflow-cache-3"
 """Part of each key; change it whenever keys are built differently."""
 _SHORT_KEY = 400
-"""The maximum length of a text that is used as the key itself. Such a text is never only a digest, so it cannot equal the hash
+"""The maximum length of a text that is used as the key itself. Such a text has more than a digest, so it cannot equal the hash
 of a longer text."""
 
 
@@ -35,9 +35,9 @@ class CacheUse:
     """The use of caches in a run: `event.context.state[CacheUse]`.
 
     Attributes:
-        hits: Answers from a cache.
-        misses: Work that had to be done.
-        shared: Hits that waited for the same work in another call or turn.
+        hits: The number of calls answered from a cache.
+        misses: The number of calls that had to run.
+        shared: The number of hits that waited for an equal call that was running.
     """
 
     __saved_as__ = "agentflow.plugins.cache:CacheUse"  # the name in stored sessions
@@ -97,7 +97,7 @@ class _Disk:
     def _open(self) -> Generator[sqlite3.Connection]:
         """Open a connection for one transaction."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A connection as a block ends the transaction, but does not close.
+        # The `with` block of a connection ends its transaction, but does not close it.
         with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
             connection.execute(self._TABLE)
             yield connection
@@ -129,7 +129,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class Storage:
-    """A store of values of one type; a failure is logged and costs only the hit."""
+    """A store of values of one type. A failure is logged, not raised."""
 
     def __init__(self, hook: str, kind: Any, ttl: float | None, size: int, path: str | Path | None) -> None:
         if size < 1 or (ttl is not None and ttl <= 0):
@@ -149,15 +149,15 @@ class Storage:
     async def get(self, key: str, clock: Clock) -> Any:
         """Return the value, or None."""
         if self._memory is not None:
-            # Files are read by other processes, so they need the time of day; memory does not depend on changes of
-            # the clock.
+            # Other processes read the file, so it needs the time of day. Memory uses the monotonic clock, because the time of
+            # day can be set.
             return self._memory.get(key, clock.monotonic())
         assert self._disk is not None
         try:
             text = await self._disk.get(key, clock)
             return None if text is None else _adapter(self._kind).validate_json(text)
         except (sqlite3.Error, OSError, ValidationError) as error:  # another version may have written the entry
-            logger.warning("{} could not be read, so the work is done: {!r}", self._hook, error)
+            logger.warning("{} could not be read, so the call runs: {!r}", self._hook, error)
             return None
 
     async def put(self, key: str, value: object, clock: Clock) -> None:
@@ -169,7 +169,7 @@ class Storage:
         try:
             await self._disk.put(key, _adapter(self._kind).dump_json(value).decode(), clock)
         except (sqlite3.Error, OSError) as error:
-            logger.warning("{} could not be written, so the work will be done again: {!r}", self._hook, error)
+            logger.warning("{} could not be written, so an equal call will run again: {!r}", self._hook, error)
 
 
 as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 _in_progress: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cached_work", default=())
-"""The work that the current code is part of, and for which it must not wait, since that would deadlock."""
+"""The work that the current code is part of; waiting for it would deadlock."""
 _Work: TypeAlias = tuple[asyncio.AbstractEventLoop, str]
 """The event loop, and the key of the call."""
 
@@ -37,20 +37,21 @@ class _SharedWork:
         """The result for waiting calls; None if no call waits."""
 
     def result_of_other(self, work: _Work) -> Awaitable[Any] | None:
-        """Return a future of equal work in progress, or None if there is none. The future's value is None if that work
-        failed.
+        """Return a future of equal work in progress, or None if there is none, or if the current code is part of that work.
+
+        The future's value is None if the work failed or was cancelled.
         """
         if work not in self._running or work in _in_progress.get():
             return None
         result = self._running[work]
         if result is None:
             result = self._running[work] = work[0].create_future()
-        return asyncio.shield(result)  # a cancelled call should not cancel it for others
+        return asyncio.shield(result)  # a cancelled call should not cancel the future for others
 
     async def run(self, work: _Work, run: Awaitable[T]) -> T:
         """Do the work, and pass the value to those waiting for it."""
         outer = _in_progress.get()
-        if work in outer:  # a tool that makes its own call again: waiting would deadlock
+        if work in outer:  # the tool has called itself with the same arguments
             return await run
         self._running[work] = None
         value: T | None = None
@@ -71,7 +72,7 @@ class ToolCache(Hook):
     Two calls are equal if the tool's name, description and parameters are equal, and the arguments are equal in any
     order. If the result depends on anything else, such as the user, `vary` should return it: all agents with the hook
     share the cache. The chunks of a streaming tool are not replayed; if such a tool runs as a turn (`turn.yielding()`, a
-    queue), it is not cached, since its values matter.
+    queue), it is not cached, because the caller of the turn reads all its values.
 
     Priority 120 (behaviour): a hit needs no retry and no rate limit.
 
@@ -82,7 +83,7 @@ class ToolCache(Hook):
         tools: Patterns of tool names. None: the read-only tools (`type="read"` or `"research"`). A tool that writes is cached
             only if a pattern names it.
         vary: Returns further data that the result depends on, as JSON-like data.
-        single_flight: If true, equal calls at the same time wait for one run.
+        single_flight: If true, equal calls at the same time share one run.
         priority: The priority of the hook.
 
     Example:
@@ -116,7 +117,7 @@ class ToolCache(Hook):
         self.priority = priority
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        """Register the cache, so that hooks that ask a person know which calls do not run."""
+        """Register the cache, so that hooks that ask a person can skip calls that will not run."""
         if isinstance(event, PreActing):
             event.context.state[Repeats].cache = self
         return event
@@ -181,7 +182,7 @@ class ToolCache(Hook):
             work = asyncio.get_running_loop(), key
             other = self._shared.result_of_other(work)
             if other is None:
-                # One approval allows one run of the tool, and that run has failed.
+                # One approval allows one run of the tool. That run has ended without a result in the cache.
                 if repeats.follows.get(use_id) in repeats.done:
                     raise ToolError(
                         "An equal call, which was approved together with this one, failed or was cancelled, so this one did "
@@ -194,7 +195,7 @@ class ToolCache(Hook):
                 use.hits += 1
                 use.shared += 1
                 return value
-            # The other call failed or was cancelled, so this one runs the tool itself.
+            # The other call failed or was cancelled: try again, usually by running the tool.
 
     async def _work(self, source: ToolSource, key: str, clock: Clock, repeats: Repeats) -> Any:
         result = await source.resolve()

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A program sees the interpreter, and the folders that it may read. It has no network, no environment variables, no other
-   processes, and a `/tmp` of its own in memory.
-2. Its time, memory, files and processes are limited. Exceeding a limit ends the program, or fails in it.
-3. Some system calls fail: those that use memory outside the limits, or the user's keyring (`calls_refused.py`).
+1. A program can read the system's programs and libraries (`/usr` and similar), the interpreter, and the folders of
+   `read_only`. It has no network, no environment variables, no other processes, and a `/tmp` of its own in memory.
+2. Its time, memory, files and processes are limited. A program that exceeds a limit is ended, or its operation fails.
+3. Some system calls fail, such as those that use memory outside the limits, or the user's keyring (`calls_refused.py`).
 4. If this process is killed, the kernel kills the program.
 """
 
@@ -25,19 +25,19 @@ from agentflow.plugins.code.calls_refused import refusing
 from agentflow.plugins.code.running import check_limits, source_of, start_process
 from agentflow.plugins.code.sandbox import Program, RunningProgram
 
-_NOBODY: Final = 65_534  # the number on Debian, Fedora, Alpine and others
+_NOBODY: Final = 65_534  # the id of this user on Debian, Fedora, Alpine and others
 _SYSTEM: Final = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 
 
 class Bubblewrap:
     """A sandbox of Linux namespaces. It needs `bwrap` 0.8 or newer, and unprivileged user namespaces.
 
-    As root it starts programs as `nobody`, because the kernel does not limit root's processes.
+    As root it starts programs as the user `nobody`, because the kernel does not limit the number of root's processes.
 
     Args:
-        seconds: The time limit of a program, without that of the functions that it calls.
+        seconds: The time limit of a program, not counting the functions that it calls.
         memory: The memory limit of a program, in bytes.
-        disk: The size of its `/tmp` in bytes, which is memory too.
+        disk: The size of its `/tmp` in bytes, which needs memory in addition to `memory`.
         processes: The maximum number of processes and threads of a program, together.
         output: The maximum number of characters that a program can print.
         read_only: Folders that it can read, at the same paths.
@@ -78,7 +78,7 @@ class Bubblewrap:
         self.output = output
         self._limits = {
             "RLIMIT_AS": memory,
-            "RLIMIT_CPU": math.ceil(seconds) + 1,  # in case the time limit itself does not work
+            "RLIMIT_CPU": math.ceil(seconds) + 1,  # in case this process fails to end the program in time
             "RLIMIT_FSIZE": disk,
             "RLIMIT_NOFILE": 64,
             "RLIMIT_NPROC": processes,
@@ -106,7 +106,7 @@ class Bubblewrap:
                 pass_fds=(reads,),
             )
         finally:
-            os.close(reads)  # the child has a copy
+            os.close(reads)  # the child process has a copy
 
 
 def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> list[str]:
@@ -117,7 +117,7 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
             binds += ["--symlink", os.readlink(path), name]  # /bin is a link to /usr/bin in most distributions
         elif path.is_dir():
             binds += ["--ro-bind", name, name]
-    # It lists the keys of the host's user.
+    # This file lists the keys of the host's user.
     hidden = ("--ro-bind", "/dev/null", "/proc/keys") if Path("/proc/keys").exists() else ()
     prefix = python.parents[1]
     for folder in (*([] if prefix.is_relative_to("/usr") else [prefix]), *folders):
@@ -128,7 +128,7 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
         *("--cap-drop", "ALL"),
         *binds,
         *("--proc", "/proc", *hidden, "--dev", "/dev", "--remount-ro", "/dev", "--size", str(disk), "--tmpfs", "/tmp"),
-        # sets keep their order when it runs again
+        # With a fixed hash seed, sets have the same order when the program runs again.
         *("--remount-ro", "/", "--chdir", "/tmp", "--setenv", "PYTHONHASHSEED", "0"),
         *("--", str(python), "-S", "-s", "-P", "-c", source_of("runner.py")),
     ]
@@ -136,9 +136,9 @@ def _command(bwrap: str, disk: int, folders: Sequence[Path], python: Path) -> li
 
 def _interpreter() -> Path:
     """Return this interpreter, or the system's if `nobody` cannot read it."""
-    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # outside of a virtual environment
+    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # not that of a virtual environment
     for python in (own, Path("/usr/bin/python3").resolve(), Path("/usr/local/bin/python3").resolve()):
-        # The lowest bit: others may enter the folder.
+        # The lowest bit of the mode: any user may enter the folder.
         if python.exists() and (os.geteuid() != 0 or all(folder.stat().st_mode & 1 for folder in python.parents)):
             return python
     raise UsageError(

@@ -1,7 +1,7 @@
 """The code through which a program in a sandbox calls the agent's functions.
 
-Each sandbox runs the text of this module before the program. It uses only the Python that all sandboxes have: no
-inheritance, no generators, no imports except `json`.
+Each sandbox runs the text of this module before the program. It uses only the parts of Python that all sandboxes have: no
+inheritance, no generators, no imports except `json` and `typing`.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
 
     Args:
         exchange: Sends a message as JSON, and returns the answer.
-        failure: The exception of a function that failed or was refused.
+        failure: The exception class to raise if a function failed or was refused.
         parameters: The names of the parameters of each function.
         longest: The maximum length of a message.
     """
@@ -31,7 +31,7 @@ def functions_of(exchange: Any, failure: Any, parameters: Any, longest: int) -> 
             raise ValueError(f"the arguments are {len(message)} characters of JSON; at most {longest} are allowed")
         try:
             answer = exchange(message)
-        except NotImplementedError:  # Monty raises this exception
+        except NotImplementedError:  # from Monty, which does not pause a program inside a built-in function
             raise NotImplementedError(
                 f"{pending[0].name}() cannot be called by map(), sorted() and other built-ins, or in __repr__; "
                 "call it in a loop or a comprehension"

@@ -4,8 +4,8 @@ Rules:
 
 1. A program has no files, network, environment variables or processes: the interpreter has no code for them. It can request
    only function calls and sleeps.
-2. The interpreter is a process, and its client too (`monty_runner.py`). If either of them crashes or hangs, only the
-   program ends. The client is not in this process because its threads can abort a process that exits.
+2. The interpreter is a process of its own, and so is its client (`monty_runner.py`). If either of them crashes or hangs, only
+   the program ends. The client is not in this process because its threads can abort a process that exits.
 3. If this process is killed, the client ends the interpreter.
 """
 
@@ -29,7 +29,7 @@ class Monty:
     It needs the extra `monty`. It supports a subset of Python: no inheritance, no generators, few modules.
 
     Args:
-        seconds: The time limit of a program, without that of the functions that it calls.
+        seconds: The time limit of a program, not counting the functions that it calls.
         memory: The memory limit of a program, in bytes.
         output: The maximum number of characters that a program can print.
 

@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 import pydantic_monty as monty
 
 OWN = "<python-input-0>"
-"""The name in tracebacks of the code that `MontyRun.begin` runs first."""
+"""The file name in tracebacks of the code that `MontyRun.begin` runs first."""
 MAX_SUSPENSIONS = 100_000
-"""Calls, sleeps and refused requests of a program."""
+"""The maximum number of calls, sleeps and refused requests of a program."""
 SLEEPS = ("time.sleep", "asyncio.sleep")
 _BLOCKS = ("if", "for", "while", "with", "try", "else", "def", "class", "async")
 """The keywords of statements that may contain other statements on the same line."""
@@ -34,14 +34,14 @@ def exchange() -> None:
 
 
 class ClientPipes:
-    """Lines of JSON."""
+    """Lines of JSON on standard input and output."""
 
     worker: int | None = None
-    """The process of the interpreter."""
+    """The process id of the interpreter."""
 
     def __init__(self) -> None:
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()  # sees the closed input while the program runs
+        threading.Thread(target=self._read, daemon=True).start()  # notices a closed input while the program runs
 
     def _read(self) -> None:
         for line in sys.stdin.buffer:
@@ -61,12 +61,12 @@ class ClientPipes:
 
     def end_worker(self) -> None:
         if self.worker is not None:
-            with suppress(OSError):  # the interpreter has ended
+            with suppress(OSError):  # the interpreter has ended already
                 os.kill(self.worker, signal.SIGTERM)
 
 
 class MontyRun:
-    """A program."""
+    """A run of the program."""
 
     def __init__(self, channel: ClientPipes, settings: dict[str, Any]) -> None:
         self.channel = channel
@@ -75,16 +75,17 @@ class MontyRun:
         self.printed = io.StringIO()
 
     def write(self, stream: str, text: str) -> None:
-        self.printed.write(text[: self.limit + 1 - self.printed.tell()])  # one more, to see that there was more
+        # One character more than the limit is stored, to show that the limit was exceeded.
+        self.printed.write(text[: self.limit + 1 - self.printed.tell()])
         if self.printed.tell() > self.limit:
-            self.channel.end_worker()  # ends the program; `to_its_end` reports the limit instead of the crash
+            self.channel.end_worker()  # `run` then reports the limit instead of a crash
 
-    def to_its_end(self, session: monty.MontySession) -> dict[str, str | None]:
+    def run(self, session: monty.MontySession) -> dict[str, str | None]:
         reason: str | None = None
         try:
             found = self.begin(session)
             while not isinstance(found, monty.MontyComplete):
-                found = self.answered(found)
+                found = self.answer(found)
         except monty.MontyCrashedError as error:
             reason = f"The program was ended: {error}."
         except (monty.MontyRuntimeError, monty.MontySyntaxError) as error:
@@ -95,8 +96,9 @@ class MontyRun:
         return {"output": text[: self.limit], "error": reason}
 
     def begin(self, session: monty.MontySession) -> monty.SyncSnapshot:
-        """Run the code that defines the functions, then start the program, so that the program cannot replace the names
-        which this code uses.
+        """Run the code that defines the functions, then start the program.
+
+        The functions are defined first, so that the program cannot replace the names that their code uses.
         """
         names = ["FunctionError", "together", *self.settings["functions"]]
         prepared = [
@@ -115,18 +117,18 @@ class MontyRun:
             code = f"{code[:at]}__show__(({code[at:]}\n))"
         return session.feed_start(code, print_callback=self.write)
 
-    def answered(self, found: monty.SyncSnapshot) -> monty.SyncSnapshot:
-        """Answer a request of the program: a call, a sleep, or one that is refused."""
+    def answer(self, found: monty.SyncSnapshot) -> monty.SyncSnapshot:
+        """Answer a request of the program: a function call, a sleep, or any other, which is refused."""
         assert not isinstance(found, monty.MontyComplete)
         if not isinstance(found, monty.FunctionSnapshot):
             return found.resume_auto()
         if found.function_name == exchange.__name__ and not found.is_os_function:
             match found.args:
-                # The program can call it itself; a line break would make two messages of one.
+                # The program can call `exchange` itself, and a line break would split its message in two.
                 case (str() as message,) if "\n" not in message:
                     self.channel.send(message)
                 case _:
-                    self.channel.send("")  # invalid, so the program is ended
+                    self.channel.send("")  # not JSON, so the program is ended
             return found.resume({"return_value": json.dumps(self.channel.receive())})
         if found.function_name in SLEEPS and found.is_os_function:
             time.sleep(found.args[0])
@@ -134,7 +136,7 @@ class MontyRun:
         return found.resume_auto()
 
     def reason(self, error: monty.MontyRuntimeError | monty.MontySyntaxError) -> str | None:
-        """Return a traceback with only the program's lines, or None if the program ended itself."""
+        """Return a traceback with only the program's lines, or None if the program exited without an error."""
         match error.exception():
             case SystemExit(code=ended):
                 return f"SystemExit: {ended}" if ended else None
@@ -151,8 +153,9 @@ class MontyRun:
 
 
 def last_statement(code: str) -> int | None:
-    """Return where the last statement of a program begins."""
-    depth, begins, start, line_begins, block = 0, True, None, True, False
+    """Return the index of the last statement outside of any block, in characters; None if there is none."""
+    depth, begins, start, line_begins = 0, True, None, True
+    block = False  # whether the line begins with a keyword of `_BLOCKS`: then ";" separates statements of the block
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):
@@ -175,13 +178,13 @@ def last_statement(code: str) -> int | None:
 
 def is_expression(code: str, session: monty.MontySession) -> bool:
     try:
-        session.feed_run(f"lambda: (\n{code}\n)")  # the program is only parsed, not run
+        session.feed_run(f"lambda: (\n{code}\n)")  # the code is parsed, but not run
     except (monty.MontyRuntimeError, monty.MontySyntaxError):
         return False
     return True
 
 
-def ended(channel: ClientPipes) -> dict[str, str | None]:
+def run_program(channel: ClientPipes) -> dict[str, str | None]:
     """Run the program, which is the first message on standard input."""
     settings = channel.receive()
     limits = monty.ResourceLimits(
@@ -191,7 +194,7 @@ def ended(channel: ClientPipes) -> dict[str, str | None]:
     with monty.Monty(max_processes=1) as pool, pool.checkout(limits=limits, os_policy=policy) as session:
         channel.worker = session.worker_pid
         try:
-            return MontyRun(channel, settings).to_its_end(session)
+            return MontyRun(channel, settings).run(session)
         finally:
             channel.worker = None
 
@@ -200,8 +203,8 @@ def main() -> None:
     channel = ClientPipes()
     channel.send('"ready"')
     try:
-        channel.send(json.dumps(ended(channel)))
-    except Exception as error:  # the library raises this exception
+        channel.send(json.dumps(run_program(channel)))
+    except Exception as error:  # the library can raise any exception
         sys.stderr.write(str(error))
         sys.stderr.flush()
         channel.end(1)

@@ -1,8 +1,8 @@
-"""The code that a sandbox starts with: it limits the process, then runs the program.
+"""The main module of `Bubblewrap`'s process: it limits the process, then runs the program.
 
 It is passed as text, and imports only the standard library.
 
-The program could write to the channel itself, but would gain nothing: the channel can only call functions.
+The program could write to the channel itself, but would gain nothing: a message can only call functions or end the program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Printed(io.StringIO):
 
 
 class Channel:
-    """Lines of JSON over the original standard input and output; the program gets neither."""
+    """Lines of JSON over the original standard input and output. The program gets the null device instead."""
 
     def __init__(self) -> None:
         self._reads, self._writes = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -90,18 +90,22 @@ def main() -> None:
     names |= own["functions_of"](channel.exchange, FunctionError, settings["functions"], settings["longest"])
     try:
         reason = run(settings["code"], names, output)
-        output.limit = sys.maxsize
+        output.limit = sys.maxsize  # finalizers of the program's objects may print more
         text = output.getvalue()
     except MemoryError as problem:  # no memory is left even for a traceback
         text, reason = "", f"MemoryError: {problem}"
-    names.clear()
+    names.clear()  # free the memory of the program, because the message needs some
     channel.send({"output": text, "error": reason})
     os._exit(0)
 
 
 def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
-    """Run the program, and print the value of its last line; return why it failed."""
-    # So that tracebacks show the program's lines; without a time, the entry is not checked against a file.
+    """Run the program, and print the value of its last statement if that is an expression.
+
+    Returns:
+        The reason why it failed; None if it did not.
+    """
+    # Tracebacks show lines from this cache. Without a modification time, the entry is not checked against a file.
     linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
     try:
         tree = ast.parse(code, NAME)
@@ -114,7 +118,7 @@ def run(code: str, names: dict[str, Any], output: Printed) -> str | None:
     except SystemExit as ended:
         return None if ended.code in (None, 0) else f"SystemExit: {ended.code}"
     except BaseException as error:  # whatever the model's program raises is its result
-        # Skip the frames of this file.
+        # The traceback begins with frames of this file, which are skipped.
         frame = error.__traceback__
         while frame is not None and frame.tb_frame.f_code.co_filename != NAME:
             frame = frame.tb_next

@@ -20,8 +20,9 @@ from agentflow.plugins.code.sandbox import FunctionCalls, FunctionResult, Outcom
 _MAX_MESSAGE_BYTES: Final = 1_000_000
 """The maximum size of a message from the program, in bytes."""
 _MAX_CALLS: Final = 100
+"""The maximum number of calls in one message."""
 _GRACE: Final = 1.0
-"""Seconds until a process that should end is killed."""
+"""Seconds for which a process can end itself before it is killed."""
 
 
 def check_limits(sandbox: str, **limits: float) -> None:
@@ -60,7 +61,7 @@ async def start_process(
         program: The program to run in the process.
         settings: More data for the process.
         seconds: The time limit of the program.
-        fault: The message of the error if the process does not work; `{reason}` in it is replaced.
+        fault: The message of the `SandboxError` if the process does not start; `{reason}` in it is replaced.
         ends_itself: Whether the process ends when its input is closed, even while the program runs.
         env: The environment of the process; None to inherit this process's.
         user: The id of the user and group of the process; None to inherit this process's.
@@ -77,7 +78,7 @@ async def start_process(
     if pass_fds:
         options["pass_fds"] = pass_fds
     loop = asyncio.get_running_loop()
-    # Like `asyncio.create_subprocess_exec`, which does not return the transport that closes the pipes.
+    # The code of `asyncio.create_subprocess_exec`, which does not return the transport; `close` needs it.
     transport, protocol = await loop.subprocess_exec(
         partial(SubprocessStreamProtocol, _MAX_MESSAGE_BYTES + 1, loop),
         *command,
@@ -98,7 +99,7 @@ class ProcessProgram:
         transport: Its transport.
         message: The first message to it.
         seconds: Its time limit.
-        fault: The error if the process does not work, with `{reason}` in it.
+        fault: The message of the `SandboxError` if the process does not start, with `{reason}` in it.
         ends_itself: Whether the process ends when its input is closed, even while the program runs.
     """
 
@@ -110,10 +111,10 @@ class ProcessProgram:
     _ends_itself: bool
 
     def __post_init__(self) -> None:
-        self._left = self._seconds
+        self._remaining = self._seconds
         self._started = False
         self._waits = True  # whether the process waits for a message: the program, or results
-        self._ends = self._ends_itself
+        self._ends = self._ends_itself  # whether the process ends when its input is closed, even if it does not wait
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
         """See `RunningProgram.proceed`."""
@@ -123,12 +124,12 @@ class ProcessProgram:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(self._left):
+            async with asyncio.timeout(self._remaining):
                 outcome = await self._exchange(message)
         except TimeoutError:
             outcome = ProgramResult("", f"The program ran for more than {self._seconds:g} s, and was ended.")
         finally:
-            self._left = max(0.0, self._left - (loop.time() - began))
+            self._remaining = max(0.0, self._remaining - (loop.time() - began))
         if not isinstance(outcome, FunctionCalls):
             await self.close()
         return outcome
@@ -139,7 +140,7 @@ class ProcessProgram:
         assert writes is not None
         assert errors is not None
         try:
-            # Killing a sandbox that is not ready might not kill its program, so it gets the program once it is ready.
+            # Killing a sandbox that is not ready might not kill its program, so the program is sent only once it is ready.
             line = await reads.readline() if not self._started else b"ready"
             if line:
                 self._waits = False
@@ -147,7 +148,7 @@ class ProcessProgram:
                     writes.write(message)
                     await writes.drain()
                 line = await reads.readline()
-        except ValueError:  # from `readline`, if a line exceeds the reader's limit
+        except ValueError:  # from `readline`: the line exceeds the reader's limit
             return ProgramResult(
                 "", f"The program sent a message of more than {_MAX_MESSAGE_BYTES:,} bytes, and was ended."
             )
@@ -161,7 +162,7 @@ class ProcessProgram:
         code = await self._process.wait()
         if not self._started and reason:
             raise SandboxError(self._fault.format(reason=reason))
-        # Negative: the process was killed by a signal. Above 128: bwrap reports so that its program was.
+        # Negative: a signal killed the process. Above 128: bwrap's exit code if a signal killed its program.
         how = "by the kernel, perhaps at a limit" if code < 0 or code > 128 else f"with exit code {code}"
         return ProgramResult("", f"The program was ended {how}.")
 
@@ -171,7 +172,8 @@ class ProcessProgram:
         try:
             if process.returncode is None and (self._waits or self._ends) and process.stdin is not None:
                 process.stdin.close()  # the process ends itself and its children
-                with suppress(TimeoutError):  # closing the transport could take the exit code before asyncio does
+                # Wait first: `transport.close` polls the process, which can take the exit code before asyncio does.
+                with suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:

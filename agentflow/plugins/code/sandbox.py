@@ -69,7 +69,7 @@ class RunningProgram(Protocol):
     """A program that runs, or waits for results."""
 
     async def proceed(self, results: Sequence[FunctionResult]) -> Outcome:
-        """Run the program until its next calls, or to its end.
+        """Run the program until its next calls, or until it ends.
 
         Args:
             results: The results of the last calls, in order; empty at first.

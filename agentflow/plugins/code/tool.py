@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, Final
 
@@ -63,11 +63,11 @@ def code_tool(
     """Return a tool with which a model runs Python code. The code can call tools, so that one round replaces many.
 
     Args:
-        tools: The tools that the code can call, as functions. Each call is a tool call of an agent with this tool's name
-            inside the caller's, so hooks with `scope="tree"` see it, and approvals work.
+        tools: The tools that the code can call, as functions. Each call is a tool call of a sub-agent with the name of the code
+            tool, so hooks with `scope="tree"` see it, and approvals work.
         sandbox: Runs the code, such as `Bubblewrap()` or `Monty()`.
-        name: The tool's name.
-        max_calls: The number of times that a program can wait for functions.
+        name: The name of the code tool.
+        max_calls: The maximum number of times that a program can wait for functions.
         hooks: More hooks for the calls from code.
 
     Raises:
@@ -117,7 +117,8 @@ def code_tool(
     about = f"{_ABOUT}{getattr(sandbox, 'language', _LANGUAGE)} It must be deterministic."
     about += _FUNCTIONS + "".join(map(_described, known.values())) if known else ""
     kind = strictest(known.values())
-    # The sandbox limits the time. After a crash it can run again, because the results of its calls are recorded.
+    # No time limit: the sandbox has one. Idempotent: after a crash the tool can run again, because the results of the
+    # program's calls are recorded.
     return tool(name=name, description=about, type=kind, timeout=None, idempotent=True)(found_by_name(run_python))
 
 
@@ -143,11 +144,15 @@ def _by_name(tools: Sequence[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
 
 @dataclass
 class _Live:
-    """The process of the program. It is not stored: a new process repeats the calls with their results."""
+    """The process of the program. It is not stored: a new process repeats the calls with their results.
+
+    Attributes:
+        running: The program; None before it starts and after it has ended.
+        at: The number of calls of its `proceed`.
+    """
 
     running: RunningProgram | None = None
     at: int = 0
-    calls: list[FunctionCalls] = field(default_factory=list[FunctionCalls])
 
     async def close(self) -> None:
         running, self.running = self.running, None
@@ -213,7 +218,7 @@ async def _call_tools(outcome: FunctionCalls, known: dict[str, Tool[..., Any]]) 
 
 def _step(name: str, arguments: dict[str, Any], known: dict[str, Tool[..., Any]]) -> Step[Any]:
     def read(result: ToolResultBlock) -> Any:
-        if return_hint(known[name].function, {}) is not str:  # a text stays a text, even if it looks like JSON
+        if return_hint(known[name].function, {}) is not str:  # a `str` is not parsed, even if it looks like JSON
             try:
                 return from_json(result.text)
             except ValueError:

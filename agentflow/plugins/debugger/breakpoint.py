@@ -2,9 +2,9 @@
 
 Rules:
 
-1. It is the last editing hook: the person sees the event as the hooks left it, and guards check the person's edits.
+1. It is the last editing hook: the person sees the changes of all other editing hooks, and guards check the person's edits.
 2. The first decision counts; other debuggers are cancelled. Without a decision, or after the limit, `otherwise` applies.
-3. If a paused run is cancelled or interrupted, it ends at once.
+3. If a paused run is cancelled or interrupted, the pause ends at once.
 4. Stepping pauses at the next event of the run, of any kind except the chunks of a stream.
 """
 
@@ -33,10 +33,10 @@ from agentflow.vocabulary.verdicts import Deny, Verdict
 Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
 """Handles a paused run: an `async` function that returns after a decision, or if none can be obtained."""
 
-_PIECES = (ReasoningChunk, ActingChunk, TurnValue)
+_CHUNKS = (ReasoningChunk, ActingChunk, TurnValue)
 _ids = count(1)
 _terminal, _ = lazily("agentflow.terminal", {".debugger": "TerminalDebugger"})
-"""Loads the debugger of the terminal on first use: it is in a higher layer and imports rich."""
+"""Loads `TerminalDebugger` on first use: it is in a higher layer, and imports rich."""
 
 
 class Breakpoint(Hook):
@@ -46,7 +46,7 @@ class Breakpoint(Hook):
         events: The event classes to pause at, including base classes such as `Decision`.
         tools: Patterns such as `"delete_*"`: for tool events, pause only for these tools.
         when: A function that takes the event; it must also return True.
-        ask: The debugger or debuggers that ask; the terminal by default. If there is none, `otherwise` applies.
+        ask: The debugger or debuggers that ask; the terminal by default. If there is no terminal, `otherwise` applies.
         limit: Maximum duration of a pause in seconds, by the run's clock.
         otherwise: The action if no decision is made: `"continue"`, or `"deny"` (which continues if the event does not
             support Deny).
@@ -117,7 +117,7 @@ class Breakpoint(Hook):
         return self._pause_at(event)
 
     def _pauses_at(self, event: HookEvent) -> bool:
-        if self._stepping and not isinstance(event, _PIECES):
+        if self._stepping and not isinstance(event, _CHUNKS):
             root = root_of(event)
             if root in self._stepping:
                 self._stepping.discard(root)
@@ -129,6 +129,7 @@ class Breakpoint(Hook):
         )
 
     def _concerns(self, event: HookEvent) -> bool:
+        """Return whether an event is about one of the tools, or about no tool at all."""
         uses: Sequence[ToolUseBlock] = getattr(event, "tool_uses", ())
         if isinstance(event, TurnEvent):
             turn = getattr(event, "turn", None)
@@ -144,24 +145,25 @@ class Breakpoint(Hook):
         pause = Pause(f"p{next(_ids)}", event, self, self.limit, self.otherwise)
         root = root_of(event)
         self.paused += (pause,)  # replaced, not changed: other threads iterate over it
-        attending = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._debuggers]
+        tasks = [asyncio.ensure_future(self._run_debugger(ask, pause)) for ask in self._debuggers]
         run = port_of(event.context)
         try:
             with run.waiting() if isinstance(run, RunBase) else nullcontext():
-                await self._wait_for_decision(pause, attending)
+                await self._wait_for_decision(pause, tasks)
         finally:
             pause.end("cancelled")
             self.paused = tuple([other for other in self.paused if other is not pause])
-            for task in attending:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*attending, return_exceptions=True)  # let the terminal clean up
+            await asyncio.gather(*tasks, return_exceptions=True)  # let the debuggers clean up
         if pause.ended == "stepped" and not (isinstance(event, CallEnded) and not event.source):
             self._stepping.add(root)
         return event if pause.verdict is None else pause.verdict
 
-    async def _wait_for_decision(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
+    async def _wait_for_decision(self, pause: Pause, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Wait for a decision, for the last debugger to return, or for the limit."""
-        returned = asyncio.ensure_future(asyncio.wait(attending))  # `wait` does not cancel them if it is cancelled
+        # If `asyncio.wait` is cancelled, it does not cancel the tasks.
+        returned = asyncio.ensure_future(asyncio.wait(tasks))
         futures: list[asyncio.Future[Any]] = [pause.over, returned]
         if pause.limit is not None:
             futures.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))

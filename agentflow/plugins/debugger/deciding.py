@@ -15,9 +15,9 @@ from agentflow.vocabulary.verdicts import Again, Answer, Deny, Recover, Stop, Ve
 VERDICTS: Final[Mapping[str, type[Verdict]]] = {kind.__name__: kind for kind in get_args(Verdict)}
 """All verdict classes by name."""
 
-_IN_WORDS: Final[tuple[type[Verdict], ...]] = (Again, Deny, Stop)
-"""Verdicts with a text: the input is used literally. For other verdicts it is parsed as JSON; if it is not JSON, it is
-a text.
+_WITH_TEXT: Final[tuple[type[Verdict], ...]] = (Again, Deny, Stop)
+"""Verdicts with a text: the input is used literally. For other verdicts the input is parsed as JSON; if it is not JSON, it is
+used as a text.
 """
 _NOT_EMPTY: Final[tuple[type[Verdict], ...]] = (Again, Answer, Recover)
 """Verdicts that require a value."""
@@ -50,7 +50,7 @@ def parse_verdict(kind: type[Verdict], text: str) -> Verdict:
     """Create a verdict from its text.
 
     Raises:
-        UsageError: A required value is missing, or it is invalid JSON.
+        UsageError: A required value is missing, or the text starts like JSON but is not valid.
 
     Example:
         >>> parse_verdict(Deny, "not today")
@@ -58,7 +58,7 @@ def parse_verdict(kind: type[Verdict], text: str) -> Verdict:
     """
     make: Any = kind
     if text.strip():
-        return make(text if kind in _IN_WORDS else parse_value(text))
+        return make(text if kind in _WITH_TEXT else parse_value(text))
     if kind in _NOT_EMPTY:
         raise UsageError(f"{kind.__name__} needs a value.")
     return make()

@@ -32,7 +32,7 @@ class ChainPlace:
         hook: The hook's name.
         kind: `"edit"`, `"guard"` or `"observe"`.
         priority: The hook's priority.
-        here: Whether this hook is the breakpoint; the hooks before it have been called.
+        here: Whether this hook is the breakpoint. Only the hooks before it have been called.
     """
 
     hook: str
@@ -126,7 +126,7 @@ class Pause:
             value: The new value, as JSON like that of `value()`.
 
         Raises:
-            UsageError: The value is not valid there, or the pause has ended. Nothing is changed.
+            UsageError: The field is not writable, the value is not valid, or the pause has ended. Nothing is changed.
         """
         self._check_active(f"edit {path}")
         try:
@@ -178,7 +178,7 @@ class Pause:
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if not self._over.done():  # a waiting task may have been cancelled with it
+        if not self._over.done():  # cancelling a task that awaits the future cancels the future too
             self._over.set_result(None)
 
     @property

@@ -75,13 +75,13 @@ class UsesTools:
     """The model calls certain tools. Calls that failed or were denied count too.
 
     Attributes:
-        tools: The names; `*` in them matches any text.
+        tools: Patterns of names, such as `"read_*"`.
         order: `"exact"`: these and no others, in this order; `"in_order"`: in this order, with others between them;
             `"any_order"`: at least these.
-        without: Names of tools that must not be called.
+        without: Patterns of tools that must not be called.
 
     Raises:
-        UsageError: Neither `tools` nor `without` has names.
+        UsageError: There is neither `tools` nor `without`, or `order` is unknown.
 
     Example:
         >>> UsesTools(["search", "refund"], order="in_order").name
@@ -108,17 +108,17 @@ class UsesTools:
         """Check a trial."""
         called = [use.name for use in trial.tool_uses]
         actual = f"called {', '.join(called) or 'no tools'}"
-        refused = [name for name in called if any(fnmatchcase(name, pattern) for pattern in self.without)]
+        forbidden = [name for name in called if any(fnmatchcase(name, pattern) for pattern in self.without)]
         if self.tools is None:
-            return actual if refused else ""
+            return actual if forbidden else ""
         rest, missing = list(called), False
         for pattern in self.tools:
             index = next((n for n, name in enumerate(rest) if fnmatchcase(name, pattern)), None)
             missing = missing or index is None or (self.order == "exact" and index > 0)
             if index is not None:
-                # In order: later patterns must match later calls, so the skipped ones go too.
+                # In order, later patterns must match later calls, so the skipped calls are removed too.
                 del rest[index if self.order == "any_order" else 0 : index + 1]
-        wrong = refused or missing or (self.order == "exact" and rest)
+        wrong = forbidden or missing or (self.order == "exact" and rest)
         return actual if wrong else ""
 
 
@@ -127,11 +127,11 @@ class StaysWithin:
     """The call stays within limits.
 
     Attributes:
-        cost: US dollars, sub-agents included.
-        tokens: Tokens, sub-agents included.
-        seconds: The duration.
-        rounds: The maximum number of model replies.
-        tool_calls: The maximum number of tool calls.
+        cost: The maximum cost in US dollars, sub-agents included.
+        tokens: The maximum number of tokens, sub-agents included.
+        seconds: The maximum duration in seconds.
+        rounds: The maximum number of model replies, without those of sub-agents.
+        tool_calls: The maximum number of tool calls in `trial.tool_uses`.
 
     Raises:
         UsageError: No limit was passed.
@@ -173,6 +173,6 @@ class StaysWithin:
             "rounds": trial.rounds,
             "tool_calls": len(trial.tool_uses),
         }
-        # `not <=`, so that NaN exceeds the limit.
+        # `not <=` instead of `>`, so that NaN exceeds the limit.
         exceeded = [name for name, limit in self._limits.items() if not values[name] <= limit]
         return ", ".join(f"{name.replace('_', ' ')}: {values[name]:g}" for name in exceeded)

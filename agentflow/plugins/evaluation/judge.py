@@ -1,6 +1,6 @@
 """`Judge`: a model evaluates an answer against a requirement or a rubric.
 
-A judge that fails, or whose answer is invalid, is an error of the check: the trial does not pass.
+If the judging model fails, or its answer is invalid, the check has an error, so the trial does not pass.
 """
 
 from __future__ import annotations
@@ -106,5 +106,5 @@ class Judge:
 
 
 def _escaped(text: str) -> str:
-    """Escape tags that would end a part of the question."""
+    """Escape tags that would begin or end a part of the question."""
     return re.sub(r"<(/?(?:requirement|asked|answer|rubric)>)", r"&lt;\1", text)

@@ -3,7 +3,7 @@
 Rules:
 
 1. A run neither waits for its evaluation nor pays for it: judges are separate calls, and the plugin counts their usage.
-2. The tasks that evaluate belong to the block `async with online:`. Outside of it, calls are counted, not evaluated.
+2. The tasks that evaluate belong to the block `async with online:`. Outside of it, calls are counted in `dropped`.
 3. Everything is limited: the share of calls, the number of waiting and of concurrent trials, and the time of each
    trial. Calls beyond a limit are counted in `dropped`, never reported as passed.
 """
@@ -35,7 +35,15 @@ _evaluating: Final[ContextVar[bool]] = ContextVar("agentflow_evaluating", defaul
 
 @dataclass(slots=True)
 class _CallSeen:
-    """The part of a sampled call that has happened so far."""
+    """The data of a chosen call that is still running.
+
+    Attributes:
+        began: The time of its first event.
+        start: The index of its input in the history; None for a resumed call.
+        input: Its input.
+        answer: Its final message.
+        events: Its events.
+    """
 
     began: float | None = None
     start: int | None = None
@@ -54,12 +62,12 @@ class OnlineEvaluation(Hook):
     Priority 950 (output), an observer.
 
     Args:
-        checks: The checks; a judge needs a model that the plugin's owner pays for.
+        checks: The checks. The model of a `Judge` is not billed to the runs.
         share: The share of the calls to evaluate, from 0 to 1.
         on_result: Called with each `Trial`; it may be async. `trial.case.name` is the run's id. By default, a line is logged.
         concurrency: The number of trials that are evaluated at the same time.
         max_pending: The number of trials that can wait.
-        timeout: The time limit of one evaluation, in seconds; beyond it, the trial has an error.
+        timeout: The time limit of one evaluation, in seconds; after it, the trial has an error.
         grace: How long the end of the block waits for the evaluations, in seconds.
 
     Attributes:
@@ -127,7 +135,8 @@ class OnlineEvaluation(Hook):
         elif isinstance(event, PostCall):
             collected.answer = event.final_message
         elif isinstance(event, CallEnded):
-            events, collected.events = tuple(collected.events), []  # they refer back to it through the context
+            # The events refer to `collected` through their context, so keeping them would be a reference cycle.
+            events, collected.events = tuple(collected.events), []
             if event.outcome not in ("suspended", "interrupted"):
                 self._send(_trial_of(event, collected, events))
         return event
@@ -142,7 +151,7 @@ class OnlineEvaluation(Hook):
                 self._drop(trial, "the block `async with online:` is not open")
             else:
                 self._loop.call_soon_threadsafe(self._put, trial)  # the call may have run in another thread
-        except RuntimeError:  # the loop has ended without the block
+        except RuntimeError:  # the loop was closed before the block ended
             self._drop(trial, "the event loop of its block is closed")
 
     def _put(self, trial: Trial) -> None:
@@ -173,7 +182,7 @@ class OnlineEvaluation(Hook):
     async def __aexit__(self, *error: object) -> None:
         """Evaluate the waiting trials within the grace period, and end the tasks."""
         try:
-            await asyncio.sleep(0)  # let calls arrive that ended in other threads
+            await asyncio.sleep(0)  # run the callbacks that put the trials of other threads into the queue
             async with asyncio.timeout(self._grace):
                 await self._queue.join()
         except TimeoutError:
@@ -200,7 +209,8 @@ class OnlineEvaluation(Hook):
 
     async def _evaluate(self, trial: Trial) -> None:
         try:
-            async with strict(asyncio.timeout(self._timeout)):  # also if a check swallows the cancellation
+            # `strict` raises TimeoutError even if a check swallows the cancellation.
+            async with strict(asyncio.timeout(self._timeout)):
                 trial = await graded(trial, self.checks)
         except TimeoutError:
             trial = replace(trial, errors=(f"the evaluation took longer than {self._timeout:g} s",))
@@ -225,12 +235,12 @@ class OnlineEvaluation(Hook):
 def _trial_of(event: CallEnded, collected: _CallSeen, events: tuple[HookEvent, ...]) -> Trial:
     history = event.context.history
     start = collected.start
-    if start is None:  # the call is a resume: its run began with the last message of the user
+    if start is None:  # a resumed call: its run began with the last message of the user
         start = max((n for n, msg in enumerate(history) if msg.role == "user"), default=0)
     messages = tuple(history[start:])
     user_input = collected.input or messages[:1]
     error = event.error
-    # such as KeyboardInterrupt; `Trial.error` is no such thing
+    # `Trial.error` must be an Exception, but this can be a KeyboardInterrupt, for example.
     if error is not None and not isinstance(error, Exception):
         error = RuntimeError(described(error))
     return Trial(

@@ -3,9 +3,9 @@
 Rules:
 
 1. A check passes unless it returns False, returns a text (the problem), or raises `AssertionError`. A number is a score, and a
-   `Grade` has all: passed, score, label, reason.
-2. Any other exception, or any other value, is an error of the check on that trial. Then the trial does not pass, whatever the
-   other checks return.
+   `Grade` can have all of these: passed, score, label, reason.
+2. Any other exception, or any other value, is an error of the check on that trial. Then the trial does not pass, regardless of
+   the other checks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
 from agentflow._support.shown import described
@@ -64,7 +65,7 @@ class Grade:
         if self.passed is None and self.score is None and self.label is None:
             raise UsageError("Grade() is empty. Set passed, score or label.")
         number: Any = self.score
-        # a bool is an int too
+        # Not isinstance: a bool is an int too.
         if number is not None and (type(number) not in (int, float) or not math.isfinite(number)):
             raise UsageError(f"Grade(score={number!r}): it must be a finite number.")
 
@@ -75,13 +76,13 @@ class Trial:
 
     Attributes:
         case: The case that the trial belongs to.
-        reply: The agent's reply; None if the call failed, or the task is a function.
+        reply: The agent's reply; None if the call failed, the task is a function, or for `OnlineEvaluation`.
         error: The error of the call or function, or None.
-        messages: The conversation.
+        messages: The conversation; for `OnlineEvaluation`, the part since the user's input.
         seconds: The duration.
         failures: Why it failed: the error of the call, an unexpected output, or failed checks.
         judging: The usage of the judging models.
-        value: The result of a task that is a function.
+        value: The result of a task that is a function; for `OnlineEvaluation`, the final message.
         events: The events of the call and its sub-agents, without chunks.
         number: Which trial of its case this is, from 1.
         grades: The results of the checks, by name.
@@ -193,8 +194,9 @@ async def graded(trial: Trial, checks: Iterable[Check], retries: RetryPolicy = _
         failures.append(f"expected {expected!r}, got {trial.output!r}")
     for check in (*checks, *trial.case.checks):
         name = base = name_of(check)
-        while name in names:
-            name = f"{base} {len(names)}"
+        numbers = count(len(names))
+        while name in names:  # a check can be named like a numbered one
+            name = f"{base} {next(numbers)}"
         names.add(name)
         try:
             grade = await _grade(check, trial, retries)
@@ -205,7 +207,7 @@ async def graded(trial: Trial, checks: Iterable[Check], retries: RetryPolicy = _
             continue
         grades[name] = grade
         if grade.passed is False:
-            colon = "" if name[-1:] in ".!?" else ":"
+            colon = "" if name[-1:] in ".!?" else ":"  # the name of a `Judge` is a sentence
             failures.append(f"{name}{colon} {grade.reason}" if grade.reason else f"{name}{colon and ' failed'}")
     judging = Usage.total(grade.usage for grade in grades.values())
     return replace(trial, failures=tuple(failures), errors=tuple(errors), grades=grades, judging=judging)
@@ -220,7 +222,7 @@ async def _grade(check: Check, trial: Trial, retries: RetryPolicy) -> Grade:
                 returned = await cast("Awaitable[object]", returned)
             return _grade_of(returned)
         except Exception as error:
-            # a failed check is a result, not an error
+            # A failed check is a result, not an error, so it is not retried.
             if isinstance(error, AssertionError) or not await attempts.another(error):
                 raise
 

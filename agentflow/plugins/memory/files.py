@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so no path can lead to
-   one. Each path is checked nevertheless, since a bank might store memories as files.
-2. A change adds the new text before it deletes the old one. If the process crashes in between, the newer text counts.
+1. A file is a memory in a `MemoryBank`, with its path as the first line. It is not a file on disk, so no path leads to other
+   files. Each path is checked nevertheless, since a bank might store memories as files.
+2. A change adds the new text before it deletes the old one. If the process crashes in between, the newer text is used.
 3. Files belong to a user, whom the code identifies, never the model.
 """
 
@@ -28,7 +28,7 @@ _ROOT: Final = "/memories"
 # No line breaks, since the path is a line; no "%", since a bank of files might decode it.
 _PATH: Final = re.compile(r"/memories(?:/[^/\\%\x00-\x1f\x7f-\x9f\u2028\u2029]+)*/?")
 _MAX_PATH_LENGTH: Final = 200
-_SHOWN_LINES: Final = 2
+_SHOWN_LINES: Final = 2  # before and after an edit, in its result
 _NATIVE: Final = deep_freeze({"anthropic": {"type": "memory_20250818", "name": "memory"}})
 
 
@@ -175,7 +175,11 @@ class _Files:
         return path in self.texts or (not exact and any(file.startswith(f"{path}/") for file in self.texts))
 
     def below(self, path: str) -> list[str]:
-        """Return the paths of a file or of all files of a directory, except of the root itself."""
+        """Return the path of a file, or the paths of all files in a directory.
+
+        Raises:
+            ToolArgumentError: The path does not exist, or is the root.
+        """
         found = [file for file in self.texts if file == path or file.startswith(f"{path}/")]
         if path == _ROOT or not found:
             raise ToolArgumentError(
@@ -186,7 +190,11 @@ class _Files:
         return found
 
     def check_free(self, path: str, named: str) -> None:
-        """Refuse a path that exists already, or is below a file."""
+        """Check that a path can be created.
+
+        Raises:
+            ToolArgumentError: It exists already, or is below a file.
+        """
         if path == _ROOT or self.has(path) or any(self.has(above, exact=True) for above in _above(path)):
             raise ToolArgumentError(f"{named} already exists, or a file is above it.")
 
@@ -219,14 +227,14 @@ class _Files:
         """Return the text of a file with lines added after a line."""
         lines = self.read(path).split("\n")
         if not 0 <= line <= len(lines):
-            raise ToolArgumentError(f"insert_line is {line}; {path} has the lines 0 to {len(lines)}.")
+            raise ToolArgumentError(f"insert_line is {line}; for {path} it must be from 0 to {len(lines)}.")
         lines.insert(line, text.removesuffix("\n"))
         return "\n".join(lines)
 
     def view(self, path: str, lines: list[int] | None) -> str:
         """Return the lines of a file with their numbers, or the paths in a directory with their lengths."""
         if path in self.texts:
-            # The model may pass fewer than two numbers; the whole file is the default.
+            # The model may pass fewer than two numbers; the defaults are the first and the last line.
             first, last = (*(bounds := lines or ()), *(1, -1)[len(bounds) :])[:2]
             return f"Here's the content of {path} with line numbers:\n{_numbered(self.texts[path], first, last)}"
         if path != _ROOT and not self.has(path):
@@ -240,7 +248,7 @@ class _Files:
         await self.forget(path, but=memory.id)
 
     async def forget(self, path: str, *, but: str = "") -> None:
-        """Delete a file."""
+        """Delete a file, except the memory with the id `but`."""
         for memory_id in self._ids.get(path, ()):
             if memory_id != but:
                 await self.bank.forget(self.user, memory_id)

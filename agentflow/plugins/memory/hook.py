@@ -35,7 +35,8 @@ NOTE: Final = (
 
 
 class Memory(NarrowHook):
-    """Remembers facts about users: the model gets tools for them, and each request has those that match the user's input.
+    """Remembers facts about users: the model gets tools for them, and each request contains the facts that match the user's
+    input.
 
     The tools are `remember`, `recall` and `forget`; they concern the current user only. Approvals, guards and redactions
     apply to them as to any tool.
@@ -46,12 +47,12 @@ class Memory(NarrowHook):
         bank: The file of a `SqliteMemory`, or any `MemoryBank`.
         user: The id of the user: a function that takes the `RunContext`, such as `lambda run: run.deps(Account).id`, or
             a text if there is only one.
-        recall: How many memories are added to a request; 0 means none.
+        recall: The maximum number of memories that are added to a request; 0 means none.
         max_length: The maximum length of a memory, in characters.
         max_memories: The maximum number of memories of a user.
 
     Raises:
-        UsageError: A number is negative, or `user` is empty.
+        UsageError: A number is too small, or `user` is empty.
 
     Example:
         >>> agent = Agent("assistant", "openai/gpt-5", hooks=[Memory("memories.db", user="ada")])
@@ -110,7 +111,7 @@ class Memory(NarrowHook):
         if not text or len(text) > self._max_length:
             raise ToolArgumentError(f"text has {len(text)} characters; a memory has 1 to {self._max_length}.")
         known = await self.bank.all(user)
-        # A text that is known already adds no memory.
+        # A text that is stored already adds no memory.
         if len(known) >= self._max_memories and all(memory.text != text for memory in known):
             raise ToolArgumentError(f"There are {len(known)} memories, the maximum. Forget some first.")
         memory = await self.bank.add(user, text, context.agent.name, context.clock.now())

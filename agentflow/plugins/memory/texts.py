@@ -45,7 +45,14 @@ class TextMemory(Texts[C]):
             return 0
         condition, parameters = ("", ()) if id is None else (" AND id = ?", (int(id),))
         sql = f"DELETE FROM NAME WHERE {self._user} = ?{condition}"
-        return await self._run(lambda connection: self._change(connection, sql, (user, *parameters)))
+
+        def work(connection: C) -> int:
+            count = self._change(connection, sql, (user, *parameters))
+            if count:
+                self._overwrite_deleted(connection)
+            return count
+
+        return await self._run(work)
 
     def _memories(self, connection: C, rest: str, *arguments: object) -> list[MemoryEntry]:
         sql = f"SELECT m.id, m.{self._user}, m.text, m.by, m.at FROM NAME m WHERE m.{self._user} = ? {rest}"
@@ -60,7 +67,7 @@ class SqliteMemory(SqliteTexts, TextMemory[sqlite3.Connection]):
     Deleted text is overwritten in the file.
 
     Args:
-        path: The file; created with the first memory. `":memory:"` keeps all in this object.
+        path: The file; created on first use. `":memory:"` keeps all memories in this object.
         embedder: The model for vectors; all vectors of a file must come from one model.
 
     Example:
