@@ -56,20 +56,21 @@ class Cleaning:
         return self._searched.scanner or self.vault.scanner(self._base)
 
     # ---- replacements
+
     def masking(self, *, by_model: bool = False) -> Replacer:
-        """Replace all secrets by placeholders."""
+        """Return a replacer of secrets by placeholders."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
             if not kind:
-                vault.original(text)
+                vault.original(text)  # reserves the name if the placeholder is unknown
                 return text
             return vault.hide(text, kind, self._base, by_model=by_model)
 
         return replacer
 
     def restoring(self, lost: list[str]) -> Replacer:
-        """Replace placeholders by originals; placeholders with a lost value are added to `lost`."""
+        """Return a replacer of placeholders by originals, which adds placeholders with a lost value to `lost`."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
@@ -80,7 +81,7 @@ class Cleaning:
         return replacer
 
     def showing(self) -> Replacer:
-        """Show a text to readers: values from users and tools are restored, secrets that only the model wrote are hidden."""
+        """Return a replacer for readers: restore values of users and tools, hide secrets that only the model wrote."""
         if not self._restore:
             return self.masking(by_model=True)
         vault = self.vault
@@ -94,7 +95,7 @@ class Cleaning:
         return replacer
 
     def resolving(self) -> Replacer:
-        """Replace placeholders by originals, except for values that only the model wrote."""
+        """Return a replacer of placeholders by originals, except for values that only the model wrote."""
         vault = self.vault
         return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
 
@@ -217,7 +218,7 @@ class Cleaning:
         return replace(result, content=blocks)
 
     def block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
-        """Redact a part of a message; a sealed thought is replaced by the model's original."""
+        """Redact a part of a message; a thought with a signature is replaced by the model's original."""
         match block:
             case TextBlock(text=before):
                 text = self.text(before, replacer)
@@ -371,7 +372,7 @@ class Cleaning:
     def _forget(self, messages: tuple[Msg, ...]) -> None:
         """Forget cleaned messages that were part of an earlier request only."""
         known = self._searched.messages
-        if len(known) > 2 * len(messages) + 64:  # seldom, because it looks at all of them
+        if len(known) > 2 * len(messages) + 64:  # rarely, because it visits all of them
             current = set(map(id, messages))
             self._searched.messages = {key: pair for key, pair in known.items() if key in current}
 
