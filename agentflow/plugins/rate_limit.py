@@ -62,7 +62,7 @@ class RateLimitWaits:
 
 
 def estimated_tokens(request: ModelRequest) -> int:
-    """Estimate the tokens of a request's messages: a token for each four characters.
+    """Estimate the tokens of a request's messages: one token for every four characters.
 
     Example:
         >>> from agentflow.vocabulary.ports.model import ModelRequest

@@ -148,7 +148,7 @@ class ChainOfThought(Hook):
     def _with_prompt(self, messages: Sequence[Msg], head: _Head) -> Sequence[Msg]:
         """Add the instruction to the system prompt; the result is reused for requests with the same system prompt."""
         view = messages if isinstance(messages, MessageView) else None
-        # Most requests of a run share one head object, so comparing it by identity is enough.
+        # Most requests of a run share one head object, so compare it by identity first.
         if view is None or view.head is not head.before:
             length, before = head_length(messages), head.before
             if view is None or length != len(view.head):  # a hook has added system messages after the head

@@ -176,7 +176,7 @@ def variables_with(context: Context) -> ContextVariables:
 
 
 def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call a function that runs foreign code (an exporter, a `__str__`). If it fails, log the failure and return None."""
+    """Call a function that runs code of others (an exporter, a `__str__`). If it fails, log the failure and return None."""
     try:
         return function(*arguments, **named)
     except Exception as error:

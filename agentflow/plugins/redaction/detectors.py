@@ -58,7 +58,7 @@ class Detector:
         kind: The name of the kind in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
         pattern: A regular expression of the `regex` module. Limit its repetitions (`{1,64}`), and its lookbehinds
             to 80 characters. In a lookbehind of variable length, write letters as `[kK][eE][yY]`; otherwise streamed text
-            is held back too long. Name groups to refer back to: their numbers change when patterns are combined.
+            is held back too long. Refer back to groups by name: numbers change when patterns are combined.
         check: Verifies a match, for example its check digits. Returns how many characters of the match, from its start, are
             the value; after 0, the search continues at the second character of the match.
         hint: A cheap regular expression of the `re` module that matches in every text in which the pattern matches. If it

@@ -10,8 +10,8 @@ Rules:
    and if the model fails; if the call is cancelled, it is discarded.
 3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools
    before guards evaluate them.
-4. The session keeps replies as readers saw them (the fold law), so restored. A store gets only placeholders if it is wrapped:
-   `Agent(..., store=redaction.store(store))`.
+4. The session keeps replies as readers saw them (the fold law), with originals. A store gets only placeholders if it is
+   wrapped: `Agent(..., store=redaction.store(store))`.
 5. With keys, the values of placeholders are stored with the session, encrypted, in the same write as the first fact that
    contains them: they can be resolved in any process with the keys. Without keys, a call with a placeholder of an earlier
    process is refused.

@@ -207,8 +207,8 @@ def _first(pattern: Pattern, text: str, look: int, matches: Searches) -> Match |
 
 
 def _word_starts(starts: Iterable[str]) -> Pattern:
-    """Create a pattern for a word that begins, in any case, with one of the texts, or that the end of the text cuts
-    off before it is known."""
+    """Create a pattern for a word that begins, in any case, with one of the texts, or at the end of the text
+    with a part of one."""
     tree: dict[str, Any] = {}
     for start in starts:
         node = tree
