@@ -34,7 +34,7 @@ from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Remote, ToolFunctions, ToolMaker, readable
+from agentflow.mcp.tools_in import RemoteTool, ToolFunctions, ToolMaker, readable
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.schema_arguments import explain_problems
 from agentflow.tools.tool import Tool
@@ -331,7 +331,7 @@ class MCPServer(LiveToolset):
 
     # ---- a call of a tool
 
-    async def _run(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _run(self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext) -> object:
         """Run a tool at the server.
 
         Raises:
@@ -347,7 +347,7 @@ class MCPServer(LiveToolset):
                 ) from error
             return await self._attempt(tool, arguments, context)
 
-    async def _attempt(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _attempt(self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext) -> object:
         connection = self._connection()
         call = ActiveCall(context, self.settings, self._link)
         finished = False

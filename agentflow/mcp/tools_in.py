@@ -33,7 +33,7 @@ _MAX_COST = 60_000
 """The maximum cost of all schemas of a server. It corresponds to tenths of a second, while the event loop is blocked."""
 
 
-class Remote(NamedTuple):
+class RemoteTool(NamedTuple):
     """A tool at a server.
 
     Attributes:
@@ -56,12 +56,12 @@ class ToolFunctions(NamedTuple):
         read: Reads a resource.
     """
 
-    tool: Callable[[Remote, dict[str, Any], ToolContext], Awaitable[object]]
+    tool: Callable[[RemoteTool, dict[str, Any], ToolContext], Awaitable[object]]
     resources: Callable[[], Awaitable[object]]
     read: Callable[[str], Awaitable[object]]
 
 
-class _Converted(NamedTuple):
+class _ConvertedTool(NamedTuple):
     """A listed tool, the tool created from it, and the cost of its schemas."""
 
     listed: types.Tool
@@ -80,13 +80,13 @@ class ToolMaker:
     def __init__(self, settings: Settings, functions: ToolFunctions) -> None:
         self._settings = settings
         self._functions = functions
-        self._made: dict[str, _Converted] = {}
+        self._converted: dict[str, _ConvertedTool] = {}
         self._for_resources = _resource_tools(settings, functions) if settings.resources else []
 
     def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
         """Return the tools; an unusable tool is left out, and logged."""
         settings = self._settings
-        converted_tools: dict[str, _Converted] = {}
+        converted_tools: dict[str, _ConvertedTool] = {}
         cost = 0
         for listed_tool in listed:
             if not settings.takes(listed_tool.name):
@@ -103,29 +103,29 @@ class ToolMaker:
                     "the server's schemas are too large altogether; this tool and the rest are not read",
                 )
                 break
-            known = self._made.get(name)
+            known = self._converted.get(name)
             converted_tools[name] = (
                 # An unchanged tool stays the same object, so that adapters can cache its definition.
                 known if known is not None and known.listed == listed_tool else self._tool(listed_tool, name)
             )
             cost += converted_tools[name].cost
-        self._made = converted_tools
+        self._converted = converted_tools
         tools = {name: converted.tool for name, converted in converted_tools.items() if converted.tool is not None}
         for tool in self._for_resources:
             # The server's own tool of this name takes precedence.
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
-    def _tool(self, listed_tool: types.Tool, name: str) -> _Converted:
+    def _tool(self, listed_tool: types.Tool, name: str) -> _ConvertedTool:
         try:
             output = None if listed_tool.output_schema is None else JsonSchema(listed_tool.output_schema)
             tool = _tool(listed_tool, name, output, self._settings, self._functions)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _warn_left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
             # The time spent on an unusable tool counts too.
-            return _Converted(listed_tool, None, _cost_of_refused(listed_tool))
+            return _ConvertedTool(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
-        return _Converted(listed_tool, tool, cost + (0 if output is None else output.cost))
+        return _ConvertedTool(listed_tool, tool, cost + (0 if output is None else output.cost))
 
 
 def _cost_of_refused(listed_tool: types.Tool) -> int:
@@ -156,7 +156,7 @@ def _tool(
         name,
         readable(text),
         listed_tool.input_schema,
-        partial(functions.tool, Remote(listed_tool.name, repeatable, output)),
+        partial(functions.tool, RemoteTool(listed_tool.name, repeatable, output)),
         type="read" if reads else "action",
         timeout=settings.timeout,
         tags=_tags(settings),

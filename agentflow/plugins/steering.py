@@ -24,7 +24,7 @@ SOURCE = "steering"
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedMessage:
     """A queued message. `offered`: the call that has received the message but has not reported it as stored yet."""
 
     msg: Msg
@@ -69,7 +69,7 @@ class Steering(Hook):
         if max_back < 0:
             raise UsageError(f"Steering(max_back={max_back}) must be 0 or more.")
         self.max_back = max_back
-        self._queues: dict[str, list[_Waiting]] = {}  # by session id
+        self._queues: dict[str, list[_QueuedMessage]] = {}  # by session id
         self._running: dict[str, tuple[str, str]] = {}  # by call id: session id and agent name
         self._seen: str | None = None  # the last session that had a call
         self._several = False  # whether more than one session has had a call
@@ -98,7 +98,7 @@ class Steering(Hook):
             msg = with_metadata(msg, synthetic=SOURCE)
         with self._lock:
             name = self._session(session)
-            self._queues.setdefault(name, []).append(_Waiting(msg))
+            self._queues.setdefault(name, []).append(_QueuedMessage(msg))
         return msg
 
     def waiting(self, session: str | Session | None = None) -> tuple[Msg, ...]:
@@ -234,7 +234,7 @@ class Steering(Hook):
         with self._lock:
             self._set_queue(name, [entry for entry in self._queues.get(name, []) if entry.msg.id not in ids])
 
-    def _set_queue(self, name: str, entries: list[_Waiting]) -> None:
+    def _set_queue(self, name: str, entries: list[_QueuedMessage]) -> None:
         if entries:
             self._queues[name] = entries
         else:

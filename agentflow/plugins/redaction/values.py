@@ -42,18 +42,18 @@ class Cleaning:
         vault: The session's vault.
     """
 
-    __slots__ = ("_base", "_restore", "_searched", "_spotless", "vault")
+    __slots__ = ("_base", "_cache", "_clean", "_restore", "vault")
 
     def __init__(self, base: Scanner, restore: bool, vault: Vault) -> None:
         self._base = base
         self._restore = restore
-        self._searched = vault.searched(base)
-        self._spotless = self._searched.spotless
+        self._cache = vault.cache_of(base)
+        self._clean = self._cache.clean
         self.vault = vault
 
     def scanner(self) -> Scanner:
         """Return the current scanner."""
-        return self._searched.scanner or self.vault.scanner(self._base)
+        return self._cache.scanner or self.vault.scanner(self._base)
 
     # ---- replacements
 
@@ -109,22 +109,22 @@ class Cleaning:
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text is certainly clean, by a cheap check."""
-        if text in self._spotless:
+        if text in self._clean:
             return True
         if self.scanner().may_find(text):
             return False
-        self._spotless.add(text)
+        self._clean.add(text)
         return True
 
     def are_clean_arguments(self, raw: str) -> bool:
         """Return whether the JSON text of a call's arguments, and all values in it, are certainly clean."""
         key = (raw,)  # a tuple, since the text itself may be clean while its values are not
-        if key in self._spotless:
+        if key in self._clean:
             return True
         # Without escapes, all names, texts and numbers occur in it literally.
         if "\\" in raw or self.scanner().may_find_within(raw):
             return False
-        self._spotless.add(key)
+        self._clean.add(key)
         return True
 
     def is_clean_result(self, result: ToolResultBlock) -> bool:
@@ -153,7 +153,7 @@ class Cleaning:
         parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
-        self._spotless.add(text)  # a single part means no matches
+        self._clean.add(text)  # a single part means no matches
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:
@@ -182,7 +182,7 @@ class Cleaning:
     def arguments(self, raw: str) -> str:
         """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
         masked = ("masked", raw)  # the text contains no secrets, but may contain placeholders
-        if masked in self._spotless or self.are_clean_arguments(raw):
+        if masked in self._clean or self.are_clean_arguments(raw):
             return raw
         replacer = self.masking(by_model=True)
         try:
@@ -192,7 +192,7 @@ class Cleaning:
             return self.text(raw, replacer)
         # A duplicate key is in the text, but not in the value.
         if cleaned == value and self.text(raw, replacer) == raw:
-            self._spotless.add(masked)
+            self._clean.add(masked)
             return raw
         return json.dumps(cleaned, ensure_ascii=False)
 
@@ -251,7 +251,7 @@ class Cleaning:
 
     def _content(self, data: str, replacer: Replacer) -> str:
         key = ("data", data)
-        if key in self._spotless:
+        if key in self._clean:
             return data
         try:
             before = b64decode(data, validate=True).decode()
@@ -269,7 +269,7 @@ class Cleaning:
                 after = json.dumps(cleaned, ensure_ascii=False)
         if after != before:
             return b64encode(after.encode()).decode()
-        self._spotless.add(key)
+        self._clean.add(key)
         return data
 
     def citation(self, cited: Citation, replacer: Replacer) -> Citation:
@@ -281,7 +281,7 @@ class Cleaning:
 
     def message(self, msg: Msg) -> Msg:
         """Redact a message for sending, once."""
-        messages, version = self._searched.messages, self.vault.version
+        messages, version = self._cache.messages, self.vault.version
         known = messages.get(id(msg))
         if known is not None and known[0] is msg:  # the id of a deleted message can be used again
             return known[1]
@@ -310,8 +310,8 @@ class Cleaning:
 
     def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
         """Redact messages; None if there is nothing to redact."""
-        if len(self._spotless) > MAX_CLEAN_TEXTS:
-            self._spotless.clear()
+        if len(self._clean) > MAX_CLEAN_TEXTS:
+            self._clean.clear()
         if isinstance(messages, MessageView):
             cleaned = self._view(messages)
             if cleaned is not None:
@@ -329,9 +329,9 @@ class Cleaning:
 
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """
-        vault, searched, version, cleaned = self.vault, self._searched, -1, view
+        vault, cache, version, cleaned = self.vault, self._cache, -1, view
         while version != vault.version:  # a value found in the last message may also be in the first
-            version, known = vault.version, searched.last
+            version, known = vault.version, cache.last
             if known is not None and known.cleaned is view:
                 return view  # the request was cleaned before, and has not changed since
             cleaned_before = view.replacements is not None  # the request was cleaned before, and may have been extended
@@ -359,8 +359,8 @@ class Cleaning:
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
             if not cleaned_before and version == vault.version:
-                searched.last = RedactedRequest(view, cleaned, replacements)
-        if len(searched.messages) > 2 * len(view) + 64:
+                cache.last = RedactedRequest(view, cleaned, replacements)
+        if len(cache.messages) > 2 * len(view) + 64:
             self._forget(tuple(view))
         return cleaned
 
@@ -371,10 +371,10 @@ class Cleaning:
 
     def _forget(self, messages: tuple[Msg, ...]) -> None:
         """Forget cleaned messages that were part of an earlier request only."""
-        known = self._searched.messages
+        known = self._cache.messages
         if len(known) > 2 * len(messages) + 64:  # rarely, because it visits all of them
             current = set(map(id, messages))
-            self._searched.messages = {key: pair for key, pair in known.items() if key in current}
+            self._cache.messages = {key: pair for key, pair in known.items() if key in current}
 
 
 def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -61,27 +61,27 @@ class RedactedRequest(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
-class Searched:
-    """The results of one scanner in a session. They are valid until the vault gets a new value.
+class ScanCache:
+    """The cached results of one scanner in a session. They are valid until the vault gets a new value.
 
     Attributes:
         base: The scanner, without the values of the session.
         scanner: The scanner that also finds the values of the session; created when needed.
-        spotless: Texts that are known to be clean; arguments and results are checked many times.
+        clean: Texts that are known to be clean; arguments and results are checked many times.
         messages: Messages, by identity, and their form as they are sent, so that each is searched once.
         last: The last request: the next one usually extends it.
     """
 
     base: Scanner
     scanner: Scanner | None = None
-    spotless: set[object] = field(default_factory=set[object])
+    clean: set[object] = field(default_factory=set[object])
     messages: dict[int, tuple[Msg, Msg]] = field(default_factory=dict[int, tuple[Msg, Msg]])
     last: RedactedRequest | None = None
 
     def clear(self) -> None:
         """Forget everything, since a text that was clean may no longer be."""
         self.scanner = self.last = None
-        self.spotless.clear()
+        self.clean.clear()
         self.messages.clear()
 
 
@@ -112,9 +112,9 @@ class Vault:
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     """By kind: the highest number that an earlier process used."""
-    _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
-    # Also those that are no longer in `_searched`, but that an open call still uses.
-    _in_use: WeakSet[Searched] = field(default_factory=WeakSet[Searched])
+    _caches: dict[int, ScanCache] = field(default_factory=dict[int, ScanCache])
+    # Also those that are no longer in `_caches`, but that an open call still uses.
+    _in_use: WeakSet[ScanCache] = field(default_factory=WeakSet[ScanCache])
     unsaved: bool = False
     """Whether the vault has changes that are not stored; if so, it is stored with the next fact."""
     _seal: Seal | None = None
@@ -201,8 +201,8 @@ class Vault:
     def _changed(self) -> None:
         """Forget which texts are clean, since a value was added."""
         self.version += 1
-        for searched in self._in_use:
-            searched.clear()
+        for cache in self._in_use:
+            cache.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """Return the placeholder of a value; create one if the value is new.
@@ -253,21 +253,21 @@ class Vault:
         """Return whether only the model wrote the value."""
         return placeholder in self._by_model
 
-    def searched(self, base: Scanner) -> Searched:
-        """Return the results of a scanner in this session."""
-        found = self._searched.get(id(base))
+    def cache_of(self, base: Scanner) -> ScanCache:
+        """Return the cache of a scanner in this session."""
+        found = self._caches.get(id(base))
         if found is None or found.base is not base:  # the id of a deleted scanner can be used again
-            if len(self._searched) >= _MAX_SCANNERS:  # for example if each call has a separate hook
-                del self._searched[next(iter(self._searched))]
-            found = self._searched[id(base)] = Searched(base)
+            if len(self._caches) >= _MAX_SCANNERS:  # for example if each call has a separate hook
+                del self._caches[next(iter(self._caches))]
+            found = self._caches[id(base)] = ScanCache(base)
             self._in_use.add(found)
-        elif len(found.spotless) > MAX_CLEAN_TEXTS:
-            found.spotless.clear()
+        elif len(found.clean) > MAX_CLEAN_TEXTS:
+            found.clean.clear()
         return found
 
     def scanner(self, base: Scanner) -> Scanner:
         """Return the scanner that also finds the values known so far."""
-        searched = self.searched(base)
-        if searched.scanner is None:
-            searched.scanner = base.with_values(self._literals)
-        return searched.scanner
+        cache = self.cache_of(base)
+        if cache.scanner is None:
+            cache.scanner = base.with_values(self._literals)
+        return cache.scanner

@@ -35,7 +35,7 @@ NOTE: Final = (
 )
 
 
-class _Found(MatchingNote):
+class _FoundPassages(MatchingNote):
     """The passages of a run."""
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Retrieve(NarrowHook):
             if not self._passages:
                 return None
             find = partial(self._search, event.context, limit=self._passages)
-            return own(event.context, self, _Found).add(event, find, NOTE, SOURCE)
-        known = own(event.context, self, _Found).passages
+            return own(event.context, self, _FoundPassages).add(event, find, NOTE, SOURCE)
+        known = own(event.context, self, _FoundPassages).passages
         content = tuple([_cited(block, known) for block in event.reasoning_result.content])
         if known and content != event.reasoning_result.content:
             event.reasoning_result = replace(event.reasoning_result, content=content)
@@ -120,7 +120,7 @@ class Retrieve(NarrowHook):
             return ""
         with billed_to(context):
             passages: Sequence[Passage] = await index.search(query, limit)
-        own(context, self, _Found).passages.update({passage.cite: passage for passage in passages})
+        own(context, self, _FoundPassages).passages.update({passage.cite: passage for passage in passages})
         return "\n".join(json.dumps({"cite": passage.cite, "text": passage.text}) for passage in passages)
 
 
