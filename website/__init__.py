@@ -1,1 +1,1 @@
-"""The documentation as a site: the reference from docstrings (`build`, `docstrings`), and its pictures (`pictures`)."""
+"""The documentation site: the reference from docstrings (`build`, `docstrings`), generated tables, screenshots and pictures."""

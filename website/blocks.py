@@ -1,4 +1,4 @@
-"""Blocks of pages that are drawn from the source, between two comments."""
+"""Generated blocks of pages, each between two comments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ END: Final = "<!-- end -->"
 
 
 def with_block(page: str, module: str, text: str) -> str:
-    """Return the page with another text in the block that `python -m MODULE` writes.
+    """Return the page with a new text in the block that `python -m MODULE` writes.
+
+    Args:
+        page: The text of the page.
+        module: The module that the first comment names.
+        text: The new text of the block.
 
     Raises:
         ValueError: The page has no such block.
@@ -19,5 +24,5 @@ def with_block(page: str, module: str, text: str) -> str:
     before, begin, rest = page.partition(opening)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"the page has no block between {opening.strip()!r} and {END!r}")
+        raise ValueError(f"The page has no block between {opening.strip()!r} and {END!r}. Add the two comments.")
     return f"{before}{begin}{text}{end}{after}"

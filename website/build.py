@@ -67,7 +67,7 @@ ONE_BASE: Final = {"agentflow.vocabulary.events", "agentflow.plugins", "agentflo
 
 
 def title_of(module: str) -> str:
-    """The name of a module's page, without suffix."""
+    """Return the name of a module without `agentflow.`, which is also the name of its page without `.md`."""
     return module.removeprefix("agentflow.")
 
 
@@ -84,33 +84,34 @@ class Reference:
         self.by_name: dict[str, str] = {}
         for module in MODULES:
             for name in self.names(module):
-                inside = self.modules[module][name].is_module  # it has the name of the function in it, and hides it
+                # A module may have the name of the function in it, which then has the longer path.
+                inside = self.modules[module][name].is_module
                 entry = self.entries.setdefault(
                     self.found(module, name).path, f"{module}.{name}.{name}" if inside else f"{module}.{name}"
                 )
                 self.by_name.setdefault(name, entry)
 
     def names(self, module: str) -> list[str]:
-        """The public names of a module, in its order."""
+        """Return the public names of a module, in the order of its `__all__`."""
         return [str(name) for name in self.modules[module].exports or ()]
 
     def found(self, module: str, name: str) -> griffe.Object:
-        """The object that a name of a module refers to."""
+        """Return the object that a name of a module refers to."""
         found = self.modules[module][name]
         found = found[name] if found.is_module else found
         return found.final_target if found.is_alias else found
 
     def entry(self, module: str, name: str) -> str:
-        """The entry of a name: in the first module that lists it."""
+        """Return the path of a name's entry, which is in the first module that lists the name."""
         return self.entries[self.found(module, name).path]
 
     def about(self, module: str, name: str) -> str:
-        """The first paragraph of its docstring."""
+        """Return the first paragraph of a name's docstring, for a cell of a table."""
         docstring = self.found(module, name).docstring
         return docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|") if docstring else ""
 
     def page(self, module: str) -> str:
-        """The reference page of a module, as Markdown."""
+        """Return the reference page of a module, as Markdown."""
         return "\n".join(self._lines(module))
 
     def _lines(self, module: str) -> Iterator[str]:
@@ -129,20 +130,20 @@ class Reference:
 
 
 def _linked_page(found: re.Match[str]) -> str:
-    """Link a page that a docstring names."""
+    """Return a link to a page that a docstring names; its text alone if there is no such page."""
     return f"[{found[0]}](../{found[1]})" if (ROOT / "docs" / found[1]).exists() else found[0]
 
 
 _PAGE: Final = re.compile(r"`docs/([\w/-]+\.md)`")
 _CODE = re.compile(r"(<a [^>]*>.*?</a>|<pre.*?</pre>|<h\d.*?</h\d>)|<code>(@?)(\w+)(\(\))?</code>", re.DOTALL)
 _COMMON: Final = {"on", "tool", "fire", "verify", "render", "shutdown", "threads", "Source", "Error"}
-"""Names that are also ordinary words: `on` in a page is mostly a method."""
+"""Names that are not linked, since pages use them in other meanings too: `on` is mostly a method."""
 
 _reference: Reference | None = None
 
 
 def reference() -> Reference:
-    """Return the reference, which is read once per build."""
+    """Return the reference; it is read only once per build."""
     global _reference  # noqa: PLW0603
     if _reference is None:
         _reference = Reference()
@@ -179,18 +180,18 @@ _SAMPLE: Final = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)(samples\b[^)]*)\)")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to samples to the site's copies; a link to a folder or another file becomes its text."""
+    """Point links to samples to the site's copies; replace a link to a folder or another file by its text."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # its tables are the navigation
-    linked = [sample for _, _, sample in _SAMPLE.findall(markdown) if sample.endswith(".py")]
+    samples = [sample for _, _, sample in _SAMPLE.findall(markdown) if sample.endswith(".py")]
 
-    def there(found: re.Match[str]) -> str:
+    def linked(found: re.Match[str]) -> str:
         text, up, sample = found.groups()
         return f"[{text}]({up.removeprefix('../')}{sample})" if sample.endswith(".py") else text
 
-    markdown = _SAMPLE.sub(there, markdown)
-    if page.file.src_uri.startswith("cookbook/") and linked:
-        code = (ROOT / linked[0]).read_text("utf-8")
+    markdown = _SAMPLE.sub(linked, markdown)
+    if page.file.src_uri.startswith("cookbook/") and samples:
+        code = (ROOT / samples[0]).read_text("utf-8")
         markdown += f"\n## The whole file\n\n````python\n{code}````\n"
     return markdown
 

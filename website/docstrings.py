@@ -13,22 +13,22 @@ _DATACLASS = griffe.ExprName("dataclass", parent=griffe.ExprName("dataclasses"))
 
 
 class Docstrings(griffe.Extension):
-    """Reads `Example:` sections, and documents the named decorators by their definition."""
+    """Reads `Example:` sections, treats `@frozen` classes as dataclasses, and documents named events by their definition."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """An object was read: its examples are code."""
+        """Rename the section `Example:` of an object to `Examples:`, which griffe reads as code."""
         if obj.docstring:
             obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", obj.docstring.value)
 
     def on_class_instance(self, *, node: ast.AST | griffe.ObjectNode, cls: griffe.Class, **_: Any) -> None:
-        """A class was read: `@frozen` makes a dataclass, so its signature is known."""
+        """Replace `@frozen` of a class by `@dataclass`, so that griffe knows its signature."""
         for decorator in cls.decorators:
             if (name := str(decorator.value)).startswith("frozen"):
                 keywords = griffe.ExprKeyword("kw_only", str("kw_only" in name))
                 decorator.value = griffe.ExprCall(_DATACLASS, [keywords])
 
     def on_attribute_instance(self, *, node: ast.AST | griffe.ObjectNode, attr: griffe.Attribute, **_: Any) -> None:
-        """An attribute was read: `before_llm = NamedEvent("before_llm", PreReasoning, "when it fires")` and its like."""
+        """Document a named event, such as `before_llm = NamedEvent("before_llm", PreReasoning, "when it fires")`."""
         match node:
             case ast.Assign(
                 value=ast.Call(

@@ -1,4 +1,4 @@
-"""The table of features on the page "Features", with the page and the test of each; a row without them is a missing one.
+"""The table of features on the page "Features", with the page and the test of each. A row without them is a missing feature.
 
 `python -m website.features` writes it; a test compares it, and checks that pages and tests exist.
 """
@@ -97,7 +97,7 @@ HTTP servers with OpenAI's and Anthropic's APIs | serve-models.md | serve/test_m
 A2A, AG-UI and ACP | a2a.md | serve/test_a2a.py::a_message_and_its_stream
 Output in the terminal and on web pages | inspector.md | inspector/test_page.py::runs_are_listed_filtered_and_opened
 """
-"""A row is a feature, its page and its test (the function without `test_`); without both it is missing."""
+"""A row is a feature, its page and its test (the function without `test_`); both are empty if agentflow lacks the feature."""
 
 
 def groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
@@ -113,7 +113,7 @@ def groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def present() -> list[tuple[str, str, str]]:
-    """Return the rows of the features that there are."""
+    """Return the rows of the features that agentflow has."""
     return [row for _, rows in groups() for row in rows if row[1]]
 
 
@@ -130,7 +130,7 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return the page with the table."""
+    """Return the page with the current tables."""
     return with_block(page, "website.features", table())
 
 

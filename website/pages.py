@@ -1,7 +1,7 @@
 """Pictures of the inspector: two recorded runs in Chromium. `python -m website.pages` writes `docs/screens/inspector-*.png`.
 
-They show a moment, with its times: they are drawn when the page has changed, and looked at. The tests of the inspector use the
-hooks.
+The pictures contain times, so no test compares them: draw them again when the page has changed, and look at them. The tests of
+the inspector use the hooks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from agentflow.testing.evaluation import Dataset
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "screens"
-ASKED: Final = "What are two apples and a loaf of bread? Tidy up afterwards."
+QUESTION: Final = "What are two apples and a loaf of bread? Tidy up afterwards."
 READY: Final = "document.querySelector('main').dataset.ready === '{}'"
 
 
@@ -66,14 +66,14 @@ async def delete_file(path: str) -> str:
 
 @on(PreActing, priority=20)
 def redirect(event: PreActing) -> None:
-    """Ask by https."""
+    """Replace http by https."""
     use = event.tool_use
     if str(use.input.get("url", "")).startswith("http:"):
         event.tool_use = use.replace(input={"url": str(use.input["url"]).replace("http:", "https:")})
 
 
 class KeepFiles(Hook):
-    """Refuse to delete."""
+    """Refuse to delete files."""
 
     guard = True
 
@@ -97,8 +97,8 @@ class Shorten(Hook):
             event.tool_result = replace(event.tool_result, content=f"{event.tool_result.text[:160]} [cut]")
 
 
-def said(text: str, tokens: int, *calls: ToolUseBlock) -> list[Any]:
-    """A reply in chunks."""
+def reply_script(text: str, tokens: int, *calls: ToolUseBlock) -> list[Any]:
+    """Return a script of a reply in chunks."""
 
     async def a_moment() -> None:
         await asyncio.sleep(0.018)
@@ -108,18 +108,20 @@ def said(text: str, tokens: int, *calls: ToolUseBlock) -> list[Any]:
     return [*words, *calls, ModelChunk(usage=usage)]
 
 
-def use(number: int, name: str, **given: str) -> ToolUseBlock:
-    """A call."""
-    return ToolUseBlock(f"t{number}", name, given)
+def use(number: int, name: str, **arguments: str) -> ToolUseBlock:
+    """Return a tool call."""
+    return ToolUseBlock(f"t{number}", name, arguments)
 
 
 def clerk(*hooks: Hook, deletes: bool = True) -> Agent:
-    """An agent with hooks, tools and a sub-agent, and scripts of its models."""
+    """Create an agent with hooks, tools, a sub-agent and scripted models."""
     checks = "Let me look at both prices and compare them with what I know."
     prices = use(7, "read_page", url="https://prices.example/a")
     checker = Agent(
         "checker",
-        ScriptedModel([said(checks, 710, prices), said("Both are right.", 900)], name="openai/gpt-5-mini"),
+        ScriptedModel(
+            [reply_script(checks, 710, prices), reply_script("Both are right.", 900)], name="openai/gpt-5-mini"
+        ),
         description="Checks prices.",
         tools=[read_page],
     )
@@ -127,12 +129,14 @@ def clerk(*hooks: Hook, deletes: bool = True) -> Agent:
     finds.append(use(3, "read_page", url="http://shop.example/a"))
     reads = [use(4, "read_page", url="https://shop.example/broken")]
     reads.append(use(5, "checker", message="Are bread 2.25 and apples 0.40?"))
-    tidies = said("They are right. I tidy up.", 2300, use(6, "delete_file", path="/srv/basket"))
+    tidies = reply_script("They are right. I tidy up.", 2300, use(6, "delete_file", path="/srv/basket"))
     script = [
-        said("I will look for the prices of bread and of apples in the catalogue and read a page.", 1200, *finds),
-        said("The catalogue has both. One page is missing, so I have the prices checked.", 1900, *reads),
+        reply_script(
+            "I will look for the prices of bread and of apples in the catalogue and read a page.", 1200, *finds
+        ),
+        reply_script("The catalogue has both. One page is missing, so I have the prices checked.", 1900, *reads),
         *([tidies] if deletes else []),
-        said("Two apples are 0.80 and a loaf of bread is 2.25: that is 3.05 in all.", 2600),
+        reply_script("Two apples are 0.80 and a loaf of bread is 2.25: that is 3.05 in all.", 2600),
     ]
     return Agent(
         "clerk",
@@ -144,15 +148,15 @@ def clerk(*hooks: Hook, deletes: bool = True) -> Agent:
 
 
 async def record(folder: Path) -> None:
-    """Two runs, of which one has a hook less."""
+    """Record two runs; the second has fewer hooks, and deletes nothing."""
     for hooks, deletes in (([redirect, KeepFiles(), AddDate(), Shorten()], True), ([redirect, AddDate()], False)):
         recorder = Recorder(folder)
-        await clerk(*hooks, recorder, deletes=deletes).call(ASKED)
+        await clerk(*hooks, recorder, deletes=deletes).call(QUESTION)
         recorder.close()
 
 
 async def evaluate(folder: Path) -> None:
-    """Two evaluations, of which the second is worse in one case."""
+    """Save two evaluations; the second is worse in one case."""
     for number, answers in enumerate(("Send it back.", "I do not know.")):
         replies = [*["We open at nine."] * 3, "Send it back.", answers, "Send it back."]
         model = ScriptedModel(list(replies))
@@ -164,7 +168,7 @@ async def evaluate(folder: Path) -> None:
 
 
 async def evaluation(chromium: Any) -> None:
-    """The picture of an evaluation."""
+    """Draw the picture of an evaluation."""
     with tempfile.TemporaryDirectory() as folder:
         await evaluate(Path(folder))
         async with Inspector(folder).serving() as link, chromium.page(width=1280, height=620) as page:
@@ -173,35 +177,35 @@ async def evaluation(chromium: Any) -> None:
             await page.click("tbody a")
             await page.until(READY.format("evaluation"))
             await page.click("tbody tr:nth-child(3) .fold")
-            await keep(page, "evaluation")
+            await save(page, "evaluation")
 
 
 async def press(page: Any, *keys: str) -> None:
-    """Press keys that write."""
-    for one in keys:
-        await page.send("Input.dispatchKeyEvent", type="keyDown", key=one, text=one)
-        await page.send("Input.dispatchKeyEvent", type="keyUp", key=one)
+    """Press character keys."""
+    for key in keys:
+        await page.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
+        await page.send("Input.dispatchKeyEvent", type="keyUp", key=key)
         await page.js("new Promise(requestAnimationFrame)")
 
 
 async def until_chosen(page: Any, text: str) -> None:
-    """Go down to an event that says a text."""
+    """Move the selection down to an event that contains a text."""
     for _ in range(200):
         if text in await page.js("document.querySelector('.line.chosen')?.innerText ?? ''"):
             return
         await press(page, "j")
-    raise LookupError(f"no event says {text!r}")
+    raise LookupError(f"No event of the page contains {text!r}.")
 
 
-async def keep(page: Any, name: str) -> None:
-    """Take the picture."""
+async def save(page: Any, name: str) -> None:
+    """Save a screenshot of the page."""
     await page.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     (FOLDER / f"inspector-{name}.png").write_bytes(await page.screenshot())
     print(f"docs/screens/inspector-{name}.png")
 
 
 async def draw() -> None:
-    """All pictures."""
+    """Draw all pictures."""
     sys.path.append(str(ROOT / "tests" / "support"))
     browser: Any = import_module("browser").browser
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +223,7 @@ async def draw() -> None:
                         await press(page, "O")
                     await until_chosen(page, "openai/gpt-5-mini" if dark else 'read_page(url="https://shop.example/a')
                     await press(page, "2" if dark else "1")
-                    await keep(page, "conversation" if dark else "run")
+                    await save(page, "conversation" if dark else "run")
             async with chromium.page(**look) as page:
                 await page.goto(link)
                 await page.until(READY.format("runs"))
@@ -228,7 +232,7 @@ async def draw() -> None:
                 await page.click(".filters .compare")
                 await page.until(READY.format("compare"))
                 await page.click(".differences summary")
-                await keep(page, "compare")
+                await save(page, "compare")
             async with chromium.page(**look) as page:
                 await page.goto(link)
                 point = Breakpoint(PreActing, tools=["delete_*"], ask=inspector.show_pause, limit=600, otherwise="deny")
@@ -236,7 +240,7 @@ async def draw() -> None:
                 agent = Agent("clerk", ScriptedModel([path, "Done."]), tools=[delete_file], hooks=[point])
                 call = asyncio.ensure_future(agent.call("Tidy up."))
                 await page.until("document.querySelector('.paused')")
-                await keep(page, "pause")
+                await save(page, "pause")
                 call.cancel()
             await evaluation(chromium)
 

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
 
 def _parts_of_demo(printed: str) -> str:
-    """One call that runs, one that is vetoed, and the totals."""
+    """Return the lines of a call that runs, of a call that is vetoed, and of the totals."""
     lines = printed.splitlines()
     first = next(n for n, line in enumerate(lines) if "→ read_file" in line)
     vetoed = next(n for n, line in enumerate(lines) if "vetoed by" in line)
@@ -32,20 +32,20 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "agentflow demo": _parts_of_demo,
     "agentflow new my-shop": str.rstrip,
 }
-"""The commands, and the part of their output that is shown."""
+"""The commands, each with the function that returns the part of its output to show."""
 
 
 def with_output(page: str) -> str:
     """Return the page with the current outputs.
 
     Raises:
-        ValueError: A command's block is not on it.
+        ValueError: The page has no block for a command.
     """
     for command, shown in BLOCKS.items():
         start = f"```console\n$ {command}\n"
         before, found, after = page.partition(start)
         if not found:
-            raise ValueError(f"docs/cli.md has no block that begins with `$ {command}`.")
+            raise ValueError(f"docs/cli.md has no block that begins with `$ {command}`. Add it.")
         rest = after.partition("\n```")[2]
         page = f"{before}{start}{shown(_printed_by(command))}\n```{rest}"
     return page
@@ -59,7 +59,7 @@ def _printed_by(command: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page with the current outputs."""
     PAGE.write_text(with_output(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Pictures of the terminal: a program at a real pty, its screen as SVG. `python -m website.screens` writes `docs/screens/`.
+"""Pictures of the terminal: the screen of a program in a real pty, as SVG. `python -m website.screens` writes `docs/screens/`.
 
-They show a moment, with its times: they are drawn when the screen has changed, and looked at.
+The pictures contain times, so no test compares them: draw them again when the output has changed, and look at them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLOURS: Final = {
     "cyan": "#7ccfd8",
     "8a8a8a": "#8a93a5",
 }
-"""A terminal's yellow is the emulator's brown; dim text is a grey of the 256."""
+"""By the names of the emulator, which calls yellow brown. Dim text is shown in one of the 256 colours, a grey."""
 
 PROGRAM: Final = '''
 import asyncio
@@ -84,11 +84,11 @@ SCENES: Final = {
     "running": (r"search\(.* 1 s", "Three tools at work, a sub-agent below the one that asks it"),
     "retry": (r"attempt 2 in 6 s", "A retry that counts down"),
 }
-"""Each picture: the moment, by the text on the screen, and its title."""
+"""For each picture, a pattern for the text on the screen at which it is taken, and its title."""
 
 
 def watched(command: list[str], until: str, rows: int, columns: int) -> pyte.Screen:
-    """Run a program at a terminal until a text is on its screen."""
+    """Run a program in a terminal until a pattern matches the text on its screen; return the screen."""
     screen = pyte.Screen(columns, rows)
     stream = pyte.Stream(screen)
     process, terminal = pty.fork()
@@ -100,9 +100,9 @@ def watched(command: list[str], until: str, rows: int, columns: int) -> pyte.Scr
     try:
         while not re.search(until, "\n".join(screen.display)):
             if time.monotonic() > end or not select.select([terminal], [], [], 10)[0]:
-                raise TimeoutError(f"{until} did not come: {screen.display}")
+                raise TimeoutError(f"The screen does not match {until!r}: {screen.display}")
             text = os.read(terminal, 65536).decode("utf-8", "replace")
-            # The emulator knows no dim text.
+            # The emulator does not support dim text.
             stream.feed(re.sub(r"(\x1b\[(?:\d+;)*)2((?:;\d+)*m)", r"\g<1>38;5;245\g<2>", text))
     finally:
         os.kill(process, 9)
@@ -112,7 +112,7 @@ def watched(command: list[str], until: str, rows: int, columns: int) -> pyte.Scr
 
 
 def runs(line: Any, columns: int) -> Iterator[tuple[int, str, Any]]:
-    """The runs of equal style in a row: column, text, and one of its characters."""
+    """Yield the parts of a row that have the same style: column, text, and a character with the style."""
     begin, text = 0, ""
     for column in range(columns + 1):
         char = line[column] if column < columns else None
@@ -126,7 +126,7 @@ def runs(line: Any, columns: int) -> Iterator[tuple[int, str, Any]]:
 
 
 def drawn(screen: pyte.Screen, title: str) -> str:
-    """A screen as SVG, in the reader's own typewriter face."""
+    """Return a screen as SVG, in the viewer's own monospaced font."""
     last = max(row for row, text in enumerate(screen.display) if text.strip())
     wide, high = screen.columns * WIDE + 32, (last + 1) * HIGH + 58
     parts = [

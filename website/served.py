@@ -1,4 +1,4 @@
-"""The tables of the page "Events of a served run", drawn from the models that the server sends.
+"""The tables of the page "Events of a served run", made from the models that the server sends.
 
 `python -m website.served` writes them; a test compares them.
 """
@@ -31,7 +31,7 @@ OTHERS: Final[tuple[type[BaseModel], ...]] = (
 
 
 def fields_of(model: type[BaseModel]) -> str:
-    """Return the rows of a model's fields."""
+    """Return the table of a model's fields; empty if no field has a description."""
     rows = [f"| `{name}` | {field.description} |" for name, field in model.model_fields.items() if field.description]
     return "\n".join(["| Field | Meaning |", "|---|---|", *rows]) + "\n" if rows else ""
 
@@ -39,7 +39,7 @@ def fields_of(model: type[BaseModel]) -> str:
 def tables() -> str:
     """Return all tables: the routes, the events, and the values in them."""
     parts = ["## Routes\n", "| Route | Purpose |\n|---|---|"]
-    parts += [f"| `{one.method.upper()} {one.path}` | {one.summary} |" for one in OPERATIONS]
+    parts += [f"| `{route.method.upper()} {route.path}` | {route.summary} |" for route in OPERATIONS]
     parts.append("\n## Events\n")
     for model in EVENTS:
         (kind,) = get_args(model.model_fields["type"].annotation)

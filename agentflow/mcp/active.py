@@ -7,10 +7,10 @@ Rules:
 2. A question for a person is answered by the function `elicitation`, or, if the agent is itself served over MCP, by the
    user of the agent's client; otherwise it suspends the call. The question then stays unanswered, and the call is
    cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the answers
-   to the questions that it asks again. Answers are kept until the call has ended.
+   to the questions that it asks again. Answers are kept until the call has a result.
 3. During one call, the server gets at most `sampling` answers of a model.
-4. For servers with the protocol of 2026, the SDK knows to which call a question belongs; for older ones, a question that may
-   belong to calls of several runs is refused.
+4. For servers with the protocol of 2026, the SDK knows to which call a question belongs. For older protocols, a question that
+   may belong to calls of several runs is refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProgressReport:
 
 @dataclass
 class ElicitationAnswers:
-    """People's answers to servers' questions, in calls that have not ended; stored with the session.
+    """People's answers to servers' questions, in calls that have no result yet; stored with the session.
 
     Attributes:
         answers: Action and content, by tool use and question.
@@ -100,9 +100,8 @@ class ActiveCall:
         self._user = client_user.get()
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
-        if turn is not None and (
-            turn.restored.inner_decisions is not None or turn.restored.recovers
-        ):  # the call was suspended or interrupted before
+        # The call was suspended or interrupted before.
+        if turn is not None and (turn.restored.inner_decisions is not None or turn.restored.recovers):
             self._remember(turn.restored.inner_decisions or {})
 
     @property
@@ -121,9 +120,9 @@ class ActiveCall:
         """Add new answers to the earlier ones."""
         stored = self.context.run.session_state[ElicitationAnswers].answers
         own = stored.get(self.context.tool_use.id, {})
-        # Stored only if there are answers: sessions without questions keep nothing.
         for key, decision in decisions.items():
             own[key] = _answer(decision)
+        # Sessions without answers store nothing.
         if decisions:
             stored[self.context.tool_use.id] = own
         self._answers = own
@@ -159,7 +158,7 @@ class ActiveCall:
         task = asyncio.ensure_future(self._complete(params))
         self._side.add(task)
         task.add_done_callback(self._side.discard)
-        # `wait`: the end of the call cancels the task, and the server then gets an answer.
+        # `wait` instead of awaiting the task: if the end of the call cancels the task, the server still gets an answer.
         await asyncio.wait([task])
         if task.cancelled():
             return _refused("the call has ended")
@@ -195,9 +194,8 @@ class ActiveCall:
         """Stop answering questions.
 
         Args:
-            finished: Whether the call has its result; if False, it will be repeated.
+            finished: Whether the call has its result; if False, it may be repeated, and then needs the answers again.
         """
-        # A call that is repeated needs the answers again.
         if finished and self._answers:
             self.context.run.session_state[ElicitationAnswers].answers.pop(self.context.tool_use.id, None)
         self._ended.set()
@@ -212,7 +210,7 @@ client_user: ContextVar[Answering | None] = ContextVar("agentflow_mcp_client_use
 """Asks the user of the MCP client that called the agent, if the client supports questions during a call."""
 
 current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", default=None)
-"""The call to which a request of the server belongs, if the SDK knows it."""
+"""The call to which a server's request belongs, if the SDK knows it."""
 
 
 def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
@@ -236,13 +234,13 @@ def _question(params: types.ElicitRequestParams, server: str, link: Link) -> tup
         request["url"] = one_line(params.url)[:4000]
     else:
         request["schema"] = params.requested_schema
-    # A digest of the question: a server gives a repeated question another id.
+    # A digest of the question, since the server changes the id of a repeated question.
     digest = hashlib.sha256(to_json([params.message, request.get("url"), request.get("schema")])).hexdigest()
     return f"ask-{digest[:12]}", request
 
 
 def _answer(decision: Resolution) -> dict[str, Any]:
-    """Return a decision in MCP's form."""
+    """Convert a decision for MCP."""
     match decision:
         case Deny():
             return {"action": "decline"}
@@ -256,7 +254,7 @@ def _answer(decision: Resolution) -> dict[str, Any]:
 
 
 def _completed(answer: dict[str, Any], params: types.ElicitRequestParams) -> dict[str, Any]:
-    """Add the schema's defaults for the fields that an answer leaves out."""
+    """Add the schema's defaults for the fields that are missing in an answer."""
     if answer["action"] != "accept" or isinstance(params, types.ElicitRequestURLParams):
         return answer
     fields: object = params.requested_schema.get("properties")

@@ -17,7 +17,7 @@ from agentflow.errors import UsageError
 
 # `${env:NAME}` is VS Code's form, `${NAME:-default}` that of shells.
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-# The names of transports in the files of different clients.
+# The names of transports in the files of different clients, and the field that each requires.
 _KINDS = {
     "stdio": "command",
     "http": "url",
@@ -102,7 +102,7 @@ def _texts(where: str, entry: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _expanded(where: str, key: str, value: object) -> str:
-    """Replace environment variables in a text; errors do not show their values."""
+    """Replace references to environment variables. Error messages do not contain values, which may be secrets."""
     if not isinstance(value, str):
         raise UsageError(f'{where}: "{key}" must be a string, not {type(value).__name__}.')
 

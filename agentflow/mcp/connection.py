@@ -5,7 +5,7 @@ Rules:
 1. The SDK's client is entered and exited in a task of its own, in an empty context: it inherits nothing from the first caller.
 2. Callers that need the connection while it is being opened wait for the same opening.
 3. The connection is closed when it has no users, by `close`, or when the event loop cancels its tasks.
-4. A server's mistakes become a `ToolError`; its texts are shown on one line, and without the secrets in our settings.
+4. Invalid answers of a server become a `ToolError`; its texts are shown on one line, without the secrets in our settings.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_LIST_INTERVAL = 10.0
 _CLOSE_SECONDS = 10.0
 
 
-class ConnectionLost(ToolError):  # noqa: N818 - an event rather than a mistake
+class ConnectionLost(ToolError):  # noqa: N818 - the name describes an event
     """The server is unreachable, or the connection ended during a request.
 
     Args:
@@ -79,7 +79,7 @@ class Connection:
     """
 
     def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool], str | None], None]) -> None:
-        # Weak: an agent that is discarded without `close` is no user.
+        # Weak: an agent that is garbage-collected without `close` is no longer a user.
         self.users: WeakSet[Any] = WeakSet()
         self.active: dict[int, ActiveCall] = {}
         self._settings = settings
@@ -151,7 +151,7 @@ class Connection:
 
     def lose(self, client: Client) -> None:
         """Mark the connection as lost; the next user reconnects."""
-        # A late failure of an earlier client does not concern the present connection.
+        # A late failure of an earlier client does not affect the current connection.
         if self._opened is not None and self.is_open and self._opened.result() is client:
             self._closing.set()
 
@@ -162,7 +162,7 @@ class Connection:
         try:
             client = Client(
                 self._link.connect(self._stderr),
-                # The SDK would keep lists for as long as the server suggests, and so return old ones after a change.
+                # The SDK's cache keeps lists as long as the server suggests, so it would return old lists after a change.
                 cache=None,
                 mode=settings.protocol,
                 logging_callback=None if settings.log_level is None else self._log,
@@ -182,7 +182,7 @@ class Connection:
                     client.session.validate_tool_result = _unchecked
                     self._take(await self._listed(client), client.instructions)
                     if settings.follow:
-                        # Callers wait for the subscription, before which a change would be missed.
+                        # Callers wait for the subscription, because earlier changes would be missed.
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
                         # Set also if the server has nothing to subscribe to.
@@ -192,7 +192,7 @@ class Connection:
                     opened.set_result(client)
                 await closing.wait()
             finally:
-                # Both tasks use the client, so they end before it.
+                # Both tasks use the client, so they must end before it is closed.
                 if listener is not None:
                     listener.cancel()
                     await asyncio.wait([listener])
@@ -209,7 +209,7 @@ class Connection:
                 opened.set_exception(self._opening_error(error))
         finally:
             if not opened.done():
-                ending = f"MCP server {settings.name!r}: the event loop is ending."
+                ending = f"MCP server {settings.name!r} was not connected, because the event loop is ending."
                 opened.set_exception(ConnectionLost(ending, temporary=False))
             if not opened.cancelled():
                 opened.exception()  # mark the exception as retrieved, even if no caller waits
@@ -242,6 +242,7 @@ class Connection:
         return self._link.clean(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:500]
 
     # ---- requests
+
     async def ask(self, purpose: str, request: Callable[[Client], Awaitable[T]]) -> T:
         """Send a request to the server.
 
@@ -299,7 +300,7 @@ class Connection:
         of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
-        # `cancelling`: the event loop is ending, and the connection answers no ping any longer.
+        # If the holder is being cancelled, the event loop is ending, and the connection no longer answers pings.
         if not self._link.in_process or holder is None or opened is None or holder.cancelling() or not self.is_open:
             return
         client = opened.result()
@@ -358,6 +359,7 @@ class Connection:
             self._announced()
 
     # ---- the server's messages
+
     async def _on_message(self, message: types.ServerNotification | Exception) -> None:
         # For protocols before 2026; later ones have the stream of `_follow`.
         if isinstance(message, types.ToolListChangedNotification):

@@ -27,12 +27,14 @@ async def http_transport(
     # No read timeout: a stream may be silent while a tool works, and tools have their own time limit.
     timeout = httpx2.Timeout(connect_timeout, read=None)
 
-    async def bound(response: httpx2.Response) -> None:
-        # The SDK limits the events of a stream (`max_sse_event_size`), but no other answer.
+    async def limit_body(response: httpx2.Response) -> None:
+        # The SDK limits only the events of a stream (`max_sse_event_size`).
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _BoundedStream(response.stream, limit)
 
-    client = httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, event_hooks={"response": [bound]})
+    client = httpx2.AsyncClient(
+        headers=dict(headers), auth=auth, timeout=timeout, event_hooks={"response": [limit_body]}
+    )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=limit) as streams:
         yield streams
 

@@ -62,7 +62,7 @@ _LEVELS: tuple[types.LoggingLevel, ...] = (
 )
 _READS = ("research", "read", "memory_read")
 _MAX_WAITING = 256
-"""The maximum number of conversations that wait for a client's answer; beyond it, the oldest is released."""
+"""The maximum number of conversations that wait for a client's answer; with more, the oldest is discarded."""
 _DECISION: types.ElicitRequestedSchema = {
     "type": "object",
     "properties": {
@@ -198,7 +198,7 @@ class _AgentOffers:
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
         reporter = _Reporter(context, self._agent.name, self._log)
-        # In the context of this request only: `in_own_task` copies it for the call.
+        # Set in the context of this request only; `in_own_task` copies the context for the call.
         client_user.set(reporter.ask if reporter.can_ask() and reporter.session.can_send_request else None)
         if params.name == self._agent.name:
             return await in_own_task(self._call_agent(params, arguments, reporter))
@@ -241,7 +241,7 @@ class _AgentOffers:
             pending = undecided(reply.pending)
             if any(wait.kind == "external" for wait in pending) or not reporter.can_ask():
                 return _failed(
-                    f"The agent waits for a person's decision: {'; '.join(map(_question, pending)) or 'the call is parked'}."
+                    f"The agent waits for a person's decision: {'; '.join(map(_question, pending)) or 'the call is suspended'}."
                 )
             if not reporter.session.can_send_request:  # the protocol of 2026: the client calls again, with the answers
                 return self._defer(session, pending)
@@ -249,7 +249,7 @@ class _AgentOffers:
             reply = await self._reply(self._agent.resume_stream(session, decisions), reporter)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
         content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
-        # Other outcomes have an answer, even if it is incomplete.
+        # The other outcomes have an answer, even if it is incomplete, so they are not errors.
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _defer(self, session: Session, pending: list[Pending]) -> types.InputRequiredResult:
@@ -268,7 +268,7 @@ class _AgentOffers:
     async def _resume(
         self, key: str, answers: Mapping[str, Any], reporter: _Reporter
     ) -> types.CallToolResult | types.InputRequiredResult:
-        # Removed: an answer can be used once.
+        # Remove the session, so that an answer can be used only once.
         session = self._waiting.pop(key, None)
         if session is None:
             return _failed("The conversation of this answer no longer exists. Call the tool again.")
@@ -290,7 +290,7 @@ class _AgentOffers:
 
         @on(ActingChunk)
         async def report(event: ActingChunk) -> None:
-            # The value of a streaming tool is not its result: the chunks are.
+            # The result of a streaming tool is its chunks, not its value.
             if tool.streaming:
                 chunks.append(event.chunk)
             await reporter.progress(str(event.chunk))
@@ -298,7 +298,7 @@ class _AgentOffers:
 
         agent, turn = self._agent, full_turn(Turn(tool, arguments, hooks=[report]))
         try:
-            # Asked before the run: a turn has no open call that could be suspended.
+            # Ask before the run, since a turn outside a call cannot be suspended.
             if tool.requires_approval:
                 if not reporter.can_ask() or not reporter.session.can_send_request:
                     return _failed(f"{tool.name} needs approval, but this client cannot ask its user.")
@@ -395,32 +395,32 @@ class _Reporter:
 
     async def ask(self, wait: Pending) -> Resolution:
         """Ask the client's user, and wait for the decision."""
-        # With the id of the client's call; otherwise the question would go to another stream, which might be closed.
+        # With the id of the client's request; otherwise the question would be sent on another stream, which might be closed.
         return _decision(wait, await self.session.elicit_form(_question(wait), _form(wait), self._request_id))
 
 
 def _question(wait: Pending) -> str:
     use = wait.tool_use
-    if _asked_schema(wait) is not None:
+    if _requested_schema(wait) is not None:
         return one_line(f"{wait.request['server']}: {wait.request['message']}")[:2000]
     if use is None or wait.hook.startswith("mcp:"):
         return one_line(str(wait.request))[:2000]
     return one_line(f"May {use.name}({', '.join(f'{key}={value!r}' for key, value in use.input.items())}) run?")[:2000]
 
 
-def _asked_schema(wait: Pending) -> types.ElicitRequestedSchema | None:
+def _requested_schema(wait: Pending) -> types.ElicitRequestedSchema | None:
     """Return the form requested by an MCP server of the agent; None for any other question."""
     return wait.request.get("schema") if wait.hook.startswith("mcp:") else None
 
 
 def _form(wait: Pending) -> types.ElicitRequestedSchema:
     """Return the form for a question."""
-    return _asked_schema(wait) or _DECISION
+    return _requested_schema(wait) or _DECISION
 
 
 def _decision(wait: Pending, answer: object) -> Resolution:
     """Return a user's decision; any answer but a clear yes is a denial."""
-    if _asked_schema(wait) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
+    if _requested_schema(wait) is not None and isinstance(answer, types.ElicitResult) and answer.action == "accept":
         return Approve(input=answer.content or {})
     if (
         isinstance(answer, types.ElicitResult)

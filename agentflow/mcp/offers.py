@@ -111,8 +111,7 @@ class _OfferedFunction:
                 raise _invalid(f"{self.name}: {name} must be one of {list(choices)}")
         try:
             return await in_own_task(_result(self.function, **values))
-        # The function chose this answer itself.
-        except MCPError:
+        except MCPError:  # the function raised an error of the protocol itself
             raise
         except Exception as error:
             raise MCPError(types.INTERNAL_ERROR, f"{self.name} failed: {described(error)}") from error
@@ -133,7 +132,7 @@ class Prompts:
         for function in functions:
             offered = _function(function, "prompts")
             if offered.name in self.functions:
-                raise UsageError(f"prompts: two are named {offered.name!r}.")
+                raise UsageError(f"prompts: two are named {offered.name!r}. Rename one of the functions.")
             self.functions[offered.name] = offered
 
     async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
@@ -251,15 +250,13 @@ def completion_handler(
     prompts: Prompts, resources: Resources
 ) -> Callable[[Request, types.CompleteRequestParams], Coroutine[Any, Any, types.CompleteResult]] | None:
     """Create the handler for requests for suggestions; None if no argument has any."""
-    of_prompts, of_addresses = prompts.functions, {uri: template for uri, (_, template) in resources.templates.items()}
-    if not any(
-        arg.suggests for function in (*of_prompts.values(), *of_addresses.values()) for arg in function.arguments
-    ):
+    by_name, by_uri = prompts.functions, {uri: template for uri, (_, template) in resources.templates.items()}
+    if not any(arg.suggests for function in (*by_name.values(), *by_uri.values()) for arg in function.arguments):
         return None
 
     async def complete(context: Request, params: types.CompleteRequestParams) -> types.CompleteResult:
         ref = params.ref
-        function = of_prompts.get(ref.name) if isinstance(ref, types.PromptReference) else of_addresses.get(ref.uri)
+        function = by_name.get(ref.name) if isinstance(ref, types.PromptReference) else by_uri.get(ref.uri)
         if function is None:
             raise _invalid("There is no such prompt or URI here")
         found = [arg for arg in function.arguments if arg.name == params.argument.name]
@@ -314,7 +311,7 @@ def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
 
 def _function(function: Callable[..., Any], where: str) -> _OfferedFunction:
     name = getattr(function, "__name__", "")
-    # A prompt is listed by its name, a resource by its URI.
+    # A prompt needs a name for the list; a resource is listed by its URI, so it may be a lambda.
     if not callable(cast("object", function)) or not name or (name == "<lambda>" and where == "prompts"):
         raise UsageError(f"{where}: {function!r} is not a function with a name.")
     text, descriptions = read_docstring(function.__doc__)
@@ -325,7 +322,7 @@ def _function(function: Callable[..., Any], where: str) -> _OfferedFunction:
     arguments: list[_Argument] = []
     for param in inspect.signature(function).parameters.values():
         if param.kind not in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY):
-            raise UsageError(f"{where}: {name}({param}) has no name of its own; parameters must be named strings.")
+            raise UsageError(f"{where}: {name}({param}) has no name of its own. Declare each parameter by name.")
         arguments.append(_argument(param, hints.get(param.name, str), descriptions.get(param.name), f"{where}: {name}"))
     return _OfferedFunction(name, function, text or None, tuple(arguments))
 
@@ -396,7 +393,7 @@ async def _file(uri: str, path: Path) -> types.TextResourceContents | types.Blob
         if not path.is_file():  # reading a pipe or a device might never end
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            # One byte more shows that the file is too large.
+            # One byte more than the limit, to detect a file that is too large.
             return file.read(_MAX_BYTES + 1)
 
     try:

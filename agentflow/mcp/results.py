@@ -3,7 +3,7 @@
 Rules:
 
 1. Content stays text or data: nothing is opened, fetched or run because of it.
-2. Text that is too long is shortened, and data that is too large is left out; a note reports this.
+2. Text that is too long is shortened, and data that is too large is left out; a note in the content reports this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def blocks_of(content: Iterable[types.ContentBlock], limit: int) -> list[Block]:
         else:
             blocks.append(TextBlock(f"({block.media_type} of {size} characters in base64 was left out: too large)"))
         remaining = max(0, remaining - size)
-        # Each further item would add a note, so their number is limited too.
+        # Each further item would add a note, so the number of items is limited too.
         if remaining == 0 and len(blocks) > 1000:
             blocks.append(TextBlock("(more was left out)"))
             break

@@ -4,7 +4,7 @@ Rules:
 
 1. The SDK has one store for all sessions, names a stream by the number of its request (each client counts from 1), and
    does not pass the session to the store. So each session has its own events, found through the current HTTP request: a
-   client cannot read another's events, whatever last event it claims to have seen.
+   client cannot read the events of another client, whatever last event it claims to have seen.
 2. A session keeps only its newest events. They are released when the client ends the session, or with the context of the
    session's tasks. (Those of the first session may stay until the server stops: `sse_starlette` starts a task in its context.)
 """
@@ -48,7 +48,8 @@ _served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default
 class ResumableStreams(EventStore):
     """Lets clients of protocols before 2026 continue a stream after a broken connection; meanwhile the call keeps running.
 
-    Pass it as the application's `event_store`, and wrap the application with `around`. Clients of 2026 call again instead.
+    Pass it as the application's `event_store`, and wrap the application with `around`. Clients with the
+    protocol of 2026 repeat the call instead.
 
     Args:
         events: The number of events to keep for the streams of a session; a client that missed more cannot continue.
@@ -118,7 +119,7 @@ class ResumableStreams(EventStore):
             return None
         stream = sent[at][1]
         for number, of, message in sent[at + 1 :]:
-            # A session has a stream for each request; a client continues one of them.
+            # A session has a stream for each request, and a client continues one stream.
             if of == stream and message is not None:
                 await send_callback(EventMessage(message, number))
         return stream

@@ -34,7 +34,7 @@ from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Remote, ToolFunctions, ToolMaker, readable
+from agentflow.mcp.tools_in import RemoteTool, ToolFunctions, ToolMaker, readable
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.schema_arguments import explain_problems
 from agentflow.tools.tool import Tool
@@ -43,7 +43,7 @@ from agentflow.vocabulary.context import RunContext
 from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock
 
 T = TypeVar("T")
-_ABANDONED = 6.0
+_CANCEL_SECONDS = 6.0
 """Seconds to notify the server of a cancellation; slightly more than the SDK's own limit."""
 
 
@@ -70,7 +70,7 @@ class MCPServer(LiveToolset):
         self.settings = settings
         self.instructions: str | None = None
         self._link = link
-        # Agents in loops of several threads may share the server.
+        # Agents in event loops of several threads may share the server.
         self._guard = threading.Lock()
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._tools: tuple[Tool[..., Any], ...] = ()
@@ -138,7 +138,7 @@ class MCPServer(LiveToolset):
         sent = dict(headers or {})
         host = url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition("?")[0]
         settings = checked(host, options)
-        # Each word too: a server may show the token without "Bearer".
+        # Each word of a value too, since a server may show the token without "Bearer".
         secrets = [*sent.values(), *[word for value in sent.values() for word in value.split()], *_secrets_in(url)]
 
         def connect(_: Callable[[str], None]) -> Any:
@@ -207,7 +207,7 @@ class MCPServer(LiveToolset):
             logger.warning("the call continues without the MCP server {}: {}", self.name, self._link.clean(str(error)))
 
     async def close(self, by: object | None = None) -> None:
-        """Close the connection in this event loop if it has no other users; see `LiveToolset`."""
+        """Close the connection in this event loop, unless it has other users; without `by`, close it for all users."""
         loop = asyncio.get_running_loop()
         connection = self._connections.get(loop)
         if connection is None:
@@ -237,11 +237,11 @@ class MCPServer(LiveToolset):
 
     def _take(self, listed: list[types.Tool], instructions: str | None) -> None:
         """Accept a new list of the server's tools."""
-        # A later connection, or one in another loop, does not change a fixed list either.
+        # A fixed list does not change, not even with a later connection or one in another event loop.
         if self._listed is not None and not self.settings.follow:
             return
         self.instructions = readable(instructions or "") or None
-        # Unchanged: agents keep their prepared tools.
+        # If nothing has changed, agents keep their prepared tools.
         if listed == self._listed:
             return
         self._listed = listed
@@ -331,7 +331,7 @@ class MCPServer(LiveToolset):
 
     # ---- a call of a tool
 
-    async def _run(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _run(self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext) -> object:
         """Run a tool at the server.
 
         Raises:
@@ -340,23 +340,22 @@ class MCPServer(LiveToolset):
         try:
             return await self._attempt(tool, arguments, context)
         except ConnectionLost as error:
-            if not tool.repeatable or not len(
-                self._connection().users
-            ):  # without users, a new connection would never be closed
+            # Without users, a new connection would never be closed.
+            if not tool.repeatable or not len(self._connection().users):
                 raise ToolError(
                     f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
             return await self._attempt(tool, arguments, context)
 
-    async def _attempt(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _attempt(self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext) -> object:
         connection = self._connection()
         call = ActiveCall(context, self.settings, self._link)
         finished = False
         connection.active[id(call)] = call
-        # For the SDK of 2026, which answers the server's questions in the context of the request (`active.py`, rule 4).
+        # With the protocol of 2026, the SDK answers the server's questions in the context of the request (`active.py`, rule 4).
         task_context = copy_context()
         task_context.run(current_call.set, call)
-        # In a task of its own, so that this one can pass on progress and questions meanwhile.
+        # In its own task, so that this task can pass on progress and questions meanwhile.
         request = asyncio.get_running_loop().create_task(
             connection.ask(
                 tool.name, lambda client: client.call_tool(tool.name, arguments, progress_callback=call.progress)
@@ -367,7 +366,7 @@ class MCPServer(LiveToolset):
         try:
             while not request.done() and not call.waits:
                 await call.wakeup.wait()
-                # Before the reports are read: a report that arrives during `emit` sets the event again.
+                # Cleared before the reports are read, so that a report that arrives during `emit` sets the event again.
                 call.wakeup.clear()
                 while call.reports:
                     await context.emitter.emit(call.reports.popleft())
@@ -378,23 +377,23 @@ class MCPServer(LiveToolset):
             await connection.settle()
             finished = True
         finally:
-            # First: later questions of the server do not belong to this call.
+            # This comes first: later questions of the server do not belong to this call.
             connection.active.pop(id(call), None)
             abandoned = not request.done()
             if abandoned:
                 request.cancel()  # the SDK notifies the server of the cancellation
-                await asyncio.wait([request], timeout=_ABANDONED)
+                await asyncio.wait([request], timeout=_CANCEL_SECONDS)
             if request.done() and not request.cancelled():
-                # Marked as retrieved: the error is raised above, or concerns a call that was abandoned.
+                # Mark the error as retrieved: it is raised above, or belongs to an abandoned call.
                 request.exception()
-            # Only now, so that the server gets the cancellation instead of answers to its questions (`elicit`).
+            # Only after the cancellation, so that the server gets that instead of answers to its questions (`elicit`).
             await call.end(finished)
             if abandoned:
                 await connection.flush_cancellation()
         value = value_of(result, self.settings.max_size)
         if result.is_error:
             raise ToolError(self._link.clean(text_of(value)) if not isinstance(value, str) else value or "no message")
-        # Only for results: the content of errors has no schema.
+        # Only results are checked, since the schema does not describe errors.
         if tool.output is not None:
             self._check(tool.name, tool.output, result)
         return value

@@ -65,7 +65,7 @@ class ServerOptions(TypedDict, total=False):
 
 @frozen
 class Link:
-    """How to connect to a server.
+    """A way to connect to a server.
 
     Attributes:
         connect: Creates the target for the SDK's client: a new transport each time, or a server in this process.
@@ -157,6 +157,6 @@ def checked(name: str, options: ServerOptions) -> Settings:
     if settings.protocol not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
         legal = ", ".join(map(repr, ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS)))
         raise UsageError(f"MCPServer {settings.name!r}: unknown protocol={settings.protocol!r}. Use {legal}.")
-    # Raises if the policy is unknown.
+    # Raises a UsageError if the policy is unknown.
     needs_approval(settings.approve if not callable(settings.approve) else "never", Hints(name))
     return settings

@@ -63,10 +63,10 @@ async def _posix(
         env=get_default_environment() | (parameters.env or {}),
         cwd=parameters.cwd,
         limit=limit,
-        # In a group of its own: our signals reach the process and its children, and Ctrl-C in the terminal does not.
+        # In its own process group: our signals reach the process and its children, and Ctrl-C in the terminal does not.
         start_new_session=True,
     )
-    # Size 0: a server that writes faster than its messages are handled has to wait.
+    # With a buffer of 0, a server that writes faster than its messages are handled has to wait.
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
@@ -77,13 +77,13 @@ async def _posix(
     try:
         yield read_stream, write_stream
     finally:
-        # Ends `_write` after the last message.
+        # This ends `_write` after the last message.
         write_stream.close()
-        ending = asyncio.ensure_future(_end(process, tasks))
+        ending = asyncio.ensure_future(_stop(process, tasks))
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            # shielded: otherwise the child could outlive this process; ending it takes a limited time
+            # Finish stopping despite the cancellation, since the child could outlive this process. The time is limited.
             await asyncio.wait([ending])
             raise
         finally:
@@ -154,7 +154,7 @@ def _shown(line: bytes) -> str:
     return one_line(line[:_MAX_LOG_LINE].decode(errors="replace"))
 
 
-async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
+async def _stop(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
     """Close the process's input, and kill the process and its children if they do not end."""
     reading, writing, _ = tasks
     await asyncio.wait([writing], timeout=_FLUSH)
@@ -176,7 +176,8 @@ async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[Non
         for task in (*tasks, draining):
             task.cancel()
         await asyncio.gather(*tasks, draining, return_exceptions=True)
-        transport = getattr(process, "_transport", None)  # a child that inherited the pipe would keep it open
+        # asyncio would keep the transport open while a child holds the inherited pipe.
+        transport = getattr(process, "_transport", None)
         if transport is not None:
             transport.close()
 
@@ -186,7 +187,7 @@ async def _ended(process: asyncio.subprocess.Process) -> bool:
     done, _ = await asyncio.wait([waiting], timeout=_GRACE)
     if not done:
         waiting.cancel()
-    # Not whether `wait` returned: in CPython 3.11 it waits for the pipes too, which children of the process may hold open.
+    # `returncode` instead of `done`: in CPython 3.11, `wait` also waits for the pipes, which children may hold open.
     return process.returncode is not None
 
 

@@ -30,15 +30,15 @@ _CONTROLS = re.compile(
 _MAX_NAME = 64  # the shortest limit of the providers
 _MAX_TEXT = 8_000
 _MAX_COST = 60_000
-"""The maximum cost of all schemas of one server: some tenths of a second, during which the event loop is blocked."""
+"""The maximum cost of all schemas of a server. It corresponds to tenths of a second, while the event loop is blocked."""
 
 
-class Remote(NamedTuple):
+class RemoteTool(NamedTuple):
     """A tool at a server.
 
     Attributes:
-        name: The server's name for it.
-        repeatable: Whether it may be called again after a failure.
+        name: The tool's name at the server.
+        repeatable: Whether it may be called again if its outcome is unknown.
         output: The schema of the structured content, if any.
     """
 
@@ -56,12 +56,12 @@ class ToolFunctions(NamedTuple):
         read: Reads a resource.
     """
 
-    tool: Callable[[Remote, dict[str, Any], ToolContext], Awaitable[object]]
+    tool: Callable[[RemoteTool, dict[str, Any], ToolContext], Awaitable[object]]
     resources: Callable[[], Awaitable[object]]
     read: Callable[[str], Awaitable[object]]
 
 
-class _Converted(NamedTuple):
+class _ConvertedTool(NamedTuple):
     """A listed tool, the tool created from it, and the cost of its schemas."""
 
     listed: types.Tool
@@ -74,58 +74,58 @@ class ToolMaker:
 
     Args:
         settings: The server's settings.
-        runs: The functions that implement the tools.
+        functions: The functions that implement the tools.
     """
 
-    def __init__(self, settings: Settings, runs: ToolFunctions) -> None:
+    def __init__(self, settings: Settings, functions: ToolFunctions) -> None:
         self._settings = settings
-        self._runs = runs
-        self._made: dict[str, _Converted] = {}
-        self._for_resources = _resource_tools(settings, runs) if settings.resources else []
+        self._functions = functions
+        self._converted: dict[str, _ConvertedTool] = {}
+        self._for_resources = _resource_tools(settings, functions) if settings.resources else []
 
     def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
         """Return the tools; an unusable tool is left out, and logged."""
         settings = self._settings
-        converted_tools: dict[str, _Converted] = {}
+        converted_tools: dict[str, _ConvertedTool] = {}
         cost = 0
         for listed_tool in listed:
             if not settings.takes(listed_tool.name):
                 continue
             name = legal_name(settings.prefix + listed_tool.name)
             if name in converted_tools:
-                _left_out(settings, listed_tool.name, f"another tool is named {name} too")
+                _warn_left_out(settings, listed_tool.name, f"another tool is named {name} too")
                 continue
-            # The loop ends here: even reading the remaining tools would take time.
+            # Stop, since even reading the remaining tools would take time.
             if cost > _MAX_COST:
-                _left_out(
+                _warn_left_out(
                     settings,
                     listed_tool.name,
                     "the server's schemas are too large altogether; this tool and the rest are not read",
                 )
                 break
-            known = self._made.get(name)
+            known = self._converted.get(name)
             converted_tools[name] = (
-                # Unchanged tools stay the same objects, and adapters cache their definitions.
+                # An unchanged tool stays the same object, so that adapters can cache its definition.
                 known if known is not None and known.listed == listed_tool else self._tool(listed_tool, name)
             )
             cost += converted_tools[name].cost
-        self._made = converted_tools
+        self._converted = converted_tools
         tools = {name: converted.tool for name, converted in converted_tools.items() if converted.tool is not None}
         for tool in self._for_resources:
             # The server's own tool of this name takes precedence.
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
-    def _tool(self, listed_tool: types.Tool, name: str) -> _Converted:
+    def _tool(self, listed_tool: types.Tool, name: str) -> _ConvertedTool:
         try:
             output = None if listed_tool.output_schema is None else JsonSchema(listed_tool.output_schema)
-            tool = _tool(listed_tool, name, output, self._settings, self._runs)
+            tool = _tool(listed_tool, name, output, self._settings, self._functions)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
-            _left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
-            # Finding the tool unusable has taken time too, so it counts.
-            return _Converted(listed_tool, None, _cost_of_refused(listed_tool))
+            _warn_left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
+            # The time spent on an unusable tool counts too.
+            return _ConvertedTool(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
-        return _Converted(listed_tool, tool, cost + (0 if output is None else output.cost))
+        return _ConvertedTool(listed_tool, tool, cost + (0 if output is None else output.cost))
 
 
 def _cost_of_refused(listed_tool: types.Tool) -> int:
@@ -136,14 +136,14 @@ def _cost_of_refused(listed_tool: types.Tool) -> int:
         return 100
 
 
-def _left_out(settings: Settings, name: str, reason: str) -> None:
+def _warn_left_out(settings: Settings, name: str, reason: str) -> None:
     logger.warning(
         "MCP server {}: its tool {} is left out: {}", settings.name, one_line(name[:200]), one_line(reason[:1000])
     )
 
 
 def _tool(
-    listed_tool: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: ToolFunctions
+    listed_tool: types.Tool, name: str, output: JsonSchema | None, settings: Settings, functions: ToolFunctions
 ) -> Tool[..., Any]:
     notes = listed_tool.annotations or types.ToolAnnotations()
     hints = Hints(
@@ -156,7 +156,7 @@ def _tool(
         name,
         readable(text),
         listed_tool.input_schema,
-        partial(runs.tool, Remote(listed_tool.name, repeatable, output)),
+        partial(functions.tool, RemoteTool(listed_tool.name, repeatable, output)),
         type="read" if reads else "action",
         timeout=settings.timeout,
         tags=_tags(settings),
@@ -174,12 +174,12 @@ def _tags(settings: Settings) -> list[str]:
     return ["mcp", f"mcp:{settings.name}"]
 
 
-def _resource_tools(settings: Settings, runs: ToolFunctions) -> list[Tool[..., Any]]:
+def _resource_tools(settings: Settings, functions: ToolFunctions) -> list[Tool[..., Any]]:
     async def list_resources(arguments: dict[str, Any], context: ToolContext) -> object:
-        return await runs.resources()
+        return await functions.resources()
 
     async def read_resource(arguments: dict[str, Any], context: ToolContext) -> object:
-        return await runs.read(arguments["uri"])
+        return await functions.read(arguments["uri"])
 
     uri = {
         "type": "object",
@@ -208,7 +208,7 @@ def _resource_tools(settings: Settings, runs: ToolFunctions) -> list[Tool[..., A
 
 
 def legal_name(name: str) -> str:
-    """Return a name that every provider accepts: the name itself if it is legal, otherwise one as similar as possible.
+    """Return a name that every provider accepts: the name itself if it is legal, otherwise a similar name.
 
     Example:
         >>> legal_name("files/read.all"), len(legal_name("x" * 100))

@@ -31,22 +31,23 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass
 class _Stored:
-    """The texts that a session has stored in memory; not saved with the session, since they are large."""
+    """The texts that a session has stored in memory."""
 
     def __post_init__(self) -> None:
-        self.texts: dict[str, str] = {}
+        self.texts: dict[str, str] = {}  # not a dataclass field: large texts should not be saved with the session
 
 
 class OffloadResults(Hook):
-    """Stores a tool result that is too long elsewhere. History and model get its start and an id; a tool reads the rest.
+    """Stores long tool results outside the conversation: history and model get the start and an id, and a tool reads the rest.
 
-    The storage is the session's memory (the default; lost with the session), files (`directory/SESSION/ID.txt`), or your own
-    mapping, by (session id, id). A session cannot read another session's texts. Images and files in a result stay in it.
+    Results are stored in the session's memory (the default; lost with the session), in files (`directory/SESSION/ID.txt`), or
+    in your own mapping, by (session id, result id). A session cannot read another session's results. Images and files in a
+    result are not stored; they remain in the result.
 
     Priority 910 (output), after `Redaction`: data removed from a result is not stored either.
 
     Args:
-        over_chars: Longer texts are stored elsewhere.
+        over_chars: Results with more characters are stored.
         preview_chars: The length of the preview.
         directory: The folder of the files; created with the first one. `forget(session_id)` deletes a session's files.
         store: Instead of a directory, any mutable mapping, such as one that drops old entries.
@@ -80,10 +81,9 @@ class OffloadResults(Hook):
         self.store = store
 
     def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent]:
-        """Store a long result elsewhere."""
-        if (
-            not isinstance(event, PostActing) or event.tool_use.name == READER
-        ):  # what was read should not be stored again
+        """Store a long result, and replace it with a preview."""
+        # A result of the reading tool is a part of a stored result.
+        if not isinstance(event, PostActing) or event.tool_use.name == READER:
             return event
         text = event.tool_result.text
         return event if len(text) <= self.over_chars else self._offload(event, text)
@@ -131,7 +131,8 @@ class OffloadResults(Hook):
                 f"offset={offset}, length={length}: offset must be 0 or more and length 1 or more; the result has {len(text)} "
                 "characters."
             )
-        end = min(offset + min(length, self.over_chars), len(text))  # no more at a time than a result may have
+        # A read returns at most as much as the longest result that is not stored.
+        end = min(offset + min(length, self.over_chars), len(text))
         rest = f"read on with offset={end}" if end < len(text) else "this is the end"
         return f"{text[offset:end]}\n[Characters {min(offset, end)} to {end} of {len(text)}; {rest}.]"
 
@@ -167,13 +168,13 @@ class OffloadResults(Hook):
         """Return the folder of a session, for ids with any characters."""
         assert self.directory is not None
         digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        # The hash tells ids apart that become the same name.
+        # Different ids may have the same readable part; the hash makes the names different.
         return self.directory / f"{_UNSAFE.sub('-', session_id)[:40]}-{digest}"
 
 
 def _id_for(tool_use_id: str) -> str:
-    """Return the id of the call, which is unique in the conversation and the same in a replay. If it is not safe as a
-    file name, return its hash.
+    """Return the id of a stored result: the id of its call, which is unique in the conversation and the same in a replay, or
+    the hash of that id if it is not safe as a file name.
     """
     if _ID.fullmatch(tool_use_id):
         return tool_use_id

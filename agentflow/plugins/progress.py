@@ -27,7 +27,7 @@ _Signature: TypeAlias = "tuple[str, ...]"
 
 @dataclass(slots=True)
 class _RepeatedCalls:
-    """The run's last calls, how many times in a row they occurred, and the number of warnings."""
+    """The calls (or the answer) of the run's last reply, how many times in a row they occurred, and the number of warnings."""
 
     __saved_as__ = "agentflow.plugins.progress:_Repeats"  # the name in stored sessions
 
@@ -41,14 +41,14 @@ class NoProgress(Hook):
 
     If a reply makes the same set of calls (names and arguments, in any order) for the `repeats`-th time in a row,
     the calls are not run: the model gets a warning (`Again`, a note marked `metadata["synthetic"] == "no_progress"`). If its
-    next reply makes the same calls once more, the call is stopped: outcome `stopped`, and the reason names the calls.
+    next reply makes the same calls again, the agent's call is stopped: outcome `stopped`, and the reason names the calls.
     Different calls in between, or a new run, reset the count. If another hook keeps rejecting an answer and the model
     repeats it, the `repeats`-th equal answer stops the call, and is the reply.
 
     Priority 110 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        repeats: The number of equal replies in a row that is too many, including the current one; at least 2.
+        repeats: The number of equal replies in a row that leads to a warning or a stop, including the current one; at least 2.
         nudges: The number of warnings before the stop, 0 or more. Each uses one of `max_iterations`.
         ignore: Patterns of tools that may be repeated with the same arguments, such as `"wait_*"`. A reply with such a call is
             not counted, and resets the count.
@@ -73,7 +73,7 @@ class NoProgress(Hook):
 
     def on_event(self, event: HookEvent) -> Again | Stop | None:
         """Compare the reply with the earlier ones."""
-        # the summary is the last call, so `Again` is illegal
+        # The summary at the iteration limit is the last reply, so `Again` is illegal.
         if not isinstance(event, PostReasoning) or event.purpose == "summary":
             return None
         reply, state = event.reasoning_result, event.context.state[_RepeatedCalls]
@@ -101,7 +101,7 @@ class NoProgress(Hook):
             return ("", text) if text else ()
         if self.ignore and any(matches(self.ignore, use.name) for use in uses):
             return ()
-        if len(uses) == 1:  # without building a set, for the usual reply
+        if len(uses) == 1:  # the usual reply: a set would only cost time
             return (f"{uses[0].name} {canonical(uses[0])}",)
         return tuple(sorted({f"{use.name} {canonical(use)}" for use in uses}))
 

@@ -1,4 +1,4 @@
-"""`RateLimit`: a limit on model calls, tokens or tool runs per period, for all agents that share the hook.
+"""`RateLimit`: a limit on model calls, tokens or tool calls per period, for all agents that share the hook.
 
 Rules:
 
@@ -62,7 +62,7 @@ class RateLimitWaits:
 
 
 def estimated_tokens(request: ModelRequest) -> int:
-    """Estimate the tokens of a request's messages: four characters each.
+    """Estimate the tokens of a request's messages: one token for every four characters.
 
     Example:
         >>> from agentflow.vocabulary.ports.model import ModelRequest
@@ -83,9 +83,9 @@ class _Bucket:
     def book(self, now: float, amount: int) -> float:
         """Book an amount, ahead of time if necessary; a negative one is refunded. Return the seconds until it is due.
 
-        More than the bucket's size is booked in parts: it is delayed, not impossible.
+        An amount above the bucket's size is booked in parts, so that it is delayed instead of refused.
         """
-        begin = due = math.ceil(now * 1000)  # GCRA counts whole milliseconds; up, so that no call is early
+        begin = due = math.ceil(now * 1000)  # GCRA counts whole milliseconds; rounded up, so that no call starts early
         while amount:
             part = max(-self._burst, min(self._burst, amount))
             state, decision = _GCRA.step(self._rates, self._state, due, part)
@@ -98,13 +98,13 @@ class _Bucket:
 
 
 class RateLimit(Hook):
-    """Makes model calls wait until the budget allows them; with `tools=`, runs of these tools instead.
+    """Makes model calls wait until the budget allows them, or with `tools=`, calls of these tools.
 
     A bucket is full at first and refills evenly: with `calls=60, per=60`, sixty calls go out at once and then one a second.
     `burst=1` spaces them evenly from the start. Providers use such buckets too.
 
     Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside the time
-    limits of hooks with a higher priority, which therefore do not count the wait. `PostReasoning.duration_ms` does;
+    limits of hooks with a higher priority, which therefore do not count the wait. `PostReasoning.duration_ms` includes it;
     `RateLimitWaits` has its length.
 
     Args:
@@ -115,7 +115,7 @@ class RateLimit(Hook):
         tools: Patterns of tool names: if set, the budget applies to these tools, not to model calls.
         models: Patterns of the model names that the budget applies to.
         max_wait: The longest wait, in seconds. If it would be longer, an error is raised at once: a retryable `ModelError` (or
-            a `ToolError`) with the time to wait. None: any wait.
+            a `ToolError`) with the time to wait. None: no maximum.
         estimate: A function that estimates the tokens of a request; None: `estimated_tokens`.
         priority: The priority of the hook.
 
@@ -174,7 +174,7 @@ class RateLimit(Hook):
 
     async def _tool(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         wait = self._book(event.context.clock.monotonic(), 1, 0)
-        if wait > 0 and not await self._waited(event.context, wait, 0):
+        if wait > 0 and not await self._wait_until_due(event.context, wait, 0):
             raise ToolError(
                 f"Tool {event.tool_use.name!r} was not run: its rate limit is used up for another {wait:.1f} s. Try again "
                 "then, or continue without it."
@@ -200,7 +200,7 @@ class RateLimit(Hook):
         self, source: ModelSource, context: RunContext, wait: float, booked: int
     ) -> AsyncIterator[ModelChunk]:
         request = source.request
-        if wait > 0 and not await self._waited(context, wait, booked):
+        if wait > 0 and not await self._wait_until_due(context, wait, booked):
             raise ModelError(
                 f"Model {request.model!r} was not called: the rate limit is used up for another {wait:.1f} s, and "
                 f"RateLimit(max_wait={self._max_wait:g}) does not wait that long.",
@@ -218,13 +218,13 @@ class RateLimit(Hook):
                     latest = chunk.usage.total_tokens
                 yield chunk
         finally:
-            # Without a report the estimate stays: the cost of an interrupted reply is unknown.
+            # Without a report from the provider, the estimate remains booked: the cost of an interrupted reply is unknown.
             if self._tokens is not None and spent + latest:
                 with self._lock:
                     self._tokens.book(context.clock.monotonic(), spent + latest - booked)
             await close(chunks)
 
-    async def _waited(self, context: RunContext, wait: float, tokens: int) -> bool:
+    async def _wait_until_due(self, context: RunContext, wait: float, tokens: int) -> bool:
         """Wait until the booking is due; if that is too long, cancel the booking and return False."""
         clock = context.clock
         if self._max_wait is not None and wait > self._max_wait:

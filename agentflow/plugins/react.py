@@ -39,7 +39,7 @@ class Thoughts:
 
 
 class _Head:
-    """The system prompt before and after the addition."""
+    """The system messages of the last request, before and after the instruction was added."""
 
     def __init__(self) -> None:
         self.before: tuple[Msg, ...] | None = None
@@ -47,15 +47,15 @@ class _Head:
 
 
 class ReActThoughts(Hook):
-    """Before each reply of the model, a side call states the intent, and the model sees it.
+    """Before each reply, a side call to a model states what the agent should do next, and the agent's model sees this thought.
 
-    A kept thought is a note in the history (a user message, which every provider accepts), marked `metadata["synthetic"] ==
-    "thought"`, and consumers see it in `MessagesAdded`. A transient one is part of a single request. Both are in
-    `event.context.state[Thoughts].texts`.
+    With `keep=True`, a thought is stored in the history (as a user message, which every provider accepts) and marked
+    `metadata["synthetic"] == "thought"`, and consumers see it in `MessagesAdded`. Otherwise it is part of a single request. In
+    both cases it is in `event.context.state[Thoughts].texts`.
 
     If a thought fails or takes too long, it is left out, and the run continues.
 
-    It costs one more model call per round, with the whole conversation, so its cost grows with the conversation.
+    The hook makes one more model call per round, with the whole conversation, so its cost grows with the conversation.
     `ChainOfThought` instructs the model itself instead, and costs a few tokens.
 
     Priority 310 (behaviour).
@@ -138,7 +138,7 @@ class ChainOfThought(Hook):
     def on_event(self, event: HookEvent) -> None:
         """Add the instruction, or record the thought."""
         if isinstance(event, PreReasoning):
-            if event.purpose == "reason" and event.tools:  # without tools there is nothing to think about before
+            if event.purpose == "reason" and event.tools:  # the instruction is about tool calls
                 event.input_messages = self._with_prompt(event.input_messages, own(event.context, self, _Head))
         elif isinstance(event, PostReasoning):
             reply = event.reasoning_result
@@ -146,12 +146,12 @@ class ChainOfThought(Hook):
                 event.context.state[Thoughts].texts.append(text)
 
     def _with_prompt(self, messages: Sequence[Msg], head: _Head) -> Sequence[Msg]:
-        """Add the instruction to the system prompt, once for all requests with the same one."""
+        """Add the instruction to the system prompt; the result is reused for requests with the same system prompt."""
         view = messages if isinstance(messages, MessageView) else None
-        # Most requests of a run share one head object, so comparing it by identity is enough.
+        # Most requests of a run share one head object, so compare it by identity first.
         if view is None or view.head is not head.before:
             length, before = head_length(messages), head.before
-            if view is None or length != len(view.head):  # a hook has put system messages after the head
+            if view is None or length != len(view.head):  # a hook has added system messages after the head
                 return (*self._grown(tuple(messages[:length])), *messages[length:])
             if before is None or len(before) != length or not all(map(is_, before, view.head)):
                 head.after = self._grown(view.head)
@@ -159,7 +159,7 @@ class ChainOfThought(Hook):
         return view.with_head(head.after)
 
     def _grown(self, head: tuple[Msg, ...]) -> tuple[Msg, ...]:
-        """Add the instruction to the last system message: several wires support one system message only."""
+        """Add the instruction to the last system message: several providers support only one."""
         if not head:
             return (Msg.system(self.prompt),)
         last = head[-1]

@@ -34,7 +34,7 @@ class Reflection(Hook):
     Args:
         model: The reviewing model, or its name; the agent's own by default.
         prompt: The instructions. The task, the calls and their results follow.
-        every: Review after every n-th reply of the model; 1 is after each round of tools.
+        every: Review only after every n-th reply of the model, if it called tools; 1 reviews each round of tools.
         keep: Store the review in the history (consumers then see it in `MessagesAdded`); False: it is part of the next request
             only.
         clip: The maximum number of characters of one result shown to the reviewing model.

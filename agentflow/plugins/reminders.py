@@ -30,12 +30,12 @@ Provider: TypeAlias = Callable[[PreReasoning], "str | Awaitable[str | None] | No
 """Returns a text for a request; None or an empty text adds nothing."""
 
 Position: TypeAlias = Literal["end", "system"]
-"""`"end"`: after the last message; `"system"`: after the system prompt, which limits a provider's prompt cache to that
-prompt."""
+"""`"end"`: after the last message; `"system"`: after the system prompt, so that a provider can cache only that prompt, not
+the conversation."""
 
 
 class SystemReminder(Hook):
-    """Reminds the model of something from time to time, without a trace in the history.
+    """Reminds the model of something from time to time, without storing it in the history.
 
     The reminder follows the last message of the request, in a `<system-reminder>` tag, as a user message marked
     `metadata["synthetic"] == "reminder"`. The summary at the iteration limit gets none.
@@ -44,9 +44,9 @@ class SystemReminder(Hook):
 
     Args:
         text: The reminder, or a function that takes the `PreReasoning` event and returns it (it may be async).
-        every: Remind with the first model call of a run and every n-th after it; 1 is each time.
+        every: Remind with the first model call of a run and every n-th after it; 1 reminds with each model call.
         when: A function that takes the event: remind only if it returns true. `every` must match as well.
-        tag: The tag around it; empty for none.
+        tag: The tag around the reminder; empty for none.
 
     Example:
         >>> careful = SystemReminder("Never touch the production database.", every=5)
@@ -92,16 +92,16 @@ class SystemReminder(Hook):
 class DynamicContext(Hook):
     """Adds current information to each request: the time, files, or the result of any function.
 
-    It follows the last message in a `<context>` tag, as a user message marked `metadata["synthetic"] == "context"`, or follows
-    the system prompt (`position="system"`).
+    The texts follow the last message in a `<context>` tag, as a user message marked `metadata["synthetic"] == "context"`, or
+    they follow the system prompt (`position="system"`).
 
     Priority 340 (behaviour). One instance serves any number of agents and runs.
 
     Args:
-        providers: Functions of the `PreReasoning` event that return a text or None; they may be async. `current_time()` and
-            `FileContent(path)` are such functions.
+        providers: Functions that take the `PreReasoning` event and return a text or None; they may be async. `current_time()`
+            and `FileContent(path)` are such functions.
         position: Where the texts are added.
-        tag: The tag around it; empty for none.
+        tag: The tag around the texts; empty for none.
 
     Example:
         >>> context = DynamicContext(current_time(), FileContent("notes.txt"), lambda event: f"Round {event.iteration}")
@@ -138,7 +138,7 @@ class DynamicContext(Hook):
         return None
 
     async def _later(self, event: PreReasoning, texts: list[str], first: Awaitable[str | None], rest: int) -> None:
-        """Await the first async provider, and call the remaining ones."""
+        """Await the first async provider, and call the providers from the index `rest` on."""
         texts.append(await first or "")
         for provider in self.providers[rest:]:
             text = provider(event)
@@ -154,11 +154,12 @@ class DynamicContext(Hook):
 
 
 def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %Z") -> Provider:  # noqa: A002, UP017 - strftime's name; the name that help() shows
-    """Create a provider of the time, by the run's clock.
+    """Create a provider of the current time, by the run's clock.
 
     Args:
         tz: The time zone, such as `zoneinfo.ZoneInfo("Europe/Rome")`.
-        format: A format of `strftime`. Minutes should be enough: with seconds, no two requests would be the same.
+        format: A format of `strftime`. Minutes should be enough: with seconds, no two requests would be the same, so
+            no cache could help.
 
     Example:
         >>> agent = Agent("assistant", "openai/gpt-5", hooks=[DynamicContext(current_time())])
@@ -200,14 +201,14 @@ class FileContent:
     async def __call__(self, event: PreReasoning) -> str | None:
         """Return the file's current text."""
         del event
-        return await asyncio.to_thread(self._look)
+        return await asyncio.to_thread(self._read)
 
-    def _look(self) -> str | None:
+    def _read(self) -> str | None:
         try:
             stat = self.path.stat()  # before reading: a change in between is seen next time
         except FileNotFoundError:
             return None
-        # The time of change and the inode show a file that was replaced by one with the same time and size.
+        # `ctime` and the inode reveal that a file was replaced by another with the same `mtime` and size.
         stamp = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
         known = self._known
         if known is not None and known[0] == stamp:

@@ -73,7 +73,7 @@ class Retries:
 
 @dataclass(slots=True)
 class _Streamed:
-    """The tool uses of a run with delivered chunks."""
+    """The tool uses of a run that have delivered chunks."""
 
     uses: set[str] = field(default_factory=set[str])
 
@@ -105,7 +105,7 @@ class _Retrying:
         failure, self._failure = self._failure, None
         if failure is not None and isinstance(error, Veto):
             failure.add_note(FailureNote(f"There was no retry: {error.reason}"))
-            raise failure from failure.__cause__  # not from the refusal, which would hide its own cause
+            raise failure from failure.__cause__  # otherwise the refusal would replace the failure's own cause
         if self._attempts is None:
             self._attempts = self._policy.start(self._context.clock.sleep, self._note)
         if not await self._attempts.another(error):
@@ -122,7 +122,7 @@ class ModelRetry(Hook):
     """Retries a model call that failed temporarily.
 
     Priority 130 (behaviour): inside `ModelFallback` and `ModelCache`, outside `RateLimit`, so the rate limit applies to each
-    attempt. A hook with a higher priority wraps each attempt, one with a lower priority all of them.
+    attempt. A hook with a higher priority wraps each attempt, a hook with a lower priority all attempts together.
 
     Args:
         attempts: The number of attempts, including the first one.
@@ -184,7 +184,7 @@ class ToolRetry(Hook):
     """Retries a tool that failed temporarily.
 
     Priority 130 (behaviour). Tools that write are not retried unless `writes=True`: a failure does not show whether they took
-    effect. A tool with delivered chunks is not retried either.
+    effect. A tool that has delivered chunks is not retried either.
 
     Args:
         attempts: The number of attempts, including the first one.
@@ -241,7 +241,7 @@ class ToolRetry(Hook):
         self.priority = priority
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        """Remember the tool uses with delivered chunks."""
+        """Record the tool uses that have delivered chunks."""
         if isinstance(event, ActingChunk):
             event.context.state[_Streamed].uses.add(event.tool_use.id)
         return event
@@ -265,4 +265,4 @@ class ToolRetry(Hook):
                     if not await retrying.another(error):
                         raise
         finally:
-            del retrying  # the traceback of the last failure refers to this frame
+            del retrying  # breaks a reference cycle: the traceback of the last failure refers to this frame

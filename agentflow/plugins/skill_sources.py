@@ -5,7 +5,7 @@ Rules:
 1. Nothing of a source is executed. A package is found without importing it. A repository is fetched into a bare
    repository, and its files are written from the objects. There is no checkout, so no hooks, filters, attributes,
    submodules or LFS files are used.
-2. A commit is named by its hash, and checked. Git verifies the hash of each object that it receives.
+2. A commit is requested by its hash, and the hash is checked. Git verifies the hash of each object that it receives.
 3. Git gets no configuration of the user or the system, asks for no password, follows no redirect and uses only the allowed
    protocols.
 4. Time, downloaded bytes, files and their names are limited. A cached folder is complete: it gets its name by one rename.
@@ -58,7 +58,7 @@ class PackageSkills:
 
     Args:
         package: The package, such as `"acme"` or `"acme.agents"`.
-        path: The folder in it.
+        path: The folder in the package.
 
     Example:
         >>> PackageSkills("agentflow", "terminal/cli").folder().name
@@ -142,11 +142,11 @@ class GitSkills:
         inner = _inner(self.path, self)
         name = posixpath.basename(inner or where.path.rstrip("/").removesuffix(".git")) or "skills"
         cache = Path(self.cache) if self.cache is not None else _default_cache()
-        # "%" stands for the whole repository; no quoted path is equal to it.
+        # "%" means the whole repository; no quoted path is equal to it.
         final = cache / self.commit / (quote(inner, safe="") or "%") / name
         if not final.is_dir():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # in the cache: a rename needs one file system
+            # Within the cache, since a rename works only within one file system.
             with tempfile.TemporaryDirectory(dir=cache, prefix=".new-") as temporary:
                 _Fetch(self, Path(temporary), inner).write(Path(temporary, "files"))
                 try:
@@ -163,7 +163,7 @@ class GitSkills:
 
 
 class _Fetch:
-    """One fetch into a temporary folder, within the limits of its source."""
+    """A fetch into a temporary folder, within the limits of its source."""
 
     def __init__(self, source: GitSkills, room: Path, inner: str) -> None:
         self._source, self._room, self._inner = source, room, inner
@@ -250,11 +250,11 @@ class _Fetch:
                         raise UsageError(
                             f"{self._source}: git {arguments[0]} took more than timeout={self._source.timeout} s."
                         )
-                    if self._size() > 2 * self._source.max_bytes:  # the repository and the contents are both in it
+                    if self._size() > 2 * self._source.max_bytes:  # the folder contains the repository and the output
                         raise UsageError(f"{self._source}: it is larger than max_bytes={self._source.max_bytes}.")
                     time.sleep(_POLL)
             finally:
-                _end(running)
+                _kill(running)
         if running.returncode:
             reason = one_line(err.read_text("utf-8", "replace").strip())[-300:] or f"exit code {running.returncode}"
             raise UsageError(
@@ -271,7 +271,7 @@ class _Fetch:
         return total
 
 
-def _end(running: subprocess.Popen[bytes]) -> None:
+def _kill(running: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children, unless it has ended."""
     if running.poll() is None:
         with suppress(OSError):
@@ -281,7 +281,11 @@ def _end(running: subprocess.Popen[bytes]) -> None:
 
 
 def _inner(path: str, source: object) -> str:
-    """Return a path below a source, with `/` as separator and none at the end."""
+    """Return a path within a source, without a `/` at the end.
+
+    Raises:
+        UsageError: The path is absolute, or has parts such as `..`.
+    """
     inner = path.rstrip("/")
     if one_line(path) != path or (path and any(part in ("", ".", "..") for part in inner.split("/"))):
         raise UsageError(f"{source}: path={path!r:.200} must be a folder in it, such as 'skills'.")

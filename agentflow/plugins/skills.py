@@ -9,7 +9,7 @@ Rules:
    only through a tool of the agent, with that tool's hooks and approvals.
 2. The files are listed once, when the hook is created. Only listed regular files are read, by their exact names; no path is
    built from a model's text, and symbolic links are neither listed nor followed.
-3. Everything is bounded: files, their number and size, and names.
+3. The number of files, the depth of folders, the size of files and the length of names are limited.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Skills(Hook):
     Priority 45 (system).
 
     Args:
-        folders: Folders of skills, or folders that contain such folders; also those of a package or of a repository.
+        folders: Folders of skills, or folders that contain such folders; also folders of a package or of a repository.
         max_bytes: The size limit of each file.
 
     Raises:
@@ -165,7 +165,7 @@ def read_skills(folders: Iterable[str | Path | PackageSkills | GitSkills], max_b
 
 
 def _skill(folder: Path, max_bytes: int) -> Skill:
-    text = _read(folder / MAIN, max_bytes).removeprefix("\ufeff")  # editors on Windows write it
+    text = _read(folder / MAIN, max_bytes).removeprefix("\ufeff")  # a byte order mark, which editors on Windows write
     first, _, rest = text.partition("\n")
     lines = rest.splitlines(keepends=True)
     end = next((n for n, line in enumerate(lines) if line.rstrip() == "---"), None)

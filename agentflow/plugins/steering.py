@@ -3,7 +3,7 @@
 Rules:
 
 1. A message is removed from its queue only after it is stored; so none is lost, and none is stored twice.
-2. `send` may be called from any task and any thread; it never waits, and only calls take messages out of the queue.
+2. `send` may be called from any task and any thread; it never waits. Only calls and `withdraw` remove messages from a queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOURCE = "steering"
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedMessage:
     """A queued message. `offered`: the call that has received the message but has not reported it as stored yet."""
 
     msg: Msg
@@ -44,10 +44,10 @@ class Steering(Hook):
     """Lets you send messages to an agent that is working.
 
     A message is added before the next model call, after the results of running tools. If it arrives while the model writes its
-    answer, it is added after the answer, and the agent continues. If it arrives later, it opens the session's next call. Each
-    is stored as a user message marked `metadata["synthetic"] == "steering"`.
+    answer, it is added after the answer, and the agent continues. If it arrives later, it precedes the input of the session's
+    next call. Each is stored as a user message marked `metadata["synthetic"] == "steering"`.
 
-    Priority 30 (system). One instance serves any number of agents and sessions; the queues are separate by session id.
+    Priority 30 (system). One instance serves any number of agents and sessions; each session id has its own queue.
 
     Args:
         max_back: How many times a run may continue after an answer because messages wait. Later messages wait for the
@@ -69,10 +69,10 @@ class Steering(Hook):
         if max_back < 0:
             raise UsageError(f"Steering(max_back={max_back}) must be 0 or more.")
         self.max_back = max_back
-        self._boxes: dict[str, list[_Waiting]] = {}
-        self._running: dict[str, tuple[str, str]] = {}
-        self._seen: str | None = None
-        self._several = False
+        self._queues: dict[str, list[_QueuedMessage]] = {}  # by session id
+        self._running: dict[str, tuple[str, str]] = {}  # by call id: session id and agent name
+        self._seen: str | None = None  # the last session that had a call
+        self._several = False  # whether more than one session has had a call
         self._lock = threading.Lock()
 
     # ---- the sender's side
@@ -98,15 +98,15 @@ class Steering(Hook):
             msg = with_metadata(msg, synthetic=SOURCE)
         with self._lock:
             name = self._session(session)
-            self._boxes.setdefault(name, []).append(_Waiting(msg))
+            self._queues.setdefault(name, []).append(_QueuedMessage(msg))
         return msg
 
     def waiting(self, session: str | Session | None = None) -> tuple[Msg, ...]:
         """Return the messages that were sent but not stored yet, oldest first; of one session, or of all."""
         name = _id(session)
         with self._lock:
-            boxes = self._boxes.values() if name is None else [self._boxes.get(name, [])]
-            return tuple([entry.msg for box in boxes for entry in box])
+            queues = self._queues.values() if name is None else [self._queues.get(name, [])]
+            return tuple([entry.msg for queue in queues for entry in queue])
 
     def withdraw(self, session: str | Session) -> tuple[Msg, ...]:
         """Withdraw the messages of a session that no call has received yet; they will not be delivered.
@@ -116,9 +116,9 @@ class Steering(Hook):
         """
         name = _id(session) or ""
         with self._lock:
-            box = self._boxes.get(name, [])
-            self._keep(name, [entry for entry in box if entry.offered])
-            return tuple([entry.msg for entry in box if not entry.offered])
+            queue = self._queues.get(name, [])
+            self._set_queue(name, [entry for entry in queue if entry.offered])
+            return tuple([entry.msg for entry in queue if not entry.offered])
 
     def _session(self, session: str | Session | None) -> str:
         name = _id(session)
@@ -138,8 +138,8 @@ class Steering(Hook):
         """Deliver waiting messages."""
         match event:
             case MessagesAdded():
-                if event.session_id in self._boxes:
-                    self._stored(event.session_id, {msg.id for msg in event.messages})
+                if event.session_id in self._queues:
+                    self._remove_stored(event.session_id, {msg.id for msg in event.messages})
             case PreReasoning():
                 self._before_reply(event)
             case PostReasoning():
@@ -156,10 +156,10 @@ class Steering(Hook):
         name = event.session_id
         self._clean_up(name, event.agent.name)
         self._note_running(event)
-        if name not in self._boxes:
+        if name not in self._queues:
             return
         # A call that was interrupted may have stored a message without reporting it.
-        self._stored(name, {msg.id for msg in event.history})
+        self._remove_stored(name, {msg.id for msg in event.history})
         messages = self._offer(name, event.call_id)
         if messages:
             event.input_messages = (*messages, *event.input_messages)
@@ -167,9 +167,9 @@ class Steering(Hook):
     def _before_reply(self, event: PreReasoning) -> None:
         name = event.session_id
         self._note_running(event)
-        if event.purpose == "summary" or name not in self._boxes:
+        if event.purpose == "summary" or name not in self._queues:
             return
-        self._stored(name, {msg.id for msg in event.input_messages})
+        self._remove_stored(name, {msg.id for msg in event.input_messages})
         self._return_unstored(name, event.call_id)
         found = self._offer(name, event.call_id)
         if found:
@@ -177,7 +177,7 @@ class Steering(Hook):
 
     def _after_reply(self, event: PostReasoning) -> Again | None:
         name = event.session_id
-        if name not in self._boxes or event.purpose == "summary" or event.reasoning_result.tool_uses:
+        if name not in self._queues or event.purpose == "summary" or event.reasoning_result.tool_uses:
             return None
         state = event.context.state[_SentBack]
         if state.back >= self.max_back:
@@ -218,7 +218,7 @@ class Steering(Hook):
     def _offer(self, name: str, call_id: str) -> tuple[Msg, ...]:
         """Offer a call the messages that no other call has."""
         with self._lock:
-            found = [entry for entry in self._boxes.get(name, []) if not entry.offered]
+            found = [entry for entry in self._queues.get(name, []) if not entry.offered]
             for entry in found:
                 entry.offered = call_id
             return tuple([entry.msg for entry in found])
@@ -226,19 +226,19 @@ class Steering(Hook):
     def _return_unstored(self, name: str, call_id: str) -> None:
         """Queue messages again that a call got but did not store: another hook's verdict may have taken precedence."""
         with self._lock:
-            for entry in self._boxes.get(name, []):
+            for entry in self._queues.get(name, []):
                 if entry.offered == call_id:
                     entry.offered = ""
 
-    def _stored(self, name: str, ids: set[str]) -> None:
+    def _remove_stored(self, name: str, ids: set[str]) -> None:
         with self._lock:
-            self._keep(name, [entry for entry in self._boxes.get(name, []) if entry.msg.id not in ids])
+            self._set_queue(name, [entry for entry in self._queues.get(name, []) if entry.msg.id not in ids])
 
-    def _keep(self, name: str, entries: list[_Waiting]) -> None:
+    def _set_queue(self, name: str, entries: list[_QueuedMessage]) -> None:
         if entries:
-            self._boxes[name] = entries
+            self._queues[name] = entries
         else:
-            self._boxes.pop(name, None)
+            self._queues.pop(name, None)
 
 
 def _id(session: str | Session | None) -> str | None:

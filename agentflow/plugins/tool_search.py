@@ -32,7 +32,7 @@ from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
 SEARCH: Final = "search_tools"
 _MAX_QUERY_LENGTH: Final = 1_000
-_SHOWN: Final = 120
+_MAX_LINE_LENGTH: Final = 120
 
 
 @dataclass
@@ -102,9 +102,9 @@ class ToolSearch(Hook):
         elif isinstance(event, PreReasoning) and event.tools:
             index = self._index_of(event.agent.tools)
             loaded = event.context.session_state[FoundTools].names
-            # A provider refuses a request that demands a tool which it does not define.
-            at_first = [*filter(None, (event.options.tool_choice,)), *index.shown]
-            shown = [spec for spec in event.tools if spec.name in at_first or spec.name not in index.hidden]
+            # A provider refuses a request with a `tool_choice` that is not among its tools.
+            always = [*filter(None, (event.options.tool_choice,)), *index.shown]
+            shown = [spec for spec in event.tools if spec.name in always or spec.name not in index.hidden]
             hidden = {spec.name: spec for spec in event.tools if spec not in shown}
             if self.native and event.context.searches_tools(event.model):
                 self._leave_to_provider(event, [name for name in hidden if name not in loaded])
@@ -138,7 +138,7 @@ class ToolSearch(Hook):
 
 def _first_line(text: str) -> str:
     line = text.strip().partition("\n")[0]
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[:_MAX_LINE_LENGTH]}…"
 
 
 def _names_in(text: str) -> list[str]:
@@ -155,13 +155,13 @@ def _names_in(text: str) -> list[str]:
 # ---- ranking (BM25)
 
 _K1: Final = 1.2
-"""The weight of a repeated term. The length of a text does not count, because all texts of tools are short."""
-_NAME: Final = 3
-"""The weight of the terms in a name."""
+"""BM25's saturation of repeated terms. The length of a text does not count, because all texts of tools are short."""
+_NAME_WEIGHT: Final = 3
+"""How many times the terms of a name count."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+")
 _ENDINGS = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
-_COMMON = {
+_STOP_WORDS = {
     "a",
     "an",
     "and",
@@ -188,13 +188,13 @@ _VERBS: Final[Mapping[str, str]] = {
     "search": "find lookup query",
     "delete": "drop remove revoke",
 }
-_SAME: Final = {word: verb for verb, same in _VERBS.items() for word in same.split()}
-"""Verbs that are used with the same meaning."""
+_SYNONYMS: Final = {word: verb for verb, same in _VERBS.items() for word in same.split()}
+"""Verbs of similar meaning, and the verb that is indexed for them."""
 
 
-def _words(text: str) -> list[str]:
+def _terms(text: str) -> list[str]:
     words: list[str] = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text))]
-    return [_ENDINGS.sub("", _SAME.get(word, word)) for word in words if word not in _COMMON]
+    return [_ENDINGS.sub("", _SYNONYMS.get(word, word)) for word in words if word not in _STOP_WORDS]
 
 
 class _Index:
@@ -215,9 +215,9 @@ class _Index:
     def find(self, query: str, most: int) -> list[ToolSpec]:
         """Return the best matches. In a tie, read-only tools come first; a tool whose name equals the query is always first."""
         if self._postings is None:
-            self._postings = self._built()
+            self._postings = self._build_postings()
         scores: defaultdict[str, float] = defaultdict(float)
-        for word in dict.fromkeys(_words(query)):
+        for word in dict.fromkeys(_terms(query)):
             for name, weight in self._postings.get(word, {}).items():
                 scores[name] += weight
         if (exact := query.strip()) in self.hidden:
@@ -226,10 +226,10 @@ class _Index:
         ranked = sorted(scores, key=lambda name: (-round(scores[name], 6), self.hidden[name].writes))
         return [self.hidden[name] for name in ranked[:most]]
 
-    def _built(self) -> dict[str, dict[str, float]]:
+    def _build_postings(self) -> dict[str, dict[str, float]]:
         having: defaultdict[str, dict[str, float]] = defaultdict(dict)
         for name, spec in self.hidden.items():
-            for word, n in Counter(_words(_text(spec))).items():
+            for word, n in Counter(_terms(_text(spec))).items():
                 having[word][name] = n * (_K1 + 1) / (n + _K1)
         for weights in having.values():
             rare = log(1 + (len(self.hidden) - len(weights) + 0.5) / (len(weights) + 0.5))
@@ -240,4 +240,4 @@ class _Index:
 def _text(spec: ToolSpec) -> str:
     properties = spec.parameters.get("properties")
     names = cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else ()
-    return " ".join([*[spec.name] * _NAME, spec.description, *names])
+    return " ".join([*[spec.name] * _NAME_WEIGHT, spec.description, *names])

@@ -124,7 +124,7 @@ def test_closing_ends_an_attempt_to_connect() -> None:
             await opening
         return loop.time() - began, str(caught.value)
 
-    assert run_virtual(closed()) == (11.0, "MCP server 'stuck': the event loop is ending.")
+    assert run_virtual(closed()) == (11.0, "MCP server 'stuck' was not connected, because the event loop is ending.")
 
 
 @pytest.mark.ci

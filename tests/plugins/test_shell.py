@@ -11,7 +11,7 @@ from wired import Wired
 from agentflow import Agent, tool
 from agentflow.errors import UsageError
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell.parts import BUILTINS, ParsedScript, Part, Some, read_script
+from agentflow.plugins.shell.parts import BUILTINS, ParsedScript, Part, UnknownWords, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Say, ScriptedCall, WireReply
 from agentflow.vocabulary.messages import ToolUseBlock
@@ -437,21 +437,21 @@ def test_the_parts_of_a_script() -> None:
         "x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=",
         (
             Part(("x=1", "a", "2 3"), "x=1 a '2 3'"),
-            Part(("b", Some("$x")), "b $x"),
+            Part(("b", UnknownWords("$x")), "b $x"),
             Part((">", "out"), ">> out"),
-            Part(("c", Some("...")), "timeout 5 xargs c"),
+            Part(("c", UnknownWords("...")), "timeout 5 xargs c"),
             Part(("y=",), "y="),
         ),
     )
 
 
-def test_the_doubt_says_what_is_not_judged() -> None:
+def test_the_doubt_names_the_unsupported_syntax() -> None:
     """The question names the obstacle."""
     for script, doubt in [
-        ("ls $(x)", "'$(x)': a command substitution is not judged"),
-        ("ls; for i in a; do x; done", "'for i in a; do x; done': a for statement is not judged"),
-        ("ls & x", "'&': it is not judged"),
-        ("ls a*", "'a*': a word is judged only if it is plain, quoted, or a single variable"),
+        ("ls $(x)", "'$(x)': a command substitution cannot be checked"),
+        ("ls; for i in a; do x; done", "'for i in a; do x; done': a for statement cannot be checked"),
+        ("ls & x", "'&': it cannot be checked"),
+        ("ls a*", "'a*': a word can be checked only if it is plain, quoted, or a single variable"),
     ]:
         assert read_script(script).doubt == doubt
 

@@ -1,4 +1,4 @@
-"""The pictures of the documentation, drawn from the code's own tables: `python -m website.pictures` writes `docs/pictures/`."""
+"""The pictures of the documentation, drawn from tables of the source: `python -m website.pictures` writes `docs/pictures/`."""
 
 from __future__ import annotations
 

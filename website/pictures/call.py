@@ -1,4 +1,4 @@
-"""The first page's picture: a call with its rounds and tools, the events on it, and the chain that each event passes."""
+"""The picture on the first page: a call with its rounds, tools and events, and the chain of hooks that each event passes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["draw"]
 
 
 def _event(picture: Picture, x: float, y: float, kind: type[Event], colour: Colour, w: float = 148) -> None:
-    """An event, and the verdicts that are legal on it."""
+    """Draw an event, and the verdicts that hooks may return on it."""
     verdicts = " · ".join(verdict.__name__ for verdict in kind.verdicts)
     lines = [(kind.__name__, 13.0, True, True), *([(verdicts, 11.5, False, False)] if verdicts else [])]
     picture.chip(x, y, w, 46, lines, colour)
 
 
-def _stage(picture: Picture, y: float, work: str, pieces: type[Event], colour: Colour, x: float, w: float) -> None:
-    """Work inside its wrapping hooks, and the chunks that it yields."""
+def _stage(picture: Picture, y: float, work: str, chunks: type[Event], colour: Colour, x: float, w: float) -> None:
+    """Draw work inside its wrapping hooks, and the chunks that it yields."""
     picture.box(x, y, w, 82, colour, dash=True)
     picture.text(x + w / 2, y + 17, "around: retry, cache …", colour, size=12, anchor="middle")
     picture.chip(x + 14, y + 26, w - 28, 26, [(work, 13.5, False, True)], colour)
-    picture.text(x + w / 2, y + 71, f"⋯ {pieces.__name__} ⋯", colour, size=12, anchor="middle", mono=True)
+    picture.text(x + w / 2, y + 71, f"⋯ {chunks.__name__} ⋯", colour, size=12, anchor="middle", mono=True)
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     p = Picture(
         960,
         672,
@@ -51,7 +51,7 @@ def draw() -> Picture:
     p.text(202, 80, "a round of reasoning, until the model answers without tools", "plain", size=13)
     _model(p, 132)
     _tools(p, 316)
-    # from one to the other
+    # The lines between the stages.
     p.line("M664 156 L664 202", "model")
     p.text(656, 190, "it asks for tools", "muted", size=12, anchor="end")
     p.line("M566 409 L170 409 L170 142 L200 142", "tool")
@@ -72,7 +72,7 @@ def draw() -> Picture:
 
 
 def _model(p: Picture, y: float) -> None:
-    """The model's stage; `y` is its middle."""
+    """Draw the model's stage; `y` is its middle."""
     _event(p, 202, y - 23, PreReasoning, "model", 166)
     _stage(p, y - 41, "the model", ReasoningChunk, "model", 390, 176)
     _event(p, 588, y - 23, PostReasoning, "model", 152)
@@ -81,7 +81,7 @@ def _model(p: Picture, y: float) -> None:
 
 
 def _tools(p: Picture, y: float) -> None:
-    """The round of tools; `y` is the middle of a single one."""
+    """Draw the round of tools; `y` is the middle of a single tool."""
     p.box(202, 204, 538, 232, "tool", r=12)
     _event(p, 216, 212, PreToolRound, "tool", 172)
     p.text(402, 231, "once for all tools of the reply;", "tool", size=12)
@@ -97,7 +97,7 @@ def _tools(p: Picture, y: float) -> None:
 
 
 def _chain(p: Picture, y: float) -> None:
-    """The course of each of these events."""
+    """Draw the chain that each event passes, from the event to the reader."""
     p.text(34, y - 16, "Each event passes one chain of hooks", "paper", size=15, bold=True)
     parts: list[tuple[str, Colour, str, tuple[str, str]]] = [
         ("the event", "plain", "open", ("typed fields,", "some writable")),

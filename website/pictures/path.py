@@ -1,4 +1,4 @@
-"""The path of an event: a real call, watched by `sys.setprofile`, from `agent.call` to a hook and on to the tool."""
+"""The path of an event: a real call, observed with `sys.setprofile`, from `agent.call` to a hook and from there to the tool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGE: Final = Path(agentflow.__file__).parent
 
 
 class Step(NamedTuple):
-    """A function of ours that was entered, or a call of the user's code.
+    """A function of agentflow that was entered, or a call of the user's code.
 
     Attributes:
         above: The functions that wait for it, from the outermost.
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 def _key(frame: FrameType) -> tuple[str, str] | None:
-    """The file and name of a function of ours; None for all others."""
+    """Return the file and name of a function of agentflow; None for all other functions."""
     code = frame.f_code
     path = Path(code.co_filename)
     if not path.is_relative_to(_PACKAGE) or code.co_name.startswith("<"):
@@ -55,7 +55,9 @@ def _stack(frame: FrameType | None) -> tuple[str, ...]:
 
 
 def watched() -> list[Step]:
-    """The functions that a call enters from `agent.call` to the tool; of those that return earlier, the outermost only."""
+    """Return the functions that a call enters from `agent.call` to the tool. Up to the hook, functions that have returned
+    are left out.
+    """
     steps: list[Step] = []
     waiting: tuple[str, ...] = ()
 
@@ -80,7 +82,7 @@ def watched() -> list[Step]:
         use = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
         agent = Agent("calculator", ScriptedModel([use, "3", use, "3"]), tools=[add], hooks=[hook], default_hooks=())
         await agent.call("1 + 2?")
-        steps.clear()  # the second call: objects made once exist
+        steps.clear()  # record the second call, since the first one creates objects that are reused
         sys.setprofile(look)
         try:
             await agent.call("1 + 2?")
@@ -98,17 +100,17 @@ def watched() -> list[Step]:
 
 
 def _depth(step: Step, waiting: tuple[str, ...]) -> int:
-    """The depth of a function on its first way."""
+    """Return the depth of a function on the way to the hook."""
     return waiting.index(step.name) if step.name in waiting else len(step.above)
 
 
 def _about(step: Step) -> str:
-    """The first sentence of a function's docstring."""
+    """Return the first sentence of a function's docstring, without the last clauses if it is too long."""
     found: Any = importlib.import_module("agentflow." + step.file.removesuffix(".py").replace("/", "."))
     for part in step.name.split("."):
         found = inspect.getattr_static(found, part)
     text = (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ").replace("`", "").split(". ")[0]
-    while len(text) > _MAX_LABEL:  # the last clause goes
+    while len(text) > _MAX_LABEL:  # remove the last clause
         text = text[: max(text.rfind(mark, 0, len(text) - 1) for mark in ";:,(")].rstrip()
     return text.rstrip(".:;")
 
@@ -120,7 +122,7 @@ _TEXT: Final = 560
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     steps = watched()
     rows = list(_rows(steps))
     p = Picture(
@@ -142,7 +144,7 @@ class _Row(NamedTuple):
 
 
 def _rows(steps: list[Step]) -> Iterator[_Row]:
-    """The steps, and between them the functions that have returned."""
+    """Yield the steps, and after the hook the functions that have returned."""
     past_hook = False
     last: Step | None = None
     for step in steps:
@@ -196,4 +198,4 @@ _COLOURS: Final[dict[str, Colour]] = {
     "vocabulary": "plain",
     "_support": "plain",
 }
-"""By layer: agent, loop, hooks, tools."""
+"""By folder."""

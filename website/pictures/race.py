@@ -1,4 +1,4 @@
-"""Results of the race with other frameworks (`benchmarks/peers/results.json`), as bars."""
+"""Results of the comparison with other frameworks (`benchmarks/peers/results.json`), as bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP: Final = 25
 
 
 def _bars(key: str, title: str) -> Picture:
-    """The sides by their medians, the least first; lengths are logarithms."""
+    """Draw the medians of the frameworks, smallest first, on a logarithmic scale."""
     report = read()
     row: Row = next(row for rows in GROUPS.values() for row in rows if row.key == key)
     found = [(name, str(side["label"]), median(side, key)) for name, side in report["sides"].items()]
@@ -35,10 +35,10 @@ def _bars(key: str, title: str) -> Picture:
 
 
 def round_() -> Picture:
-    """A round."""
+    """Draw the time of a round."""
     return _bars("round", "A round: a reply that asks for a tool, and the tool (µs, logarithmic)")
 
 
 def http() -> Picture:
-    """A streamed chunk over HTTP."""
+    """Draw the time of a streamed chunk over HTTP."""
     return _bars("wire chunk", "A streamed chunk over HTTP, the client's side (µs, logarithmic)")

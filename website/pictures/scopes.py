@@ -14,7 +14,7 @@ _LOOP: Final = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEv
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     p = Picture(
         960, 486, "The scopes of hooks: process, agent, call, turn and tool, and the events that each receives."
     )
@@ -63,7 +63,7 @@ def _scope(
 
 
 def _events(p: Picture, x: float, y: float, w: float, kinds: tuple[type[Event], ...], colour: Colour) -> None:
-    """The names, as many in a row as fit."""
+    """Draw the names of events, in rows within the width `w`."""
     at, row = x, y
     for kind in kinds:
         wide = width_of(kind.__name__, 13, mono=True) + 18

@@ -1,4 +1,4 @@
-"""The states of the loop, and the facts that lead from one to another: `TRANSITIONS`, drawn."""
+"""The states of the loop, and the facts that lead from one to another (`TRANSITIONS`)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _WAYS: Final[dict[tuple[State, State], tuple[str, float, float, Anchor]]] = {
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     p = Picture(1000, 590, "The five states of the loop and the facts that lead from one to another.")
     said: defaultdict[tuple[State, State], list[str]] = defaultdict(list)
     for state, to, label in ways():
         said[state, to].append(label)
-    assert said.keys() == _WAYS.keys(), "a way between states has no place in the picture, or one that is gone has"
+    assert said.keys() == _WAYS.keys(), "_WAYS does not have the same transitions as the loop"
     for (state, to), labels in said.items():
         line, x, y, anchor = _WAYS[state, to]
         colour = _PLACES[to][2]
@@ -62,9 +62,9 @@ def draw() -> Picture:
 
 
 def _broken(label: str, x: float) -> list[str]:
-    """A label, in two lines if its place is narrow."""
+    """Return the lines of a label: one line, or a line for each part between commas where space is narrow."""
     return [label] if x in _WIDE else [part.strip() for part in label.split(",")]
 
 
 _WIDE: Final = {600, 450, 412}
-"""The middles of labels that have room for a whole line."""
+"""The horizontal positions of labels with space for one line."""

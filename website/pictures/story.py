@@ -20,7 +20,7 @@ __all__ = ["draw"]
 
 
 class Moment(NamedTuple):
-    """Something that was seen: an event, or a fact that was stored."""
+    """An event that a hook has received, or a fact that was stored."""
 
     kind: Literal["event", "fact"]
     what: Any
@@ -42,7 +42,7 @@ class Watched(StoreWrapper):
 
 
 def observed() -> tuple[list[Moment], list[Msg]]:
-    """A call with one tool: its events and facts in the order in which they happened, and its messages."""
+    """Run a call with one tool. Return its events and facts, in order, and the messages of the history."""
     log: list[Moment] = []
 
     @on(*EVENT_TYPES, observer=True)
@@ -66,7 +66,7 @@ _ROW: Final = 26
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     log, history = observed()
     top = 108
     p = Picture(
@@ -98,7 +98,7 @@ def draw() -> Picture:
             at = y + number * _ROW
             p.chip(650, at - 14, 216, 22, [(_said(message), 12.5, True, False)], "call")
             p.line(f"M510 {y - 3} L646 {at - 3}", "fact")
-    assert not waiting, "a message that no fact has brought"
+    assert not waiting, "no fact has added this message"
     p.text(
         450,
         bottom + 34,
@@ -116,12 +116,12 @@ def _colour(event: Event) -> Colour:
     return "tool" if isinstance(event, ActingEvent) else "model" if isinstance(event, ReasoningEvent) else "plain"
 
 
-_BRINGS: Final = {"CallOpened": "user", "Reasoned": "assistant", "RoundClosed": "tool"}
+_ADDS: Final = {"CallOpened": "user", "Reasoned": "assistant", "RoundClosed": "tool"}
 
 
 def _new(fact: Fact, waiting: list[Msg]) -> list[Msg]:
-    """The messages that come with a fact."""
-    role = _BRINGS.get(type(fact).__name__)
+    """Return the message that a fact adds to the history, and remove it from `waiting`; empty if it adds none."""
+    role = _ADDS.get(type(fact).__name__)
     if role is None or not waiting or waiting[0].role != role:
         return []
     return [waiting.pop(0)]

@@ -1,7 +1,7 @@
-"""A picture as SVG: boxes, arrows and text, in the colours of the reader's scheme.
+"""A picture as SVG: boxes, arrows and text, in light or dark colours as the viewer prefers.
 
-Colours are classes, and the style inside the picture defines them for light and dark. Fonts are the reader's own, so
-widths are estimates, on the generous side.
+Colours are classes, and the style inside the picture defines them for light and dark. Fonts are the viewer's own, so
+widths are estimates, and rather too large than too small.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 __all__ = ["Anchor", "Colour", "Picture", "width_of"]
 
 Colour: TypeAlias = Literal["plain", "call", "model", "tool", "guard", "seen", "fact", "paper"]
-"""What a box is about: the call, the model, tools, what may refuse, what only sees, what is kept; `paper` is the ground."""
+"""The subject of a box: the call, the model, tools, guards, observers or facts; `paper` is the background."""
 
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 
@@ -27,7 +27,7 @@ _LIGHT: Final[dict[Colour, tuple[str, str, str]]] = {
     "fact": ("#f7fee7", "#4d7c0f", "#3f6212"),
     "paper": ("#ffffff", "#e2e8f0", "#0f172a"),
 }
-"""Ground, line and text of each colour."""
+"""Background, line and text of each colour."""
 
 _DARK: Final[dict[Colour, tuple[str, str, str]]] = {
     "plain": ("#1e293b", "#64748b", "#cbd5e1"),
@@ -62,7 +62,7 @@ def _style() -> str:
 
 
 def width_of(text: str, size: float, mono: bool = False) -> float:
-    """About how wide a text is, in units of the picture."""
+    """Estimate the width of a text, in units of the picture."""
     return len(text) * size * (0.61 if mono else 0.56)
 
 
@@ -71,9 +71,9 @@ class Picture:
     """A picture that is being drawn.
 
     Attributes:
-        width: In units; pages show it at about one pixel each.
-        height: The same.
-        title: Its description, for screen readers.
+        width: The width in units; pages show a unit as about one pixel.
+        height: The height in units.
+        title: The description, for screen readers.
     """
 
     width: int
@@ -84,7 +84,7 @@ class Picture:
     def box(
         self, x: float, y: float, w: float, h: float, colour: Colour = "plain", *, dash: bool = False, r: float = 8
     ) -> None:
-        """A rectangle with round corners."""
+        """Draw a rectangle with round corners."""
         more = ' stroke-dasharray="5 4"' if dash else ""
         self._parts.append(
             f'<rect class="f {colour}" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{r:g}" stroke-width="1.5"{more}/>'
@@ -102,7 +102,7 @@ class Picture:
         mono: bool = False,
         bold: bool = False,
     ) -> None:
-        """A line of text; `y` is its base line."""
+        """Draw a line of text; `y` is its base line."""
         classes = f"x {colour} {'m' if mono else 't'}{' b' if bold else ''}"
         self._parts.append(
             f'<text class="{classes}" x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}">{escape(text)}</text>'
@@ -111,7 +111,7 @@ class Picture:
     def chip(
         self, x: float, y: float, w: float, h: float, lines: list[tuple[str, float, bool, bool]], colour: Colour
     ) -> None:
-        """A box with centred lines: text, size, monospaced, bold."""
+        """Draw a box with centred lines; each is a text, its size, and whether it is monospaced and bold."""
         self.box(x, y, w, h, colour)
         height = sum(size * 1.3 for _, size, _, _ in lines)
         at = y + (h - height) / 2
@@ -122,7 +122,7 @@ class Picture:
     def line(
         self, points: str, colour: Colour = "plain", *, dash: bool = False, width: float = 1.8, head: bool = True
     ) -> None:
-        """A path (`M… L…`, `C…`), with a head at its end: the last two points define its direction."""
+        """Draw a path (`M… L…`, `C…`), with an arrow head at its end; the last two points define the direction."""
         more = ' stroke-dasharray="5 4"' if dash else ""
         self._parts.append(f'<path class="l {colour}" d="{points}" stroke-width="{width:g}"{more}/>')
         if head:
@@ -136,7 +136,7 @@ class Picture:
             self._parts.append(f'<polygon class="a {colour}" points="{at}"/>')
 
     def svg(self) -> str:
-        """The file's text."""
+        """Return the text of the file."""
         size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         return "\n".join(
             [

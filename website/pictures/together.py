@@ -1,4 +1,4 @@
-"""Agents together: six ways, who is asked by whom, in which order."""
+"""Six ways in which agents work together: the calls between them, and their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLACES: Final = [(16 + column * (_WIDE + 8), 16 + row * (_HIGH + 8)) for row in
 
 
 def draw() -> Picture:
-    """Draw it."""
+    """Draw the picture."""
     p = Picture(960, 392, "Six ways in which agents work together: who asks whom, in which order.")
     titles = [
         ("one after the other", "await ask(a, …); await ask(b, …)"),

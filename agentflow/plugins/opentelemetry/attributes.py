@@ -2,8 +2,8 @@
 
 Two versions are supported (status: development). 1.41 is the last one in OpenTelemetry's common conventions; its registry is in
 `opentelemetry-semantic-conventions`, and a test compares the names with it. 0.1 is the first one of
-https://github.com/open-telemetry/semantic-conventions-genai, the new home of the conventions. Names without a convention begin
-with `agentflow.`.
+https://github.com/open-telemetry/semantic-conventions-genai, the new home of the conventions. Names that are in neither version
+begin with `agentflow.`.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ LONG_DURATIONS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 10
 TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 Version: TypeAlias = Literal["1.41", "0.1"]
-"""A version of the conventions: 1.41 of OpenTelemetry's common ones, or 0.1 of those for GenAI alone, which is newer."""
+"""A version of the conventions: 1.41 of the common conventions, or the newer 0.1 of the separate conventions for GenAI."""
 
 
 class Conventions(NamedTuple):
-    """The differences between versions of the conventions.
+    """The names that differ between the versions of the conventions.
 
     Attributes:
         schema_url: The URL of the schema.
@@ -151,13 +151,13 @@ _FAMILIES: Final = (
     ("deepseek-", "deepseek"),
     ("grok-", "x_ai"),
 )
-"""Prefixes of model names that are used without a provider."""
+"""Prefixes of model names without a provider, and the conventions' name of the provider."""
 
 
 @lru_cache(1024)
 def model_and_provider(name: str) -> tuple[str, str]:
-    """Return the provider's name for a model, and the provider. If the model's name contains no provider, return the
-    name twice.
+    """Return the name of a model without its provider, and the provider. If the provider is neither in the name nor known from
+    its prefix, return the name twice.
 
     Example:
         >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
@@ -214,7 +214,7 @@ def plain(text: str) -> str:
 
 
 def options_of(options: ModelOptions) -> Attributes:
-    """Return the options of a request that are set."""
+    """Return the options of a request that are set, as attributes."""
     values: dict[str, Any] = {
         "gen_ai.request.temperature": options.temperature,
         "gen_ai.request.max_tokens": options.max_tokens,
@@ -227,7 +227,7 @@ def options_of(options: ModelOptions) -> Attributes:
 
 
 def usage_of(usage: Usage, cache_write: str) -> Attributes:
-    """Return the usage; parts that are 0 are left out.
+    """Return a usage as attributes. Tokens of caches and of reasoning are left out if 0, and an unknown cost.
 
     Args:
         usage: The usage to convert.
@@ -273,7 +273,8 @@ def call_of(use: ToolUseBlock) -> dict[str, str]:
 
 
 def system_and_messages(messages: Sequence[Msg]) -> tuple[str, str]:
-    """Return the instructions and the conversation of a request, each as the conventions' JSON; the former may be empty."""
+    """Return the instructions and the conversation of a request, each as the conventions' JSON. The former is
+    empty if there are no instructions."""
     rest = [msg for msg in messages if msg.role != "system"]
     system = [part for msg in messages if msg.role == "system" for part in _parts(msg)]
     return _json(system) if system else "", parts_of(rest)

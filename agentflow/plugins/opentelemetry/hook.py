@@ -2,14 +2,14 @@
 
 Rules:
 
-1. A call is a span (`invoke_agent`; for a workflow or handoffs `invoke_workflow`), and so is each attempt at a model's reply
-   (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that called it.
+1. A call is a span (`invoke_agent`; for a workflow or handoffs `invoke_workflow`). Below it, each attempt at a model's reply
+   (`chat`) and at a tool (`execute_tool`) is a span; a sub-agent's call is below the tool that called it.
 2. A run is one trace: a call that resumes it is linked to the previous call, even in another process.
 3. A tool's span is the current span only while the tool's function runs, a model's span only while the model is called.
    The span of a call that is neither sampled nor measured is current until the call ends; such a call costs only a lookup.
-4. Content is recorded only if requested (`content=`), and redacted; without it, no text of a message, an argument, a result, an
+4. Content is recorded only if requested (`content=`), and redacted; otherwise, no text of a message, an argument, a result, an
    exception or a reason is exported.
-5. It observes. It changes nothing, and its failures never fail a run.
+5. The hook only observes: it changes nothing, and its failures never fail a run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from agentflow.plugins.opentelemetry.spans import (
     TracedRun,
     TraceOfCall,
     context_of,
-    here_with,
     is_live,
     make_current,
     quietly,
     remote,
-    started,
+    start_span,
     traceparent,
+    variables_with,
 )
 from agentflow.plugins.redaction.hook import Redaction
 from agentflow.reactive import Flux, Mono
@@ -77,7 +77,7 @@ except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
-# Needed even if no hook decided; of all other events only decisions are recorded.
+# Recorded even if no hook decided; of other events, only decisions are recorded.
 _EVENTS: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
 
 
@@ -92,8 +92,8 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
 
     Args:
         content: Record content: instructions, messages, tool definitions, arguments, results, reasons, texts of errors. True:
-            redacted by `Redaction()`. A `Redaction`: by its rules, and with the values that it has found in the session if the
-            agent has it; `Redaction([])` redacts nothing.
+            redacted by `Redaction()`. A `Redaction`: redacted by its rules; if it is also a hook of the agent, the values that
+            it has found in the session are redacted too. `Redaction([])` redacts nothing.
         tracer_provider: Creates the spans; the global one by default.
         meter_provider: Creates the metrics; the global one by default.
         conventions: The version of the conventions: `"1.41"`, the last one of OpenTelemetry's common conventions, or `"0.1"`,
@@ -173,12 +173,12 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         return False
 
     def _trace_of(self, event: Event) -> CallTrace | None:
-        """Return the trace of the event's call, started with its first event. A separate turn has no call."""
+        """Return the trace of the event's call, started with the call's first event. A turn outside a call has none."""
         frame = event.frame
         holder = own(frame.context, self, TraceOfCall)
         if holder.trace is not None:
             return holder.trace
-        # Events of the rounds belong to a call, and so do errors before the first round, unless they are of a turn.
+        # Events with an iteration belong to a call, and so do errors before the first round, unless a turn failed.
         begins = event.iteration or isinstance(event, PreCall | CallEnded)
         if not begins and not (isinstance(event, Error) and event.turn is None):
             return None
@@ -200,22 +200,22 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         }
         known = context.session_state[TracedRun]
         resumes = known.run_id == frame.run_id
-        parent, links = self._place_of(known, bool(frame.source)) if resumes else (None, [])
+        parent, links = self._resumed_from(known, bool(frame.source)) if resumes else (None, [])
         name = f"{operation} {agent.name}"
-        span = started(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
+        span = start_span(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
         if span.recording and agent.description:
-            span.say({semconv.AGENT_DESCRIPTION: agent.description})
+            span.set({semconv.AGENT_DESCRIPTION: agent.description})
         if parent := traceparent(span.span):
             known.run_id, known.last = frame.run_id, parent
             if not resumes:
                 known.first = parent
         return span
 
-    def _place_of(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
+    def _resumed_from(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
         """Return the parent and the links of the span of a call that resumes a run.
 
-        It is in the run's trace: below the current span, if that is in the trace (a tool that calls a sub-agent again, the
-        caller of both calls), else below the run's first call.
+        The span belongs to the run's trace. Its parent is the current span if that is in the trace (of a tool that calls a
+        sub-agent again, or of a caller that made both calls), else the run's first call.
         """
         first, last = context_of(known.first), context_of(known.last)
         links = [] if last is None else [Link(last, {semconv.LINK: "resumes"})]
@@ -230,12 +230,12 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         span, frame = trace.span, event.frame
         if span.recording:
             attributes: dict[str, Any] = {semconv.OUTCOME: event.outcome, semconv.MODEL_CALLS: event.usage.model_calls}
-            span.say({**attributes, **semconv.usage_of(event.usage, self._conventions.cache_write)})
+            span.set({**attributes, **semconv.usage_of(event.usage, self._conventions.cache_write)})
         measured: dict[str, Any] = {semconv.AGENT_NAME: frame.agent.name}
         if frame.agent.model_name == WORKFLOW:
             measured[semconv.OPERATION] = "invoke_workflow"
         if event.outcome == "failed":
-            # the conventions' word for an unknown type
+            # "_OTHER" is the conventions' value for an unknown type.
             kind = "_OTHER" if event.error is None else semconv.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
             measured[semconv.ERROR_TYPE] = kind
@@ -246,13 +246,13 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
     def _below(
         self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
     ) -> OpenSpan:
-        """Start a span below the span of a call. If that span is not recorded, none is created."""
+        """Start a span below the span of a call; if the call's span is not recorded, return a placeholder."""
         clock = event.frame.context.clock
         if trace is None:
-            return started(self._tracer, name, clock, None, kind, attributes)
+            return start_span(self._tracer, name, clock, None, kind, attributes)
         if not trace.span.recording:
             return OpenSpan.unseen(trace.span, clock)
-        return started(self._tracer, name, clock, trace.span.context, kind, attributes)
+        return start_span(self._tracer, name, clock, trace.span.context, kind, attributes)
 
     # ---- events on a call's span
 
@@ -269,16 +269,16 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         reason = getattr(decided.verdict, "reason", None)
         if self._redaction is not None and isinstance(reason, str):
             noted[semconv.REASON] = self._clean(reason, event.run_id)
-        span.note("agentflow.verdict", noted)
+        span.add_event("agentflow.verdict", noted)
 
     def _record(self, span: OpenSpan, event: HookEvent) -> None:
-        """Record an event's information, except its verdict."""
+        """Record the data of an event, except its verdict."""
         match event:
             case PreCall() if self._redaction is not None:
-                span.say({semconv.INPUT: self._messages(event.input_messages, event.run_id)})
+                span.set({semconv.INPUT: self._messages(event.input_messages, event.run_id)})
             case PostCall() if self._redaction is not None:
                 final = event.final_message
-                span.say({semconv.OUTPUT: self._messages([final], event.run_id, final.finish_reason or "stop")})
+                span.set({semconv.OUTPUT: self._messages([final], event.run_id, final.finish_reason or "stop")})
             case CallEnded(outcome="suspended"):
                 self._note_pending(span, event)
             case Error() if event.phase in (ErrorPhase.HOOK, ErrorPhase.CALL):
@@ -287,9 +287,9 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                     noted[semconv.HOOK] = event.hook
                 if (text := self._text_of(event.error, event.run_id)) is not None:
                     noted["exception.message"] = text
-                span.note("exception", noted)
+                span.add_event("exception", noted)
             case MessagesAdded():
-                span.note(
+                span.add_event(
                     "agentflow.messages_added", {semconv.ORIGIN: event.origin, semconv.MESSAGES: len(event.messages)}
                 )
             case _:
@@ -302,10 +302,10 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             noted = {semconv.HOOK: pending.hook, semconv.KIND: pending.kind}
             if pending.tool_use is not None:
                 noted.update(semconv.call_of(pending.tool_use))
-            span.note("agentflow.suspended", noted)
+            span.add_event("agentflow.suspended", noted)
 
     def wraps_in(self, context: RunContext) -> bool:
-        """Return whether the spans or the metrics of a call's work are recorded."""
+        """Return whether spans or metrics of a call's work are recorded. If not, make the call's span the current span."""
         trace = own(context, self, TraceOfCall).trace
         if trace is None or not trace.idle:
             return True
@@ -327,12 +327,12 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"chat {model}", SpanKind.CLIENT, measured)
         if span.recording:
-            quietly(self._say_request, span, event, source, 1 if trace is None else trace.attempt(event))
+            quietly(self._set_request, span, event, source, 1 if trace is None else trace.attempt(event))
         recorded: list[ModelChunk] | None = [] if span.recording and self._redaction is not None else None
         usage: Usage | None = None
         finish: str | None = None
         first = True
-        variables = here_with(span.context)
+        variables = variables_with(span.context)
         origin = AnswerOrigin() if span.recording else None
         variables.run(answer_origin.set, origin)
         chunks = source.open()
@@ -347,7 +347,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                     first = False
                     waited = span.seconds
                     if span.recording:
-                        span.say({semconv.FIRST_CHUNK: waited})
+                        span.set({semconv.FIRST_CHUNK: waited})
                     quietly(self._first_chunk.record, waited, measured, span.context)
                 if chunk.usage is not None:
                     usage = chunk.usage
@@ -364,13 +364,13 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             raise
         finally:
             if origin is not None:
-                quietly(self._say_reply, span, event, usage, finish, recorded)
-                quietly(span.say, semconv.origin_of(origin))
+                quietly(self._set_reply, span, event, usage, finish, recorded)
+                quietly(span.set, semconv.origin_of(origin))
             quietly(self._measure_model, span, measured, usage)
             if not span.ended:
                 span.end()
 
-    def _say_reply(
+    def _set_reply(
         self,
         span: OpenSpan,
         event: PreReasoning,
@@ -379,13 +379,13 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         recorded: list[ModelChunk] | None,
     ) -> None:
         if finish is not None:
-            span.say({semconv.FINISH_REASONS: (finish,)})
+            span.set({semconv.FINISH_REASONS: (finish,)})
         if usage is not None:
-            span.say(semconv.usage_of(usage, self._conventions.cache_write))
+            span.set(semconv.usage_of(usage, self._conventions.cache_write))
         if recorded:
-            span.say({semconv.OUTPUT: self._messages([fold(recorded, id="")], event.run_id, finish or "stop")})
+            span.set({semconv.OUTPUT: self._messages([fold(recorded, id="")], event.run_id, finish or "stop")})
 
-    def _say_request(self, span: OpenSpan, event: PreReasoning, source: ModelSource, attempt: int) -> None:
+    def _set_request(self, span: OpenSpan, event: PreReasoning, source: ModelSource, attempt: int) -> None:
         request = source.request
         attributes = semconv.options_of(request.options)
         attributes.update(
@@ -398,7 +398,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         done = event.context.compaction
         if done is not None and done.iteration == event.iteration:
             noted = {semconv.HOOK: done.by, semconv.MESSAGES: done.messages}
-            span.note(
+            span.add_event(
                 "agentflow.compacted",
                 {**noted, semconv.TOKENS_BEFORE: done.tokens, semconv.TOKENS_AFTER: done.into_tokens},
             )
@@ -409,7 +409,7 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
                 attributes[semconv.SYSTEM] = system
             if request.tools:
                 attributes[semconv.TOOL_DEFINITIONS] = semconv.tool_definitions(request.tools)
-        span.say(attributes)
+        span.set(attributes)
 
     def _measure_model(self, span: OpenSpan, measured: dict[str, Any], usage: Usage | None) -> None:
         if usage is not None:
@@ -438,15 +438,15 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"execute_tool {name}", SpanKind.INTERNAL, measured)
         if span.recording:
-            quietly(self._say_call, span, event, next(attempts))
+            quietly(self._set_call, span, event, next(attempts))
         try:
-            result = await drive(_resolved(source), here_with(span.context), TimeLimit(None))
+            result = await drive(_resolved(source), variables_with(span.context), TimeLimit(None))
         except BaseException as error:  # also a cancellation: the span shows how the work ended
             quietly(self._failed, span, error, event.run_id)
             raise
         else:
             if isinstance(result, ToolResultBlock) and (span.recording or result.state in _FAILED):
-                quietly(self._say_result, span, result, event.run_id)
+                quietly(self._set_result, span, result, event.run_id)
             return result
         finally:
             if span.error_type:
@@ -455,13 +455,13 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             if not span.ended:
                 span.end()
 
-    def _say_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:
+    def _set_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:
         if span.recording and self._redaction is not None:
-            span.say({semconv.TOOL_RESULT: semconv.plain(self._redaction.outside(result, run_id).text)})
+            span.set({semconv.TOOL_RESULT: semconv.plain(self._redaction.outside(result, run_id).text)})
         if result.state in _FAILED:
             span.fail(result.state)
 
-    def _say_call(self, span: OpenSpan, event: PreActing, attempt: int) -> None:
+    def _set_call(self, span: OpenSpan, event: PreActing, attempt: int) -> None:
         use = event.tool_use
         attributes: dict[str, Any] = {semconv.TOOL_CALL: semconv.plain(use.id)}
         if event.iteration:
@@ -473,16 +473,16 @@ class OpenTelemetry(VerdictListener, ConditionalWrapper):
             attributes[semconv.TOOL_DESCRIPTION] = semconv.plain(about)
         if self._redaction is not None:
             attributes[semconv.TOOL_ARGUMENTS] = semconv.plain(self._redaction.outside(use, event.run_id).raw)
-        span.say(attributes)
+        span.set(attributes)
 
     def _failed(self, span: OpenSpan, error: BaseException, run_id: str) -> None:
         """Record the exception that ended a span's work."""
         if isinstance(error, ToolSuspended | Halted):
-            span.say({semconv.OUTCOME: "suspended"})
+            span.set({semconv.OUTCOME: "suspended"})
         elif isinstance(error, Exception):
             span.fail(semconv.error_type(error), self._text_of(error, run_id))
         else:  # the work was cancelled, interrupted or abandoned
-            span.say({semconv.OUTCOME: "interrupted"})
+            span.set({semconv.OUTCOME: "interrupted"})
 
     # ---- content
 

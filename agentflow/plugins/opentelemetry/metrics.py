@@ -31,17 +31,17 @@ class TokenMetrics:
 
     Args:
         meter: Creates the instruments.
-        named: The version of the conventions.
+        conventions: The names in the version of the conventions.
     """
 
-    def __init__(self, meter: Meter, named: semconv.Conventions) -> None:
+    def __init__(self, meter: Meter, conventions: semconv.Conventions) -> None:
         self._each: list[tuple[Histogram, str, str]]
         self._totals: list[tuple[Counter, str]]
         about = "Number of input and output tokens used."
         boundaries = semconv.TOKENS
-        if named.tokens:
+        if conventions.tokens:
             histogram = meter.create_histogram(
-                named.tokens, "{token}", about, explicit_bucket_boundaries_advisory=boundaries
+                conventions.tokens, "{token}", about, explicit_bucket_boundaries_advisory=boundaries
             )
             self._each = [(histogram, "input_tokens", "input"), (histogram, "output_tokens", "output")]
             self._totals = []
@@ -62,7 +62,7 @@ class TokenMetrics:
         ]
 
     def record(self, usage: Usage, attributes: Mapping[str, Any], context: Context) -> None:
-        """Record the usage of a call; parts that are 0 are left out."""
+        """Record the usage of a call. A counter whose part of the usage is 0 is skipped."""
         for histogram, field, kind in self._each:
             labels = {**attributes, semconv.TOKEN_TYPE: kind} if kind else dict(attributes)
             histogram.record(getattr(usage, field), labels, context)

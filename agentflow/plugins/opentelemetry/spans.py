@@ -2,15 +2,15 @@
 
 Rules:
 
-1. A span ends once, on every path: when its work ends, or when its holder is garbage-collected.
-2. The attributes are created only for spans that are recorded; metrics cover all.
+1. A span ends once, on every path: when its work ends, or otherwise when its `OpenSpan` is garbage-collected.
+2. Attributes are created only for spans that are recorded; metrics are recorded for all.
 3. A failure of an exporter or a processor is logged, and never fails the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context as Place
+from contextvars import Context as ContextVariables
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
@@ -44,7 +44,7 @@ except ImportError as error:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOST: Final = "a span of {} was lost"
+_LOST: Final = "the span {} was lost"
 
 
 class OpenSpan:
@@ -53,11 +53,13 @@ class OpenSpan:
     Args:
         span: The span.
         clock: The run's clock.
+        context: The context of the parent; None means the current context.
 
     Attributes:
         span: The span.
         recording: Whether the span is recorded.
         context: The context for the span's children.
+        ended: Whether the span has ended, or must be ended elsewhere.
         error_type: The type of the span's error; empty if there is none.
     """
 
@@ -90,12 +92,12 @@ class OpenSpan:
         """The seconds since its start."""
         return self._clock.monotonic() - self._began
 
-    def say(self, attributes: Mapping[str, Any]) -> None:
+    def set(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes."""
         if self.recording:
             self.span.set_attributes(attributes)
 
-    def note(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def add_event(self, name: str, attributes: Mapping[str, Any]) -> None:
         """Add an event."""
         if self.recording:
             self.span.add_event(name, attributes, _nanoseconds(self._clock))
@@ -125,13 +127,13 @@ class OpenSpan:
             log_failure("WARNING", error, _LOST, self.span)
 
     def __del__(self) -> None:
-        # the frame that held the span was garbage-collected, so the loop and the clock may no longer exist
+        # The event loop and the run's clock may no longer exist, so the SDK determines the time.
         if not getattr(self, "ended", True):  # it has no attributes if `__init__` failed
             self.ended = True
             self.span.end()
 
 
-def started(
+def start_span(
     tracer: Tracer,
     name: str,
     clock: Clock,
@@ -166,15 +168,15 @@ def _nanoseconds(clock: Clock) -> int:
     return int(clock.now() * 1e9)
 
 
-def here_with(context: Context) -> Place:
-    """Copy the current context variables, with a span as the current one."""
+def variables_with(context: Context) -> ContextVariables:
+    """Copy the current context variables, with the span of `context` as the current span."""
     copy = copy_context()
     copy.run(otel_context.attach, context)
     return copy
 
 
 def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call a function that may fail in other code (an exporter, a `__str__`); log a failure."""
+    """Call a function that runs code of others (an exporter, a `__str__`). If it fails, log the failure and return None."""
     try:
         return function(*arguments, **named)
     except Exception as error:
@@ -187,7 +189,8 @@ def quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> 
 
 @dataclass
 class TracedRun:
-    """The spans of a session's last run, as `traceparent`s (W3C Trace Context); kept with the session, for resumes.
+    """The spans of a session's last run, as `traceparent`s (W3C Trace Context). They are saved with the session, so that a call
+    that resumes the run continues its trace.
 
     Attributes:
         run_id: The run's id.
@@ -223,7 +226,7 @@ class CallTrace:
         self._attempts = 0
 
     def attempt(self, stage: object) -> int:
-        """Return the number of the next attempt at a reply, from 1.
+        """Count an attempt at a reply, and return its number, from 1.
 
         Args:
             stage: The event that the attempt belongs to.
@@ -235,7 +238,7 @@ class CallTrace:
 
 
 class TraceOfCall:
-    """A call's trace while the call is open; None before and after."""
+    """Holds a call's trace while the call is open; `trace` is None before and after."""
 
     __slots__ = ("trace",)
 
@@ -244,20 +247,21 @@ class TraceOfCall:
 
 
 _unseen: ContextVar[CallTrace | None] = ContextVar("agentflow_unseen_trace", default=None)
-"""The idle call whose span is the current one."""
+"""The idle call with the current span, if any."""
 
 
 def make_current(trace: CallTrace) -> None:
-    """Make the span of an idle call the current one for the rest of its task, so that no child is sampled."""
+    """Make the span of an idle call the current span for the rest of the call's task, so that no span below it is sampled."""
     if _unseen.get() is not trace:
         _unseen.set(trace)
-        otel_context.attach(trace.span.context)  # never detached: it lasts as long as the task's context
+        otel_context.attach(trace.span.context)  # never detached: the task's context variables end with the task
 
 
 def is_live(provider: MeterProvider | None) -> bool:
-    """Return whether a meter provider, or else the global one, may record metrics."""
+    """Return whether a meter provider (None: the global one) may record metrics."""
     found = get_meter_provider() if provider is None else provider
-    return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)  # the latter until a real one is set
+    # The global provider is a proxy until a real one is set.
+    return not isinstance(found, NoOpMeterProvider | _ProxyMeterProvider)
 
 
 def traceparent(span: Span) -> str:

@@ -43,12 +43,12 @@ _VAULT = state_name(Vault)
 
 
 class AnonymousVault(Vault):
-    """A vault whose placeholders contain only the kind of the value (`<email>`), without a number. It stores no values."""
+    """A vault whose placeholders contain only the kind of the value (`<email>`), without a number. It adds no values."""
 
     @classmethod
     def of(cls, vault: Vault | None) -> AnonymousVault:
         """Create a vault that finds the values of a session, without changing the session's vault."""
-        return cls() if vault is None else cls(_words=list(vault._words))  # a copy
+        return cls() if vault is None else cls(_literals=list(vault._literals))  # a copy
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """Return a placeholder with only the kind."""
@@ -57,9 +57,8 @@ class AnonymousVault(Vault):
 
 def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
     """Return a fact without secrets, for a store."""
-    if (
-        isinstance(fact, StateKept) and _VAULT in fact.values
-    ):  # the vault's own encrypted values are not searched for secrets
+    # The vault's own encrypted values are not searched for secrets.
+    if isinstance(fact, StateKept) and _VAULT in fact.values:
         rest = {name: value for name, value in fact.values.items() if name != _VAULT}
         vault = cleaning.vault
         own = fact.values[_VAULT] if isinstance(vault, AnonymousVault) else vault.to_stored()
@@ -106,7 +105,7 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return type(verdict)(at_rest(verdict_value(verdict), cleaning))
         case tuple():
             return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
-        case Mapping():  # including verdicts, such as the decisions of a resume
+        case Mapping():  # its values may be verdicts, such as the decisions of a resume
             mapping = cast("Mapping[str, Any]", value)
             items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
             return renamed_keys(items, {key: cleaning.text(key, replacer) for key in mapping})
@@ -139,7 +138,7 @@ class Restoring:
 
     Args:
         cleaning: The session's cleaner.
-        original: Whether input and tool results were kept unchanged.
+        original: Whether the session had input and tool results unchanged.
         trusts: Returns whether a tool gets original values.
     """
 

@@ -58,11 +58,11 @@ class Detector:
         kind: The name of the kind in placeholders: `<kind-1>`; lower-case letters, digits and underscores.
         pattern: A regular expression of the `regex` module. Limit its repetitions (`{1,64}`), and its lookbehinds
             to 80 characters. In a lookbehind of variable length, write letters as `[kK][eE][yY]`; otherwise streamed text
-            is held back too long. Groups that are referred back to need names.
+            is held back too long. Refer back to groups by name: numbers change when patterns are combined.
         check: Verifies a match, for example its check digits. Returns how many characters of the match, from its start, are
             the value; after 0, the search continues at the second character of the match.
-        hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is found. If it
-            is not found in a complete text, the pattern is not tried, which is ten times faster. (Write `aa`, which `re`
+        hint: A cheap regular expression of the `re` module that matches in every text in which the pattern matches. If it
+            does not match in a complete text, the pattern is not tried, which is ten times faster. (Write `aa`, which `re`
             finds twice as fast as `a{2}`.) Empty: no hint.
         needles: Cheaper still: lower-case texts; every text that the pattern matches contains one of them, in any case.
             Without a hint and needles, each text is searched.
@@ -216,7 +216,7 @@ def _keys(*, starts: bool) -> Detector:
     needles = tuple(dict.fromkeys(needle for rule in rules for needle in rule.needles))
     return Detector(
         "secret",
-        # The end hides the rest of a token that is longer than its rule.
+        # The last part also hides the rest of a token that is longer than its rule allows.
         rf"(?<![A-Za-z0-9])(?:{'|'.join([*groups, *anywhere])})[A-Za-z0-9_]{{0,200}}",
         hint=r"[\w+/=.~-]{15}",
         needles=needles,
@@ -274,7 +274,7 @@ SECRETS: tuple[Detector, ...] = (
         hint="[=:]",
         needles=("pass", "pwd", "secret", "key", "token", "credential"),
     ),
-    Detector(  # without a digit: letters in mixed case, unlike a word
+    Detector(  # a value without a digit needs upper and lower case mixed, unlike a word
         "secret",
         rf"""(?<=(?:{_any_case("password passwd pwd passphrase")})["']?{_SPACE}[=:]{_SPACE}["']?)"""
         r"""(?=[^\s"'<>,;]{0,200}[a-z][A-Z])(?=[^\s"'<>,;]{0,200}[A-Z][a-z])[^\s"'<>,;(]{12,200}""",

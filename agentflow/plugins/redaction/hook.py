@@ -5,18 +5,18 @@ Rules:
 1. Data that a detector finds is never sent to the model, be it in input, history, system prompt, tool names and arguments, tool
    results, messages that hooks inject, and names and metadata of messages. A placeholder such as `<secret-1>` is sent instead,
    the same one throughout a session.
-2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back exactly as
-   long as it could still become one. It is released at the end of the reply, before tool calls, before thoughts, and if the
-   model fails; if the call is cancelled, it is discarded.
+2. Readers never see a secret that the model itself writes, however its reply is split into chunks: text is held back only
+   while it could still become a secret. Held-back text is released at the end of the reply, before tool calls, before thoughts,
+   and if the model fails; if the call is cancelled, it is discarded.
 3. With `restore`, placeholders become originals again in the text for readers, and in the arguments of trusted tools
    before guards evaluate them.
-4. The session keeps what readers saw (the fold law), so it contains restored replies. A store gets only placeholders if it is
+4. The session keeps replies as readers saw them (the fold law), with originals. A store gets only placeholders if it is
    wrapped: `Agent(..., store=redaction.store(store))`.
 5. With keys, the values of placeholders are stored with the session, encrypted, in the same write as the first fact that
    contains them: they can be resolved in any process with the keys. Without keys, a call with a placeholder of an earlier
    process is refused.
 
-A `ModelCache` should be inside, `ModelCache(priority=950)`, so that it keeps placeholders. Side model calls of hooks and tools
+A `ModelCache` should be inside, `ModelCache(priority=950)`, so that it stores placeholders. Side model calls of hooks and tools
 (`context.complete`) are redacted too, so a judge or a summary gets placeholders. Text files (UTF-8) are searched, and names and
 URLs of all files. Not covered: images, audio, PDF and other binary files, and exceptions in `Error` events.
 """
@@ -71,11 +71,11 @@ _NO_KEYS = (
 class Redaction(SideWrapper):
     """Hides secrets and personal data from the model, and restores them on the way out.
 
-    Priority 900 (output band): it edits a request or a call after all other hooks, and is directly around the model. It applies
-    inside sub-agents too.
+    Priority 900 (output band): it edits a request or a call after all hooks with a lower priority, and wraps the model inside
+    them. It applies inside sub-agents too.
 
     Args:
-        detectors: The detectors; `DETECTORS` are secrets, mail addresses, IBANs, card and social security numbers.
+        detectors: The detectors; `DETECTORS` find secrets, mail addresses, IBANs, card and social security numbers.
         patterns: More detectors, kind to regular expression: `{"badge": r"B-\\d{6}"}`.
         values: Texts that are secret wherever they occur.
         restore: Restore originals in replies and in tool arguments. False: placeholders everywhere.
@@ -120,7 +120,8 @@ class Redaction(SideWrapper):
         self.trusted_tools = strings("Redaction(trusted_tools=...)", trusted_tools)
         self._base = Scanner((*more, *detectors), strings("Redaction(values=...)", values))
         self._seal = seal_from(keys)
-        self._vaults: WeakValueDictionary[str, Vault] = WeakValueDictionary()  # by run id; the session holds the vault
+        # By run id. The references are weak, since the session owns the vault.
+        self._vaults: WeakValueDictionary[str, Vault] = WeakValueDictionary()
 
     # ---- events
 
@@ -147,7 +148,7 @@ class Redaction(SideWrapper):
         """Return the redaction of a call's session; the first call of a run restores the stored vault."""
         vault = context.session_state[Vault]
         cleaning = self._cleaning(vault)
-        if vault.runs.get(id(self)) == context.run_id:  # by hook: an agent can have several
+        if vault.runs.get(id(self)) == context.run_id:  # keyed by hook: an agent can have several
             return cleaning
         vault.use(self._seal)
         cleaning.begin(context.history)
@@ -174,7 +175,7 @@ class Redaction(SideWrapper):
         return _LOST.format(lost=", ".join(dict.fromkeys(lost)))
 
     def around(self, event: HookEvent, source: Any) -> Any:
-        """Redact the model's chunks, and a tool's chunks, while they stream."""
+        """Redact a request to the model, and the chunks of models and tools while they stream."""
         context = event.context
         cleaning = own(context, self, self._enter, context)
         if isinstance(event, PreReasoning):
@@ -184,7 +185,7 @@ class Redaction(SideWrapper):
             if unresolved:  # the call was allowed in an earlier process, and the store contains only placeholders
                 raise Veto(self._refusal(event, unresolved))
         if isinstance(event, PreActing) and self.stored == "redacted" and source.emits:
-            whole = event.iteration == 0  # a turn that no model requested: each chunk is a value
+            whole = event.iteration == 0  # a turn that no model requested: each chunk is a separate value
 
             def redacted(chunks: Any) -> Flux[Any]:
                 return Flux(lambda: redacted_chunks(Flux[Any].wrap(chunks), cleaning, whole=whole))
@@ -286,7 +287,8 @@ class Redaction(SideWrapper):
         return Cleaning(self._base, self.restore, vault)
 
     def _at_rest(self, facts: Sequence[Fact]) -> Sequence[Fact]:
-        """Return facts for the store; facts without a run get placeholders without numbers, which could not be resolved."""
+        """Return facts for the store. Facts of an unknown run get placeholders without numbers, since no
+        vault could resolve numbers."""
         runs = [run_id for fact in facts if (run_id := getattr(fact, "run_id", "")) in self._vaults]
         vault = self._vaults.get(runs[0]) if runs else None
         cleaning = self._cleaning(AnonymousVault() if vault is None else vault)

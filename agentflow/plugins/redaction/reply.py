@@ -25,8 +25,8 @@ from agentflow.vocabulary.specs import ToolSpec
 class RedactedFlux(PrivateFlux):
     """A model call with a redacted request and reply.
 
-    It is private: an outer cache would keep restored text for a request that another session makes too. So `ModelCache`
-    refuses to be outside of it, and reports that it needs a higher priority.
+    It is private, since an outer cache would store restored text for a request that another session makes too: a `ModelCache`
+    outside of it raises an error, which says that the cache needs a higher priority.
 
     Args:
         source: The model call.
@@ -52,8 +52,7 @@ class RedactedFlux(PrivateFlux):
             async for chunk in stream:
                 if first:
                     first = False
-                    # The frequent reply of one chunk with clean tool calls: passed on unchanged, if no other chunk
-                    # follows.
+                    # A frequent reply is one chunk with clean tool calls. It is passed on unchanged if no other chunk follows.
                     if reply.is_whole_and_clean(chunk):
                         whole = chunk
                         continue
@@ -115,7 +114,7 @@ class _PartialCall:
 class _RedactedReply:
     """One attempt at a reply."""
 
-    __slots__ = ("_calls", "_cleaning", "_finish", "_model", "_thinking", "_thought", "_tools", "_words")
+    __slots__ = ("_calls", "_cleaning", "_finish", "_model", "_text", "_thinking", "_thought", "_tools")
 
     def __init__(self, cleaning: Cleaning, tools: Sequence[ToolSpec]) -> None:
         self._cleaning = cleaning
@@ -123,7 +122,7 @@ class _RedactedReply:
         self._begin()
 
     def _begin(self) -> None:
-        self._words: StreamScanner | None = None
+        self._text: StreamScanner | None = None
         self._thinking: StreamScanner | None = None
         self._thought: list[str] = []
         self._calls: dict[int, _PartialCall] = {}
@@ -150,7 +149,7 @@ class _RedactedReply:
         out: list[ModelChunk] = []
         thinking, text = "", ""
         if chunk.thinking or chunk.signature is not None:
-            text_before = _end(self._words)
+            text_before = _end(self._text)
             if text_before:  # thoughts precede the text of the same chunk
                 out.append(ModelChunk(text_before, restart=chunk.restart))
         if chunk.thinking:
@@ -160,16 +159,16 @@ class _RedactedReply:
         if chunk.signature is not None or chunk.text or chunk.tool_uses or chunk.blocks:
             thinking += self._end_thought(chunk.signature)
         if chunk.text:
-            self._words = self._words or self._hold_back()
-            text = self._words.feed(chunk.text)
+            self._text = self._text or self._hold_back()
+            text = self._text.feed(chunk.text)
         if chunk.tool_uses or chunk.blocks or chunk.citations:
-            text += _end(self._words)
+            text += _end(self._text)
         deltas: list[ToolUseDelta] = []
         for delta in chunk.tool_uses:
             self._add_delta(delta, deltas)
         for block in chunk.blocks:
             if isinstance(block, ThinkingBlock) and block.signature:
-                self._cleaning.vault.sealed_thought(block.signature, block.text)
+                self._cleaning.vault.keep_thought(block.signature, block.text)
         shown = ModelChunk(
             text,
             thinking,
@@ -195,7 +194,7 @@ class _RedactedReply:
 
     def _end_thought(self, signature: str | None) -> str:
         if signature:
-            self._cleaning.vault.sealed_thought(signature, "".join(self._thought))
+            self._cleaning.vault.keep_thought(signature, "".join(self._thought))
         if self._thinking is None:
             return ""
         self._thought = []
@@ -223,7 +222,7 @@ class _RedactedReply:
 
     def end(self, *, failed: bool = False) -> Iterable[ModelChunk]:
         """Return the remaining chunks; if the reply failed, without the calls."""
-        thinking, text = _end(self._thinking), _end(self._words)
+        thinking, text = _end(self._thinking), _end(self._text)
         deltas: list[ToolUseDelta] = []
         for index, call in self._calls.items():
             arguments = "" if failed else self._cleaning.arguments("".join(call.arguments))

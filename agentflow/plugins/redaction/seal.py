@@ -23,7 +23,7 @@ Keys: TypeAlias = "str | bytes | Sequence[str | bytes]"
 """One Fernet key or several, the newest first; in a string they are separated by commas."""
 KeySource: TypeAlias = "Keys | Callable[[], Keys]"
 
-_MAKE_ONE = 'python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
+_CREATE_KEY = 'python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
 
 
 def seal_from(keys: KeySource | None) -> Seal | None:
@@ -127,6 +127,6 @@ def _fernets(source: KeySource) -> tuple[Fernet, ...]:
     if not found:
         raise UsageError(
             f"Redaction: keys= (or the environment variable {KEYS_VARIABLE}) contains an invalid Fernet key: each is 32 bytes "
-            f"in URL-safe base64. Create one with: {_MAKE_ONE}"
+            f"in URL-safe base64. Create one with: {_CREATE_KEY}"
         )  # the message does not contain the key
     return found

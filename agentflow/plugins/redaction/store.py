@@ -3,7 +3,7 @@ calls outside of a run, gets no secrets.
 
 Rules:
 
-1. It supports what the inner store does: a `SessionStore` keeps its versions, leases, forks and lists.
+1. The wrapper supports everything that the inner store does: versions, leases, forks and lists of a `SessionStore`.
 2. Imported data is kept unchanged, because `export` created it from a store that has redacted it already.
 """
 
@@ -47,7 +47,7 @@ class RedactedModel:
 
 
 Pass: TypeAlias = Callable[[Sequence[Fact]], Sequence[Fact]]
-"""Converts facts in one direction."""
+"""Converts facts for the store, or from the store."""
 
 
 def redacted_store(inner: Store, clean: Pass, restore: Pass) -> Store:

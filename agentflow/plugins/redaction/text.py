@@ -6,9 +6,9 @@ Rules:
 2. Text is released as soon as nothing that follows could make it part of a secret.
 
 Libraries: `regex` reports where a pattern begins to match at the end of a text (partial matching, which the standard library's
-`re` does not have); holding back text needs that. `python-stdnum` verifies check digits. detect-secrets reports the line of a
-secret, not its position in the line. Presidio finds names and places with a language model and needs whole sentences; pass its
-results as `values=`.
+`re` does not have); holding back text needs that. detect-secrets is not used, because it reports only the line of a secret, not
+its position in the line. Nor is Presidio, which finds names and places with a language model and needs whole sentences; you can
+pass its results as `values=`.
 """
 
 from __future__ import annotations
@@ -77,9 +77,8 @@ class _Gates:
         contains, search = text.lower().__contains__, methodcaller("search", text)
         if any(map(contains, self._needles)) or any(map(search, self._bare)):
             return True
-        hinted = compress(
-            self._hinted, map(search, self._hints)
-        )  # the hints first: one detector has hundreds of needles
+        # Search the hints first, since one detector has hundreds of needles.
+        hinted = compress(self._hinted, map(search, self._hints))
         return any(map(contains, chain.from_iterable(hinted)))
 
 
@@ -154,8 +153,8 @@ class Scanner:
     def next(self, text: str, look: int, final: bool, matches: Searches) -> tuple[int, str, int]:
         """Return the next finding from `look` on: its start, kind and length (0: a false match).
 
-        `matches` is the last match of each pattern in this text; no part is searched twice for the same pattern. If no finding
-        is certain yet, the length is -1, and the text before the start is clean.
+        `matches` keeps the last match of each pattern in this text, so that no part is searched twice for the same
+        pattern. If no finding is certain yet, the length is -1, and the text before the start is clean.
         """
         match: Match | None = None
         limit = len(text)
@@ -174,10 +173,10 @@ class Scanner:
                 limit = min(limit, match.start())
         if match is None or match.start() >= limit:
             return limit, "", -1
-        kind, length = self._judge(match)
+        kind, length = self._kind_and_length(match)
         return match.start(), kind, length
 
-    def _judge(self, match: Match) -> tuple[str, int]:
+    def _kind_and_length(self, match: Match) -> tuple[str, int]:
         text = match.group()
         for name, value in match.groupdict().items():
             if value is None:
@@ -191,7 +190,7 @@ class Scanner:
 
 
 def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
-    """Return the pattern, and one that only matches partially, at the end of the text."""
+    """Return the combined pattern, and a variant that only matches partially, at the end of the text."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
     # `(?!)` never matches, so the second pattern can only report that a match may have begun.
     return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
@@ -208,7 +207,8 @@ def _first(pattern: Pattern, text: str, look: int, matches: Searches) -> Match |
 
 
 def _word_starts(starts: Iterable[str]) -> Pattern:
-    """Create a pattern for a word that begins, in any case, with one of the texts, or that the end of the text truncates."""
+    """Create a pattern for a word that begins, in any case, with one of the texts, or at the end of the text
+    with a part of one."""
     tree: dict[str, Any] = {}
     for start in starts:
         node = tree

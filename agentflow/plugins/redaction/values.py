@@ -42,34 +42,35 @@ class Cleaning:
         vault: The session's vault.
     """
 
-    __slots__ = ("_base", "_restore", "_searched", "_spotless", "vault")
+    __slots__ = ("_base", "_cache", "_clean", "_restore", "vault")
 
     def __init__(self, base: Scanner, restore: bool, vault: Vault) -> None:
         self._base = base
         self._restore = restore
-        self._searched = vault.searched(base)
-        self._spotless = self._searched.spotless
+        self._cache = vault.cache_of(base)
+        self._clean = self._cache.clean
         self.vault = vault
 
     def scanner(self) -> Scanner:
         """Return the current scanner."""
-        return self._searched.scanner or self.vault.scanner(self._base)
+        return self._cache.scanner or self.vault.scanner(self._base)
 
     # ---- replacements
+
     def masking(self, *, by_model: bool = False) -> Replacer:
-        """Replace all secrets by placeholders."""
+        """Return a replacer of secrets by placeholders."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
             if not kind:
-                vault.original(text)
+                vault.original(text)  # reserves the name if the placeholder is unknown
                 return text
             return vault.hide(text, kind, self._base, by_model=by_model)
 
         return replacer
 
     def restoring(self, lost: list[str]) -> Replacer:
-        """Replace placeholders by originals; placeholders with a lost value are added to `lost`."""
+        """Return a replacer of placeholders by originals, which adds placeholders with a lost value to `lost`."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
@@ -80,7 +81,7 @@ class Cleaning:
         return replacer
 
     def showing(self) -> Replacer:
-        """Show a text to readers: values from users and tools are restored, secrets that only the model wrote are hidden."""
+        """Return a replacer for readers: restore values of users and tools, hide secrets that only the model wrote."""
         if not self._restore:
             return self.masking(by_model=True)
         vault = self.vault
@@ -94,7 +95,7 @@ class Cleaning:
         return replacer
 
     def resolving(self) -> Replacer:
-        """Replace placeholders by originals, except for values that only the model wrote."""
+        """Return a replacer of placeholders by originals, except for values that only the model wrote."""
         vault = self.vault
         return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
 
@@ -108,22 +109,22 @@ class Cleaning:
 
     def is_clean(self, text: str) -> bool:
         """Return whether a text is certainly clean, by a cheap check."""
-        if text in self._spotless:
+        if text in self._clean:
             return True
         if self.scanner().may_find(text):
             return False
-        self._spotless.add(text)
+        self._clean.add(text)
         return True
 
     def are_clean_arguments(self, raw: str) -> bool:
         """Return whether the JSON text of a call's arguments, and all values in it, are certainly clean."""
         key = (raw,)  # a tuple, since the text itself may be clean while its values are not
-        if key in self._spotless:
+        if key in self._clean:
             return True
         # Without escapes, all names, texts and numbers occur in it literally.
         if "\\" in raw or self.scanner().may_find_within(raw):
             return False
-        self._spotless.add(key)
+        self._clean.add(key)
         return True
 
     def is_clean_result(self, result: ToolResultBlock) -> bool:
@@ -152,7 +153,7 @@ class Cleaning:
         parts, _ = scan(self.scanner, text, 0, True, replacer)
         if len(parts) != 1:
             return "".join(parts)
-        self._spotless.add(text)  # a single part means no matches
+        self._clean.add(text)  # a single part means no matches
         return text
 
     def walk(self, value: Any, replacer: Replacer) -> Any:
@@ -181,7 +182,7 @@ class Cleaning:
     def arguments(self, raw: str) -> str:
         """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
         masked = ("masked", raw)  # the text contains no secrets, but may contain placeholders
-        if masked in self._spotless or self.are_clean_arguments(raw):
+        if masked in self._clean or self.are_clean_arguments(raw):
             return raw
         replacer = self.masking(by_model=True)
         try:
@@ -191,7 +192,7 @@ class Cleaning:
             return self.text(raw, replacer)
         # A duplicate key is in the text, but not in the value.
         if cleaned == value and self.text(raw, replacer) == raw:
-            self._spotless.add(masked)
+            self._clean.add(masked)
             return raw
         return json.dumps(cleaned, ensure_ascii=False)
 
@@ -217,7 +218,7 @@ class Cleaning:
         return replace(result, content=blocks)
 
     def block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
-        """Redact a part of a message; a sealed thought is replaced by the model's original."""
+        """Redact a part of a message; a thought with a signature is replaced by the model's original."""
         match block:
             case TextBlock(text=before):
                 text = self.text(before, replacer)
@@ -250,7 +251,7 @@ class Cleaning:
 
     def _content(self, data: str, replacer: Replacer) -> str:
         key = ("data", data)
-        if key in self._spotless:
+        if key in self._clean:
             return data
         try:
             before = b64decode(data, validate=True).decode()
@@ -268,7 +269,7 @@ class Cleaning:
                 after = json.dumps(cleaned, ensure_ascii=False)
         if after != before:
             return b64encode(after.encode()).decode()
-        self._spotless.add(key)
+        self._clean.add(key)
         return data
 
     def citation(self, cited: Citation, replacer: Replacer) -> Citation:
@@ -280,7 +281,7 @@ class Cleaning:
 
     def message(self, msg: Msg) -> Msg:
         """Redact a message for sending, once."""
-        messages, version = self._searched.messages, self.vault.version
+        messages, version = self._cache.messages, self.vault.version
         known = messages.get(id(msg))
         if known is not None and known[0] is msg:  # the id of a deleted message can be used again
             return known[1]
@@ -309,8 +310,8 @@ class Cleaning:
 
     def messages(self, messages: Iterable[Msg]) -> Sequence[Msg] | None:
         """Redact messages; None if there is nothing to redact."""
-        if len(self._spotless) > MAX_CLEAN_TEXTS:
-            self._spotless.clear()
+        if len(self._clean) > MAX_CLEAN_TEXTS:
+            self._clean.clear()
         if isinstance(messages, MessageView):
             cleaned = self._view(messages)
             if cleaned is not None:
@@ -328,9 +329,9 @@ class Cleaning:
 
         Only messages added since the last request are searched, so the cost does not grow with the history.
         """
-        vault, searched, version, cleaned = self.vault, self._searched, -1, view
+        vault, cache, version, cleaned = self.vault, self._cache, -1, view
         while version != vault.version:  # a value found in the last message may also be in the first
-            version, known = vault.version, searched.last
+            version, known = vault.version, cache.last
             if known is not None and known.cleaned is view:
                 return view  # the request was cleaned before, and has not changed since
             cleaned_before = view.replacements is not None  # the request was cleaned before, and may have been extended
@@ -358,8 +359,8 @@ class Cleaning:
             if replaced:
                 cleaned = cleaned.with_replacements(replacements)
             if not cleaned_before and version == vault.version:
-                searched.last = RedactedRequest(view, cleaned, replacements)
-        if len(searched.messages) > 2 * len(view) + 64:
+                cache.last = RedactedRequest(view, cleaned, replacements)
+        if len(cache.messages) > 2 * len(view) + 64:
             self._forget(tuple(view))
         return cleaned
 
@@ -370,10 +371,10 @@ class Cleaning:
 
     def _forget(self, messages: tuple[Msg, ...]) -> None:
         """Forget cleaned messages that were part of an earlier request only."""
-        known = self._searched.messages
-        if len(known) > 2 * len(messages) + 64:  # seldom, because it looks at all of them
+        known = self._cache.messages
+        if len(known) > 2 * len(messages) + 64:  # rarely, because it visits all of them
             current = set(map(id, messages))
-            self._searched.messages = {key: pair for key, pair in known.items() if key in current}
+            self._cache.messages = {key: pair for key, pair in known.items() if key in current}
 
 
 def renamed_keys(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -20,9 +20,9 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
 MAX_CLEAN_TEXTS = 1_000
-"""The number of clean texts that are kept."""
+"""The maximum number of clean texts that are remembered."""
 _MAX_SCANNERS: Final = 8
-"""The number of scanners whose results a session keeps; each hook has one."""
+"""The maximum number of scanners with results in a session; each hook has one scanner."""
 
 
 @dataclass(slots=True, repr=False)
@@ -61,27 +61,27 @@ class RedactedRequest(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
-class Searched:
-    """The results of one scanner in a session. They are valid until the vault gets a new value.
+class ScanCache:
+    """The cached results of one scanner in a session. They are valid until the vault gets a new value.
 
     Attributes:
         base: The scanner, without the values of the session.
         scanner: The scanner that also finds the values of the session; created when needed.
-        spotless: Texts that are known to be clean; arguments and results are checked many times.
+        clean: Texts that are known to be clean; arguments and results are checked many times.
         messages: Messages, by identity, and their form as they are sent, so that each is searched once.
         last: The last request: the next one usually extends it.
     """
 
     base: Scanner
     scanner: Scanner | None = None
-    spotless: set[object] = field(default_factory=set[object])
+    clean: set[object] = field(default_factory=set[object])
     messages: dict[int, tuple[Msg, Msg]] = field(default_factory=dict[int, tuple[Msg, Msg]])
     last: RedactedRequest | None = None
 
     def clear(self) -> None:
         """Forget everything, since a text that was clean may no longer be."""
         self.scanner = self.last = None
-        self.spotless.clear()
+        self.clean.clear()
         self.messages.clear()
 
 
@@ -90,17 +90,19 @@ class Vault:
     """The hidden values of one session, in its `session_state`; never printed.
 
     If a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
-    rest, so that placeholders can be resolved in the next process too. Without one, placeholders of an earlier process stay
-    unresolved, and no new value gets their names.
+    rest, so that placeholders can be resolved in the next process too. Without a seal, placeholders of an earlier process
+    stay unresolved, and no new value gets their names.
     """
 
     __saved_as__ = "agentflow.plugins.redaction_text:Vault"  # the name in stored sessions
 
     _placeholders: dict[str, str] = field(default_factory=dict[str, str])
     _originals: dict[str, str] = field(default_factory=dict[str, str])
-    _written: set[str] = field(default_factory=set[str])
+    _by_model: set[str] = field(default_factory=set[str])
+    """The placeholders of values that only the model wrote."""
     _counters: dict[str, int] = field(default_factory=dict[str, int])
-    _words: list[str] = field(default_factory=list[str])
+    _literals: list[str] = field(default_factory=list[str])
+    """The values that detectors find only in context, so that they are searched for literally."""
     thoughts: dict[str, str] = field(default_factory=dict[str, str])
     """The original thoughts of a model, by their signature: its provider expects them unchanged."""
     begun: bool = False
@@ -109,9 +111,10 @@ class Vault:
     runs: dict[int, str] = field(default_factory=dict[int, str])
     """By hook: the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
-    _searched: dict[int, Searched] = field(default_factory=dict[int, Searched])
-    # Also those that are no longer in `_searched`, but that an open call still uses.
-    _in_use: WeakSet[Searched] = field(default_factory=WeakSet[Searched])
+    """By kind: the highest number that an earlier process used."""
+    _caches: dict[int, ScanCache] = field(default_factory=dict[int, ScanCache])
+    # Also those that are no longer in `_caches`, but that an open call still uses.
+    _in_use: WeakSet[ScanCache] = field(default_factory=WeakSet[ScanCache])
     unsaved: bool = False
     """Whether the vault has changes that are not stored; if so, it is stored with the next fact."""
     _seal: Seal | None = None
@@ -145,7 +148,7 @@ class Vault:
         return {"counters": dict(self._counters), "sealed": self._sealed} if self._sealed else dict(self._counters)
 
     def _contents(self) -> str:
-        contents = _VaultContents(self._originals, sorted(self._written), self._words, self._thoughts_with_values())
+        contents = _VaultContents(self._originals, sorted(self._by_model), self._literals, self._thoughts_with_values())
         return adapter_of(_VaultContents).dump_json(contents).decode()
 
     def _thoughts_with_values(self) -> dict[str, str]:
@@ -164,7 +167,7 @@ class Vault:
         return bool(self._sealed)
 
     def use(self, seal: Seal | None) -> None:
-        """Seal values from now on, and restore the sealed ones.
+        """Seal values from now on, and open the values that are sealed already.
 
         Raises:
             UsageError: The sealed values cannot be opened.
@@ -179,11 +182,11 @@ class Vault:
                 if placeholder not in self._originals and value not in self._placeholders:
                     self._originals[placeholder] = value
                     self._placeholders[value] = placeholder
-            self._written.update(contents.by_model)
-            self._words.extend(word for word in contents.words if word not in self._words)
+            self._by_model.update(contents.by_model)
+            self._literals.extend(word for word in contents.words if word not in self._literals)
             self.thoughts = {**contents.thoughts, **self.thoughts}
             self._changed()
-            if newest and len(self._originals) == len(contents.values):  # the stored form is still right
+            if newest and len(self._originals) == len(contents.values):  # the stored form is still valid
                 self._seal = seal
                 return
         self._seal = seal
@@ -198,8 +201,8 @@ class Vault:
     def _changed(self) -> None:
         """Forget which texts are clean, since a value was added."""
         self.version += 1
-        for searched in self._in_use:
-            searched.clear()
+        for cache in self._in_use:
+            cache.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """Return the placeholder of a value; create one if the value is new.
@@ -217,24 +220,24 @@ class Vault:
             self._placeholders[value] = known
             self._originals[known] = value
             if by_model:
-                self._written.add(known)
+                self._by_model.add(known)
             if base.replace(value, lambda _kind, _text: "") and len(value) >= MIN_SEARCHED_LENGTH:
-                self._words.append(value)
+                self._literals.append(value)
                 self._changed()
             self._touch()
-        elif not by_model and known in self._written:  # a user or a tool wrote it too
-            self._written.discard(known)
+        elif not by_model and known in self._by_model:  # a user or a tool wrote it too
+            self._by_model.discard(known)
             self._touch()
         return known
 
-    def sealed_thought(self, signature: str, thought: str) -> None:
+    def keep_thought(self, signature: str, thought: str) -> None:
         """Keep a model's original thought, by its signature."""
         self.thoughts[signature] = thought
         if contains_any(thought, self._placeholders):
             self._touch()
 
     def original(self, placeholder: str) -> str | None:
-        """Return the value of a placeholder; None for an unknown one, whose name is then never used."""
+        """Return the value of a placeholder. If it is unknown, reserve its name, and return None."""
         value = self._originals.get(placeholder)
         if value is None:
             kind, _, number = placeholder[1:-1].rpartition("-")
@@ -248,23 +251,23 @@ class Vault:
 
     def is_models_own(self, placeholder: str) -> bool:
         """Return whether only the model wrote the value."""
-        return placeholder in self._written
+        return placeholder in self._by_model
 
-    def searched(self, base: Scanner) -> Searched:
-        """Return the results of a scanner in this session."""
-        found = self._searched.get(id(base))
+    def cache_of(self, base: Scanner) -> ScanCache:
+        """Return the cache of a scanner in this session."""
+        found = self._caches.get(id(base))
         if found is None or found.base is not base:  # the id of a deleted scanner can be used again
-            if len(self._searched) >= _MAX_SCANNERS:  # for example if each call has a separate hook
-                del self._searched[next(iter(self._searched))]
-            found = self._searched[id(base)] = Searched(base)
+            if len(self._caches) >= _MAX_SCANNERS:  # for example if each call has a separate hook
+                del self._caches[next(iter(self._caches))]
+            found = self._caches[id(base)] = ScanCache(base)
             self._in_use.add(found)
-        elif len(found.spotless) > MAX_CLEAN_TEXTS:
-            found.spotless.clear()
+        elif len(found.clean) > MAX_CLEAN_TEXTS:
+            found.clean.clear()
         return found
 
     def scanner(self, base: Scanner) -> Scanner:
         """Return the scanner that also finds the values known so far."""
-        searched = self.searched(base)
-        if searched.scanner is None:
-            searched.scanner = base.with_values(self._words)
-        return searched.scanner
+        cache = self.cache_of(base)
+        if cache.scanner is None:
+            cache.scanner = base.with_values(self._literals)
+        return cache.scanner

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Passages are added to a request in a separate message, one JSON line each, which describes them as data. This message
+1. Passages are added to a request in a separate message, one JSON line each; the message describes them as data. It
    is neither stored in the history nor part of the system prompt, since the text can come from anyone who wrote a
    document.
 2. All requests of a run contain the same passages, which are found once, with the user's input.
@@ -35,7 +35,7 @@ NOTE: Final = (
 )
 
 
-class _Found(MatchingNote):
+class _FoundPassages(MatchingNote):
     """The passages of a run."""
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class Retrieve(NarrowHook):
     Priority 920, after hooks that change the messages.
 
     Args:
-        index: A `SqliteIndex`, or anything with its method `search`; or a function that takes the `RunContext` and returns
-            one, or None if there is none for this user.
+        index: A `SqliteIndex`, or any other object with its method `search`; or a function that takes the `RunContext` and
+            returns an index, or None if there is none for the user.
         passages: How many passages are added to a request; 0 means none.
         tool: The name of the tool; None means no tool.
 
@@ -93,8 +93,8 @@ class Retrieve(NarrowHook):
             if not self._passages:
                 return None
             find = partial(self._search, event.context, limit=self._passages)
-            return own(event.context, self, _Found).add(event, find, NOTE, SOURCE)
-        known = own(event.context, self, _Found).passages
+            return own(event.context, self, _FoundPassages).add(event, find, NOTE, SOURCE)
+        known = own(event.context, self, _FoundPassages).passages
         content = tuple([_cited(block, known) for block in event.reasoning_result.content])
         if known and content != event.reasoning_result.content:
             event.reasoning_result = replace(event.reasoning_result, content=content)
@@ -120,12 +120,12 @@ class Retrieve(NarrowHook):
             return ""
         with billed_to(context):
             passages: Sequence[Passage] = await index.search(query, limit)
-        own(context, self, _Found).passages.update({passage.cite: passage for passage in passages})
+        own(context, self, _FoundPassages).passages.update({passage.cite: passage for passage in passages})
         return "\n".join(json.dumps({"cite": passage.cite, "text": passage.text}) for passage in passages)
 
 
 def _cited(block: ContentBlock, known: dict[str, Passage]) -> ContentBlock:
-    """Return a text with the citations of the passages that it names."""
+    """Return the block; if it is a text, with citations of the passages that its marks name."""
     if not isinstance(block, TextBlock):
         return block
     named = [passage for passage in known.values() if f"[{passage.cite}]" in block.text]
@@ -134,4 +134,5 @@ def _cited(block: ContentBlock, known: dict[str, Passage]) -> ContentBlock:
 
 
 def _url(source: str) -> str | None:
-    return source if source.startswith(("https://", "http://")) else None  # readers may make it a link
+    # No other scheme, since a consumer may show it as a link.
+    return source if source.startswith(("https://", "http://")) else None

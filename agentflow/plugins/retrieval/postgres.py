@@ -40,6 +40,5 @@ class PostgresIndex(PostgresTexts, TextIndex[Connection]):
         self._set_max_length(max_length)
 
     def _begin_add(self, connection: Connection, source: str) -> None:
-        self._rows(
-            connection, "SELECT pg_advisory_xact_lock(hashtextextended(?, 1))", source
-        )  # one writer per document
+        """See `TextIndex`."""
+        self._rows(connection, "SELECT pg_advisory_xact_lock(hashtextextended(?, 1))", source)

@@ -26,7 +26,7 @@ class TextIndex(Texts[C]):
         self._max_length = max_length
 
     async def add(self, source: str, text: str) -> int:
-        """See `Index`. Passages that have not changed keep their vectors; the others are embedded at once."""
+        """See `Index`. Passages that have not changed keep their vectors; the others are embedded immediately."""
         if not source.strip():
             raise UsageError(
                 f"{type(self).__name__}.add(source=''): pass the document's name, as answers should cite it."
@@ -51,7 +51,7 @@ class TextIndex(Texts[C]):
         return len(new)
 
     def _begin_add(self, connection: C, source: str) -> None:
-        """Lock a document against other writers, if a transaction does not suffice."""
+        """Lock a document against other writers, for databases where a transaction does not suffice."""
 
     async def remove(self, source: str) -> int:
         """See `Index`."""
@@ -75,8 +75,8 @@ class TextIndex(Texts[C]):
 
 
 def passages_of(text: str, max_length: int) -> Iterator[tuple[int, str]]:
-    """Divide a text into passages, at the last line end before the maximum length, or at an empty line if the passage
-    is at least half full.
+    """Divide a text into passages, at the last line end before the maximum length, or at an empty line if the passage is more
+    than half full. A line that is longer than the maximum is split.
 
     Returns:
         For each passage, the number of its first line (from 1) and its text.
@@ -108,7 +108,7 @@ class SqliteIndex(SqliteTexts, TextIndex[sqlite3.Connection]):
     The file is opened on first use, and closed by `close` or when this object is deleted. Several processes can use it.
 
     Args:
-        path: The file; created with the first document. `":memory:"` keeps all in this object.
+        path: The file; created with the first document. `":memory:"` keeps the data in this object only.
         embedder: The model for vectors; all vectors of a file must come from one model.
         max_length: The maximum length of a passage, in characters.
 

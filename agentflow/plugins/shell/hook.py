@@ -10,7 +10,7 @@ Rules:
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
    match options.
 
-It is a safety net, not a sandbox: it does not judge what an allowed command does with its arguments. You should allow only
+It is a safety net, not a sandbox: it does not check the effect of an allowed command's arguments. You should allow only
 commands that are harmless with any arguments.
 """
 
@@ -31,7 +31,7 @@ from agentflow.plugins.shell.parts import (
     ParsedScript,
     Part,
     Shell,
-    Some,
+    UnknownWords,
     Word,
     read_script,
     runs_others,
@@ -122,7 +122,7 @@ class ShellApproval(Approval):
         return f"{use.name}: {use.input[self.argument]}"
 
     def reason(self, use: ToolUseBlock) -> str:
-        """Return why the script cannot be judged, or the first part that no rule allows."""
+        """Return why the script cannot be checked, or the first part that no rule allows."""
         return self._objection(self._script(use)) or super().reason(use)
 
     def _script(self, use: ToolUseBlock) -> ParsedScript:
@@ -194,9 +194,9 @@ def _allowing(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]
         return ()
     pattern = rule[position]
     if pattern in _STARS:
-        option = isinstance(word, Some) or word.startswith("-")
+        option = isinstance(word, UnknownWords) or word.startswith("-")
         return () if option and pattern == "*" and "--" not in rule[:position] else (position,)
-    if isinstance(word, Some) or (word.startswith("-") and not pattern.startswith("-")):
+    if isinstance(word, UnknownWords) or (word.startswith("-") and not pattern.startswith("-")):
         return ()
     if ".." in word.split("/") and ".." not in pattern.split("/"):
         return ()  # `> out/*` is not `> out/../x`
@@ -214,7 +214,7 @@ def _naming(rule: Sequence[str], position: int, word: Word) -> tuple[int, ...]:
 
 def _maybe_naming(rule: Sequence[str], position: int, word: Word) -> Iterable[int]:
     """Step of a deny rule that may match: an unknown word may become no word, or several."""
-    return range(position, len(rule) + 1) if isinstance(word, Some) else _naming(rule, position, word)
+    return range(position, len(rule) + 1) if isinstance(word, UnknownWords) else _naming(rule, position, word)
 
 
 class _DenyRule:
@@ -226,12 +226,12 @@ class _DenyRule:
         self._mention = _mention(words)
 
     def named_in(self, script: ParsedScript) -> str | None:
-        """Return the denied part of the script; None if nothing is certainly denied."""
+        """Describe the denied part of the script, such as "runs 'rm x'"; None if nothing is certainly denied."""
         for part in script.parts:
             if any(_matches(self._words, form, _naming) for form in _forms(part)):
                 return f"runs {part.text!r}"
         if script.doubt is not None or any(part.doubt is not None or runs_others(part) for part in script.parts):
-            # Without quotes and escapes, with which a name can be written in parts.
+            # Quotes and escapes are removed first, because they can split a name, as in `r"m"`.
             found = self._mention.search(re.sub(r"\\\n|['\"\\]", "", script.text))
             return None if found is None else f"names {found[0]!r}"
         return None

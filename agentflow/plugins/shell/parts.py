@@ -3,11 +3,11 @@
 Rules:
 
 1. The supported syntax is a positive list: plain words, quotes, `$x` and `${x}` as whole words, assignments of known words,
-   `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash read these alike. A script
-   with anything else cannot be judged.
-2. tree-sitter's bash grammar finds the tokens. Each must have a form that a shell cannot read in another way, with only blanks
-   and known operators between them: after a misparse the script cannot be judged, and no command is overlooked.
-3. A command that runs another one (`timeout 5 make`) is judged as that command, if only plain arguments precede it.
+   `|`, `&&`, `||`, `;`, new lines, and redirections to a named file. bash and dash interpret these alike. A script
+   with anything else cannot be checked.
+2. tree-sitter's bash grammar finds the tokens. Each must have a form that a shell cannot interpret in another way, with only
+   blanks and known operators between them, so that no command is overlooked after a misparse.
+3. A command that runs another one (`timeout 5 make`) is checked as that command, if only plain arguments precede it.
 4. A word with an expansion may become anything: an option, several words, or none.
 """
 
@@ -29,13 +29,13 @@ Shell: TypeAlias = Literal["bash", "sh"]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
-    """One word, several or none, which are unknown until the script runs; `text` is the source."""
+class UnknownWords:
+    """The source of an expansion. It becomes one word, several or none when the script runs."""
 
     text: str
 
 
-Word: TypeAlias = str | Some
+Word: TypeAlias = str | UnknownWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Part:
     Attributes:
         words: The command's words, assignments first; `(">", "file")` for a redirection.
         text: The source of the action.
-        doubt: The reason why the action cannot be judged; None if it can.
+        doubt: The reason why the action cannot be checked; None if it can.
     """
 
     words: tuple[Word, ...]
@@ -59,8 +59,8 @@ class ParsedScript:
 
     Attributes:
         text: The script.
-        parts: The script's actions, in order; empty if the script cannot be judged.
-        doubt: The reason why the script cannot be judged; None if its parts can.
+        parts: The script's actions, in order; empty if the script cannot be checked.
+        doubt: The reason why the script cannot be checked; None if its parts can.
     """
 
     text: str
@@ -69,12 +69,12 @@ class ParsedScript:
 
 
 MAX_SCRIPT_LENGTH: Final = 8_000
-"""The longest script to judge, in characters: tree-sitter's time for invalid scripts grows faster than their length."""
-# Not at the beginning of a word: the shell would expand `~`.
+"""The longest script to check, in characters: tree-sitter's time for invalid scripts grows faster than their length."""
+# `~` only inside a word: at its beginning, the shell would expand it.
 _BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
-_PIECE = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
+_WORD_PART = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # One repetition of alternatives that begin differently: a nested one would take exponential time for other words.
 _PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
@@ -86,8 +86,8 @@ _APPENDED = re.compile(rf"{_NAME}\+=")
 _WORDS: Final = frozenset(
     ("word", "number", "concatenation", "string", "raw_string", "simple_expansion", "expansion", "variable_assignment")
 )
-"""Nodes that are one word; their content is judged by its text."""
-_BETWEEN: Final = frozenset(("|", "||", "&&", ";"))
+"""Nodes that are one word; their content is checked by patterns."""
+_SEPARATORS: Final = frozenset(("|", "||", "&&", ";"))
 _REDIRECTIONS: Final[dict[Shell, frozenset[str]]] = {
     "sh": frozenset(("<", ">", ">>", ">&")),
     "bash": frozenset(("<", ">", ">>", ">&", "&>", "&>>")),  # dash reads `ls &> x` as `ls & > x`
@@ -97,8 +97,8 @@ _WRAPPERS: Final = frozenset(
     ("builtin", "command", "doas", "env", "exec", "nice", "nohup", "sudo", "time", "timeout", "xargs")
 )
 """Commands that run the command after them."""
-_JUDGED_TOO: Final = frozenset(("doas", "sudo"))
-"""Wrappers for which a separate rule is needed."""
+_NEED_OWN_RULE: Final = frozenset(("doas", "sudo"))
+"""Wrappers that need a rule for themselves, in addition to a rule for the command."""
 _RUN_OTHERS: Final = frozenset(
     """
     . ash awk bash busybox chroot dash eval find flock ionice ksh node parallel perl php python python3 ruby script setsid sh
@@ -112,7 +112,7 @@ _CHANGES_THE_SHELL: Final = frozenset(
     readarray readonly set shopt source trap typeset unalias unset
     """.split()  # noqa: SIM905 - as above
 )
-"""Builtins that can change later commands: they assign variables, run a text, or redefine names."""
+"""Builtins that can change later commands: they assign variables, run a text as a script, or redefine names."""
 _HARMLESS: Final = frozenset(
     """
     : [ bg break caller cd chdir continue dirs disown echo exit false fg help jobs kill logout popd printf pushd pwd return
@@ -121,7 +121,7 @@ _HARMLESS: Final = frozenset(
 )
 """All other builtins of bash and dash: treated like any command, with exceptions in `_doubt`."""
 BUILTINS: Final = _CHANGES_THE_SHELL | _HARMLESS | {"builtin", "command", "exec"}
-"""All known builtins; each belongs to one of the kinds."""
+"""All known builtins of bash and dash."""
 _TAKES_VARIABLES: Final = frozenset(("[", "printf", "test", "wait"))
 """Builtins that take names of variables. In bash, `test -v 'a[$(rm x)]'` runs the command inside."""
 _COUNTS: Final = re.compile(r"%[-#0 +'I]*[\d*]*(?:\.[\d*]*)?[hlLjztq]*n")
@@ -145,12 +145,14 @@ def read_script(script: str, shell: Shell = "bash") -> ParsedScript:
         >>> [part.text for part in read_script("LANG=C git log 'a b' | head -1 > out").parts]
         ["LANG=C git log 'a b'", 'head -1', '> out']
         >>> read_script("git log $(rm x)").doubt
-        "'$(rm x)': a command substitution is not judged"
+        "'$(rm x)': a command substitution cannot be checked"
     """
     if not script.strip():
         return ParsedScript(script, doubt="it is empty")
     if len(script) > MAX_SCRIPT_LENGTH:
-        return ParsedScript(script, doubt=f"it has {len(script)} characters; at most {MAX_SCRIPT_LENGTH} are judged")
+        return ParsedScript(
+            script, doubt=f"it has {len(script)} characters; at most {MAX_SCRIPT_LENGTH} can be checked"
+        )
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
         return ParsedScript(script, doubt="it contains control characters or other invisible characters")
     try:
@@ -179,7 +181,7 @@ class _DoubtError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Token:
     text: str
-    kind: Literal["word", "redirection", "between"]
+    kind: Literal["word", "redirection", "separator"]
 
 
 def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
@@ -188,20 +190,20 @@ def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
     for node in _leaves(root):
         text, gap = _text(node), source[end : node.start_byte].decode()
         if gap.strip(" \t\n"):
-            raise _DoubtError(gap.strip(), "it is not judged")
+            raise _DoubtError(gap.strip(), "it cannot be checked")
         if "\n" in gap:
             if last == "redirection":
                 raise _DoubtError(text, "it is on another line than the redirection")
-            yield _Token("\n", "between")
+            yield _Token("\n", "separator")
         touches = not gap and last != ""
         if node.type in _WORDS:
             if not (_PLAIN_WORD.fullmatch(text) or _EXPANSION.fullmatch(text) or _QUOTED_EXPANSION.fullmatch(text)):
-                raise _DoubtError(text, "a word is judged only if it is plain, quoted, or a single variable")
+                raise _DoubtError(text, "a word can be checked only if it is plain, quoted, or a single variable")
             if touches and last == "word":
                 raise _DoubtError(text, "the beginning of the word is ambiguous")
             last = "word"
             yield _Token(text, "word")
-        # One digit: dash reads more as a word.
+        # Only one digit, because dash reads several digits as a word.
         elif node.type == "file_descriptor" and re.fullmatch("[0-9]", text) and not (touches and last == "word"):
             last = "descriptor"
         elif node.type in _REDIRECTIONS[shell]:
@@ -209,14 +211,14 @@ def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
                 raise _DoubtError(text, "a redirection needs a blank before it, and none after its number")
             last = "redirection"
             yield _Token(text, "redirection")
-        elif node.type in _BETWEEN:
-            last = "between"
-            yield _Token(text, "between")
+        elif node.type in _SEPARATORS:
+            last = "separator"
+            yield _Token(text, "separator")
         else:
-            raise _DoubtError(*_not_judged(node))
+            raise _DoubtError(*_unsupported(node))
         end = node.end_byte
     if source[end:].decode().strip(" \t\n"):
-        raise _DoubtError(source[end:].decode().strip(), "it is not judged")
+        raise _DoubtError(source[end:].decode().strip(), "it cannot be checked")
 
 
 def _leaves(root: Node) -> Iterator[Node]:
@@ -229,12 +231,12 @@ def _leaves(root: Node) -> Iterator[Node]:
             stack.extend(reversed(node.children))
 
 
-def _not_judged(node: Node) -> tuple[str, str]:
+def _unsupported(node: Node) -> tuple[str, str]:
     whole = node if node.is_named or node.parent is None or node.parent.parent is None else node.parent
     if not whole.is_named or whole.type in ("list", "program", "file_redirect"):
-        return _text(node), "it is not judged"
+        return _text(node), "it cannot be checked"
     name = whole.type.replace("_", " ")
-    return _text(whole), f"{'an' if name[0] in 'aeiou' else 'a'} {name} is not judged"
+    return _text(whole), f"{'an' if name[0] in 'aeiou' else 'a'} {name} cannot be checked"
 
 
 def _text(node: Node) -> str:
@@ -245,7 +247,7 @@ def _text(node: Node) -> str:
 
 
 def _parts(tokens: Sequence[_Token]) -> Iterator[Part]:
-    """Yield commands and redirections; there is one command between two operators."""
+    """Yield commands and redirections; there is at most one command between two separators."""
     words: list[str] = []
     files: list[Part] = []
     position = 0
@@ -255,7 +257,7 @@ def _parts(tokens: Sequence[_Token]) -> Iterator[Part]:
         match token.kind:
             case "word":
                 words.append(token.text)
-            case "between":
+            case "separator":
                 yield from _command(words)
                 yield from files
                 words, files = [], []
@@ -272,7 +274,7 @@ def _redirection(operator: str, written: str) -> Iterator[Part]:
     target, text = _value(written), f"{operator} {written}"
     if operator == ">&":
         if not re.fullmatch("[0-9]", written):
-            raise _DoubtError(text, "it is not judged")
+            raise _DoubtError(text, "it cannot be checked")
     elif isinstance(target, str) and re.match("/dev/(?:tcp|udp)/", target):
         raise _DoubtError(text, "bash opens a network connection for it")
     elif target != "/dev/null":
@@ -295,9 +297,9 @@ def _command(written: Sequence[str]) -> Iterator[Part]:
 def _value(written: str) -> Word:
     """Return the value of a word, without its quotes."""
     if _EXPANSION.fullmatch(written) or _QUOTED_EXPANSION.fullmatch(written):
-        return Some(written)
+        return UnknownWords(written)
     values: list[str] = []
-    for match in _PIECE.finditer(written):
+    for match in _WORD_PART.finditer(written):
         text = match[0]
         if text[0] == '"':
             values.append(re.sub(r'\\([$`"\\])', r"\1", text[1:-1]))
@@ -310,19 +312,19 @@ def _run(assignments: tuple[Word, ...], words: tuple[Word, ...], text: str) -> I
     """Yield a command, and the command that it runs."""
     while True:
         everything, name, arguments = (*assignments, *words), words[0], words[1:]
-        if isinstance(name, Some):
+        if isinstance(name, UnknownWords):
             yield Part(everything, text, "the command's name is not known before it runs")
         elif "/" in name and name.rpartition("/")[2] in _WRAPPERS:
-            yield Part(everything, text, "a wrapper with a path is not judged")
+            yield Part(everything, text, "a wrapper with a path cannot be checked")
         # `command -v` only prints what a name means.
         elif name in _WRAPPERS and arguments and not (name == "command" and arguments[0] in ("-v", "-V")):
             inner = _wrapped(name, arguments)
             if inner is not None:
-                if name in _JUDGED_TOO:
+                if name in _NEED_OWN_RULE:
                     yield Part(everything, text)
                 words = inner
                 continue
-            yield Part(everything, text, f"{name} with options is not judged")
+            yield Part(everything, text, f"{name} with options cannot be checked")
         else:
             yield Part(everything, text, _doubt(name, arguments))
         return
@@ -334,21 +336,22 @@ def _wrapped(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
         if not isinstance(arguments[0], str) or not re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", arguments[0]):
             return None
         arguments = arguments[1:]
-    if not arguments or isinstance(arguments[0], Some) or re.match(r"-|\w+=", arguments[0]):
+    if not arguments or isinstance(arguments[0], UnknownWords) or re.match(r"-|\w+=", arguments[0]):
         return None
-    return (*arguments, Some("...")) if name == "xargs" else arguments  # and words that it reads from its input
+    # xargs appends words that it reads from its input.
+    return (*arguments, UnknownWords("...")) if name == "xargs" else arguments
 
 
 def _printf_assigns(arguments: tuple[Word, ...]) -> bool:
     """Return whether printf may assign a variable: by an option, or by a conversion of its format."""
-    if not arguments or isinstance(arguments[0], Some) or arguments[0].startswith("-"):
+    if not arguments or isinstance(arguments[0], UnknownWords) or arguments[0].startswith("-"):
         return True
     return _COUNTS.search(arguments[0].replace("%%", "")) is not None
 
 
 def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
     if name in _CHANGES_THE_SHELL:
-        return f"the effect of {name} on the shell is not judged"
+        return f"the effect of {name} on the shell cannot be checked"
     known = [word for word in arguments if isinstance(word, str)]
     if name == "printf" and _printf_assigns(arguments):
         return "printf may assign a variable"
@@ -359,7 +362,7 @@ def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
     if name in _TAKES_VARIABLES and (len(known) < len(arguments) or any(re.search(r"[\[$`]", word) for word in known)):
         return f"{name} may run a command in a variable's name"
     if name == "find" and (len(known) < len(arguments) or not _FIND_RUNS.isdisjoint(known)):
-        return "commands run by find are not judged"
+        return "commands run by find cannot be checked"
     return None
 
 
