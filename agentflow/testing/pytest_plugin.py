@@ -70,12 +70,12 @@ def check_hook() -> HookCheck:
 def evaluation(
     agent: Agent[Any] | Callable[[], Agent[Any]], cases: Iterable[Case | str], checks: Iterable[Check] = ()
 ) -> Callable[..., None]:
-    """Create a parametrized test with a test for each case; assign it to a name that starts with `test`.
+    """Create a parametrized test that runs the agent on each case; assign it to a name that starts with `test`.
 
     Args:
         agent: The agent, or a function that creates one for each case.
         cases: The cases; each is a test with the case's name.
-        checks: Checks of every case.
+        checks: Checks for every case, in addition to its own.
 
     Example:
         >>> test_the_clerk = evaluation(Agent("clerk", ScriptedModel(["3"])), [Case("1 + 2?", "3", name="a sum")])
