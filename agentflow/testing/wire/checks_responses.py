@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from agentflow.testing.wire.checks_openai import is_bad_name, is_empty, is_long_name, is_open, is_optional
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, kind_of, objects
-from agentflow.testing.wire.responses import is_stored, thought_before
+from agentflow.testing.wire.responses import is_own_reasoning, thought_before
 from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_objects
 
 ROLES = ("assistant", "system", "developer", "user")
@@ -281,7 +281,7 @@ def not_stored(s: Subject) -> Violation | None:
     """Check for a reasoning item without its encrypted content that is not stored on this server."""
     for _, item in of_type(s, "reasoning"):
         ident = as_text(item.get("id"))
-        if not item.get("encrypted_content") and (s.body.get("store") is False or not is_stored(ident)):
+        if not item.get("encrypted_content") and (s.body.get("store") is False or not is_own_reasoning(ident)):
             return Violation(id=ident)
     return None
 

@@ -143,7 +143,7 @@ def modified(s: Subject) -> Violation | None:
         if seal is None or n is None:
             continue
         same = block["type"] == "redacted_thinking" or seal.covers(as_text(block.get("thinking")))
-        if not same or seal.place != expected or seal.total != len(places):
+        if not same or seal.index != expected or seal.total != len(places):
             return Violation(n=n, m=m)
     return None
 
