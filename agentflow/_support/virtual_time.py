@@ -41,11 +41,12 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self.saved = 0.0
         self.threads = 0
+        self.patience = _PATIENCE
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:  # no timer is set, and no callback is ready
             idle = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
-            ready = super().select(_PATIENCE if idle else None)
+            ready = super().select(self.patience if idle else None)
             if not ready and idle:
                 raise RuntimeError(f"Nothing more can happen: no timer is set, and these tasks wait:\n{_waiting()}")
             return ready

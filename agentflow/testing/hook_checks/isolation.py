@@ -21,11 +21,17 @@ _MAX_TURNS = 25
 
 
 class CheckLoop(VirtualClockLoop):
-    """A virtual-time loop that counts its turns for the watchdog."""
+    """A virtual-time loop that counts its turns for the watchdog.
 
-    def __init__(self) -> None:
+    Args:
+        patience: The watchdog's patience in seconds.
+    """
+
+    def __init__(self, patience: float) -> None:
         self.turns = 0
         super().__init__()
+        # Stuck tasks are the watchdog's to report: it cancels the run after `patience`, and stops it after twice that.
+        self._jumping.patience = 3 * patience
 
     def time(self) -> float:
         """Return the time and count a turn: asyncio calls this at least once in each turn."""
@@ -152,7 +158,7 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
         patience: Seconds of real time that this thread may be idle in one turn of the loop before the work counts as hung.
     """
     ran: WatchedResult[T] = WatchedResult()
-    loop = CheckLoop()
+    loop = CheckLoop(patience)
     loop.set_exception_handler(lambda _, context: ran.lost.append(_lost(context)))
     main = loop.create_task(_run_and_record(work, ran), name="the run")
 
