@@ -86,7 +86,7 @@ def check_hook(
         raises: Exceptions that the hook raises by design; errors of agentflow need not be listed.
         runs: The number of concurrent runs of one instance.
         orders: The number of random orders with other hooks.
-        cancellations: The number of points at which a run is cancelled, for some scenes, called and streamed.
+        cancellations: The number of points at which runs of a scene are cancelled, called and streamed (in two scenes).
         seed: The seed of the random choices.
         timeout: Seconds of real time that a run's thread may be idle without progress before it counts as hanging.
 
@@ -309,8 +309,8 @@ class _HookCheck:
             return list(await asyncio.gather(*(self._play(scene, n, path, [shared]) for n, scene, path in jobs)))
 
         together = self._run(f"{self.runs} runs at once", all_jobs)
-        for job, one, many in zip(jobs, single, together.value or (), strict=False):
-            different = one.differences(many) if one is not None else {}
+        for job, one, concurrent in zip(jobs, single, together.value or (), strict=False):
+            different = one.differences(concurrent) if one is not None else {}
             # A field that also differs between two runs alone varies by itself, so it shows no shared state.
             for _ in range(2 if different else 0):
                 second = alone(*job)
@@ -352,7 +352,8 @@ class _HookCheck:
     def _cancel(self, scene: Scene, path: Path, n: int) -> None:
         """Cancel one run, some loop turns after an event or at a point in virtual time."""
         hook = self.make()
-        at = self.random.randint(0, 40 if n % 2 else 12)  # half of the points are early, as short runs have few events
+        # A run with fewer events than `at` is not cancelled, so half of the points are early.
+        at = self.random.randint(0, 40 if n % 2 else 12)
         turns = self.random.randint(0, 3)
         moment = self.random.randint(0, 40) / 1000
         cancelled = False
@@ -439,7 +440,7 @@ def _log_is_on() -> bool:
 
 
 class _Errors(ChangeListener):
-    """Receives errors that do not end a call."""
+    """Reports all errors of a run, including those that do not end a call."""
 
     events = (Error,)
 

@@ -255,9 +255,8 @@ class _SlowStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None]:
-        commit = self.inner.append(
-            session_id, facts, expected=expected, claim=claim
-        )  # now, to keep the order of the calls
+        # The append starts now and only its end is delayed, so commits keep the order of the calls.
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
         return self._delay(commit)
 
     async def _delay(self, commit: Awaitable[None] | None) -> None:
@@ -369,7 +368,7 @@ async def concurrently(*works: Awaitable[T]) -> list[T | BaseException]:
         ['Hi', 'Hi']
     """
 
-    async def wait(work: Awaitable[T]) -> T:  # `gather` would await an object that is passed twice only once
+    async def wait(work: Awaitable[T]) -> T:  # `gather` itself awaits an object only once if it is passed twice
         return await work
 
     return await asyncio.gather(*[wait(work) for work in works], return_exceptions=True)

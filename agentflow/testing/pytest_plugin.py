@@ -1,10 +1,10 @@
 """The pytest fixture `check_hook`, which is available if agentflow is installed, and `evaluation`, which creates a test for
-each case.
+each case:
 
-def test_my_hook_is_well_behaved(check_hook):
-    check_hook(MyHook)
+    def test_my_hook_is_well_behaved(check_hook):
+        check_hook(MyHook)
 
-test_the_clerk = evaluation(agent, [Case("1 + 2?", "3")])
+    test_the_clerk = evaluation(agent, [Case("1 + 2?", "3")])
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class ScriptedModel:
 
 
 def _parts(line: Any) -> Sequence[Any]:
-    """Return the parts of a reply, with numbered tool calls, and with a finish reason at the end."""
+    """Return the parts of a reply, with numbered tool calls, and a finish reason at the end unless a part has one."""
     if isinstance(line, list | tuple):
         calls = 0
         numbered: list[Any] = []

@@ -28,7 +28,7 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop
 
-# The scenes use no turn queue.
+# The scenes use no turn queue, so they fire no other events.
 _CALL_EVENTS: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent))
 
 
