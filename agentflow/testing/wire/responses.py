@@ -26,7 +26,13 @@ _THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
 
 
 class _OutputItem(NamedTuple):
-    """An output item: complete, as in its first event, and the events between its first and its last one."""
+    """An output item of a reply.
+
+    Attributes:
+        item: The complete item, as in its last event.
+        begin: The item as in its first event.
+        events: The events in between.
+    """
 
     item: JsonObject
     begin: JsonObject
