@@ -35,7 +35,7 @@ OPEN = {
     "agent/orchestration/functions.py step": "the arguments of any function; overloads check them",
     "loop/output/tools.py StepTool._step": "the arguments of any function",
     "testing/faults.py Crash.tool.called": "the arguments of any tool",
-    "testing/hook_checks/scenes.py _ran": "the arguments of any tool",
+    "testing/hook_checks/scenes.py _record_call": "the arguments of any tool",
     "testing/hook_checks/scenes.py _use": "the arguments of any tool",
     "tools/tool.py _never_runs": "the arguments of any tool",
     "tools/tool.py tool": "a keyword that is no option fixes the parameter of that name; the options are declared",

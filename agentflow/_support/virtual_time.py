@@ -3,8 +3,8 @@
 Rules:
 
 1. Nothing sleeps: when all tasks wait, the clock jumps to the next timer; an hour's delay takes no real time.
-2. While a thread works (`to_thread`, `run_in_executor`), the loop waits in real time and virtual time does not advance,
-   so that no timer overtakes the thread.
+2. While a thread works (`to_thread`, `run_in_executor`), the loop waits for the next timer in real time, so that a timer
+   never fires before the thread has had that much time.
 3. Timers for the same time run in the order in which they were set; asyncio's heap has no fixed order for these, so that
    a replay could run them in another order than its recording.
 4. If all tasks wait and there is no timer, file or thread of the loop, the loop is stuck. After half a minute, in which
@@ -41,15 +41,16 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self.saved = 0.0
         self.threads = 0
+        self.patience = _PATIENCE
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:  # no timer is set, and no callback is ready
             idle = not self.threads and len(self.get_map()) <= 1  # the loop's own pipe
-            ready = super().select(_PATIENCE if idle else None)
+            ready = super().select(self.patience if idle else None)
             if not ready and idle:
                 raise RuntimeError(f"Nothing more can happen: no timer is set, and these tasks wait:\n{_waiting()}")
             return ready
-        # While a thread works, a timer is waited for in real time (rule 2).
+        # Rule 2: while a thread works, wait for the timer in real time.
         ready = super().select(timeout if self.threads else 0)
         if not ready and timeout > 0:
             self.saved += timeout
@@ -121,7 +122,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run a function in a thread; virtual time does not advance until it is done."""
+        """Run a function in a thread; until it is done, timers take real time (rule 2)."""
         future = super().run_in_executor(executor, func, *args)
         self._jumping.threads += 1
         future.add_done_callback(self._thread_done)

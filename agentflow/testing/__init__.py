@@ -1,7 +1,7 @@
 """The testing kit: scripted models, step-by-step verification, virtual time, and conformance suites for hooks, stores,
 memories, indexes, models.
 
-`agentflow.testing.wire` contains strict servers.
+`agentflow.testing.wire` contains servers that check requests as strictly as the providers do.
 """
 
 from typing import TYPE_CHECKING

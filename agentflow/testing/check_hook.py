@@ -1,7 +1,7 @@
 """`check_hook`: a conformance suite for hooks.
 
-It runs a hook through every event, called and streamed, with other hooks in random orders, in fifty runs at once, with
-failing collaborators, and cancelled at many points. The findings are typed values.
+It runs a hook through every event, with calls and with streams, with other hooks in random orders, in fifty runs at once,
+with failing models and tools, and cancelled at many points. The findings are typed values.
 
 Rules:
 
@@ -50,8 +50,8 @@ from agentflow.testing.suite import no_loop_here
 from agentflow.vocabulary.events import CallEnded, Error, HookEvent
 
 T = TypeVar("T")
-_LOOP = "agentflow.loop.emitting"
-_TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
+_LOOP = "agentflow.loop.emitting"  # the module that logs failures of hooks
+_CONCURRENT_SCENES = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
 _CANCELLED_SCENES = ("tools", "a long conversation")
 
 
@@ -86,7 +86,7 @@ def check_hook(
         raises: Exceptions that the hook raises by design; errors of agentflow need not be listed.
         runs: The number of concurrent runs of one instance.
         orders: The number of random orders with other hooks.
-        cancellations: The number of points of each scene at which a run is cancelled.
+        cancellations: The number of points at which runs of a scene are cancelled, called and streamed (in two scenes).
         seed: The seed of the random choices.
         timeout: Seconds of real time that a run's thread may be idle without progress before it counts as hanging.
 
@@ -127,7 +127,7 @@ async def check_hook_async(
 
 
 def _maker(hook: object) -> Callable[[], Hook]:
-    """Return a function that creates the hook, after testing it once."""
+    """Return a function that creates the hook, and raises a `UsageError` if it cannot."""
     if isinstance(hook, Hook):
         return lambda: hook
     if isinstance(hook, type) and not issubclass(hook, Hook):
@@ -172,7 +172,7 @@ def _files(hook: Hook) -> frozenset[str]:
 
 
 class _HookCheck:
-    """One check of one hook: its phases, and the runs of each."""
+    """One check of one hook: the phases, each with many runs."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _HookCheck:
     def report(self) -> HookReport:
         """Run the whole suite."""
         logs = _log_is_on()
-        logger.disable(_LOOP)  # it logs every planted failure, thousands of lines
+        logger.disable(_LOOP)  # it would log every planted failure: thousands of lines
         try:
             with self.watchdog, failures_expected(), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -293,9 +293,10 @@ class _HookCheck:
 
     def _together(self) -> None:
         """Run many jobs at once on one instance, and compare each with the same job run alone."""
-        # The two divisors differ, so that each scene is played on both paths.
+        # The scene and the path change at different rates, so that each scene is played on both paths.
         jobs: list[tuple[int, Scene, Path]] = [
-            (n, SCENES[_TOGETHER[n % len(_TOGETHER)]], PATHS[n // 2 % 2]) for n in range(1, self.runs + 1)
+            (n, SCENES[_CONCURRENT_SCENES[n % len(_CONCURRENT_SCENES)]], PATHS[n // 2 % 2])
+            for n in range(1, self.runs + 1)
         ]
 
         def alone(job: int, scene: Scene, path: Path) -> PlayResult | None:
@@ -308,9 +309,10 @@ class _HookCheck:
             return list(await asyncio.gather(*(self._play(scene, n, path, [shared]) for n, scene, path in jobs)))
 
         together = self._run(f"{self.runs} runs at once", all_jobs)
-        for job, one, many in zip(jobs, single, together.value or (), strict=False):
-            different = one.differences(many) if one is not None else {}
-            for _ in range(2 if different else 0):  # what differs alone too varies by itself
+        for job, one, concurrent in zip(jobs, single, together.value or (), strict=False):
+            different = one.differences(concurrent) if one is not None else {}
+            # A field that also differs between two runs alone varies by itself, so it shows no shared state.
+            for _ in range(2 if different else 0):
                 second = alone(*job)
                 for name in one.differences(second) if one is not None and second is not None else ():
                     self.observations.varies(name)
@@ -348,8 +350,9 @@ class _HookCheck:
                     self._cancel(SCENES[name], path, n)
 
     def _cancel(self, scene: Scene, path: Path, n: int) -> None:
-        """Cancel one run, at an event and some loop turns later, or at a point in virtual time."""
+        """Cancel one run, some loop turns after an event or at a point in virtual time."""
         hook = self.make()
+        # A run with fewer events than `at` is not cancelled, so half of the points are early.
         at = self.random.randint(0, 40 if n % 2 else 12)
         turns = self.random.randint(0, 3)
         moment = self.random.randint(0, 40) / 1000
@@ -366,7 +369,7 @@ class _HookCheck:
                 cancelled = not task.done() and task.cancel()
 
             hooks: list[Hook] = [hook]
-            if n % 3:  # one third is cancelled by time instead
+            if n % 3:  # every third run is cancelled at a point in time instead
                 hooks.append(Canceller(at, turns, cancel))
             work = play(scene, 1, path, hooks, self.deps, self.observations.failed, continue_after_failure=False)
             task = asyncio.get_running_loop().create_task(work, name="cancellable_run")
@@ -412,7 +415,7 @@ class _HookCheck:
         return ran
 
     def _fresh(self) -> Hook:
-        """Return an unused hook: a copy if the maker always returns the same instance."""
+        """Return a hook that shares no state with other runs: a copy if the maker always returns the same instance."""
         hook = self.make()
         if hook is not self.make():
             return hook
@@ -437,7 +440,7 @@ def _log_is_on() -> bool:
 
 
 class _Errors(ChangeListener):
-    """Receives errors that do not end a call."""
+    """Reports all errors of a run, including those that do not end a call."""
 
     events = (Error,)
 
@@ -450,6 +453,6 @@ class _Errors(ChangeListener):
             self.failed(event.error)
 
     def on_call(self, call: HookCall) -> None:
-        """Report errors without an event, such as failures while another failure or the end of a call is handled."""
+        """Report failures on `Error` and `CallEnded`, for which the loop emits no `Error` event."""
         if call.error is not None and isinstance(call.event, Error | CallEnded):
             self.failed(call.error, call.hook.name, type(call.event).__name__)

@@ -30,7 +30,7 @@ def check_index(index: Index | Callable[[], Index], *, timeout: float = 10.0) ->
     """Check an index, and report its flaws. The check adds documents with its own sources, and removes them.
 
     Args:
-        index: An empty index, or a function that opens one.
+        index: An index, or a function that opens one. It should be empty, as other documents could be found first.
         timeout: Seconds after which a check counts as hanging.
 
     Returns:
@@ -84,7 +84,7 @@ class _IndexTrials(Suite[IndexFlaw]):
         try:
             for source in [name for name in await self.index.sources() if name.startswith(prefix)]:
                 await self.patiently(self.index.remove(source))
-        except Exception:  # the checks have reported a broken index
+        except Exception:  # a check has already reported the broken index
             return
 
     async def _lines(self, query: str, source: str) -> list[str]:
@@ -124,7 +124,7 @@ class _IndexTrials(Suite[IndexFlaw]):
         count = await self.index.add(source, _HANDBOOK)
         await self.index.add(f"{source}-b", "The canteen is closed.")
         expect_equal("removing", "returns the wrong count", await self.index.remove(source), count)
-        expect_equal("removing", "removes twice", await self.index.remove(source), 0)
+        expect_equal("removing", "counts a removed document again", await self.index.remove(source), 0)
         expect_equal("removing", "still finds a removed document", await self._lines("canteen", source), [])
         remaining = await self._lines("canteen", f"{source}-b")
         expect_equal("removing", "removes another document", remaining, ["The canteen is closed."])

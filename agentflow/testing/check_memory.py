@@ -17,6 +17,7 @@ MemoryFlaw: TypeAlias = Literal[
 ]
 """The kinds of flaws."""
 
+# Texts and queries that break a bank which builds SQL or full-text queries by joining strings.
 _STRANGE = ("tea\nand \"milk\" AND NOT 'x' -- ; *", "Grüße, 茶, ☕", "%_[a-z]*", " spaces around ", "x" * 5_000)
 QUERIES = ("", '"', "AND OR NOT", "tea* NEAR/2", "a:b", "') --", "\x00", "user = 'other'", "☕", "x" * 100_000)
 
@@ -86,7 +87,7 @@ class _MemoryTrials(Suite[MemoryFlaw]):
         for user in users:
             try:
                 await self.patiently(self.bank.forget(user))
-            except Exception:  # the checks have reported a broken bank
+            except Exception:  # a check has already reported the broken bank
                 continue
 
     async def _texts(self, user: str) -> list[str]:
@@ -128,12 +129,12 @@ class _MemoryTrials(Suite[MemoryFlaw]):
     async def _forgetting(self, ada: str, bob: str) -> None:
         one, _ = [await self.bank.add(ada, text, "agent", 1.0) for text in ("one tea", "two teas")]
         expect_equal("forgetting", "returns the wrong count", await self.bank.forget(ada, one.id), 1)
-        expect_equal("forgetting", "deletes twice", await self.bank.forget(ada, one.id), 0)
+        expect_equal("forgetting", "counts a deleted memory again", await self.bank.forget(ada, one.id), 0)
         for unknown in ("", "x", "-1", "1 OR 1=1", "9" * 40, "٣"):
             expect_equal("forgetting", f"deletes an unknown id ({unknown!r})", await self.bank.forget(ada, unknown), 0)
         found = [memory.text for memory in await self.bank.search(ada, "one tea", 5)]
-        expect_equal("forgetting", "still finds it", found, ["two teas"])
-        expect_equal("forgetting", "returns the wrong count for all", await self.bank.forget(ada), 1)
+        expect_equal("forgetting", "still finds a deleted memory", found, ["two teas"])
+        expect_equal("forgetting", "returns the wrong count of all memories", await self.bank.forget(ada), 1)
         expect_equal("forgetting", "does not forget all", await self._texts(ada), [])
 
     async def _duplicates(self, ada: str, bob: str) -> None:

@@ -1,12 +1,12 @@
 """`check_model`: a conformance suite for models.
 
-The provider plays scenes, and the suite checks the model's output. The findings are typed values.
+A simulated provider plays scenes, and the suite checks the model's output. The findings are typed values.
 
 Rules:
 
 1. The author of the model provides the function that plays scenes; a scene that it cannot play is skipped, with a note.
-2. A check that depends on a failed check is skipped.
-3. Checks use real time and real loops, since connections are real. No wait exceeds `timeout`.
+2. A check that depends on a failed check is skipped, with a note.
+3. Checks use real time and real loops, since connections are real. No check awaits longer than `timeout`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ async def check_model_async(play: Play, *, timeout: float = 10.0) -> ModelReport
     """Run `check_model` in a thread, for use in coroutines.
 
     Args:
-        play: As in `check_model`, like the other arguments.
+        play: As in `check_model`.
+        timeout: As in `check_model`.
     """
     return await asyncio.to_thread(check_model, play, timeout=timeout)
 
@@ -154,7 +155,7 @@ class _Trial:
 
 
 async def _chunks(trial: _Trial) -> None:
-    """The items of the stream are chunks."""
+    """The items of the stream are chunks, and the model has a name."""
     async with trial.stream() as chunks:
         async for chunk in chunks:
             if not is_a(chunk, ModelChunk):
@@ -166,7 +167,7 @@ async def _chunks(trial: _Trial) -> None:
 
 async def _fold(trial: _Trial) -> None:
     """The chunks fold to the reply, for every request."""
-    for _ in range(2):  # the second request shows what the first has left
+    for _ in range(2):  # the second reply would show state that remains from the first
         reply = await trial.reply()
         trial.same("fold", reply.text, trial.scene.text, "yields chunks that do not fold to the provider's text")
         found = [(use.name, dict(use.input)) for use in reply.tool_uses]

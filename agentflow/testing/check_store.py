@@ -1,12 +1,13 @@
 """`check_store`: a conformance suite for stores.
 
-It tests everything that agentflow requires of a store. The findings are typed values.
+It tests what agentflow requires of a store. The findings are typed values.
 
 Rules:
 
 1. Checks create their own sessions, with fresh ids, and do not touch others. Still, you should use a separate store.
 2. A check that depends on a failed check is skipped, with a note.
-3. Checks use real time and real loops, since databases and threads are real. No wait exceeds `timeout`.
+3. Checks use real time and real loops, since databases and threads are real. No check awaits longer than `timeout`;
+   a store that blocks the thread is not interrupted.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ async def check_store_async(
     """Run `check_store` in a thread, for use in coroutines.
 
     Args:
-        store: As in `check_store`, like the other arguments.
+        store: As in `check_store`.
+        broken: As in `check_store`.
+        timeout: As in `check_store`.
 
     Example:
         >>> (await check_store_async(MemoryStore)).clean
@@ -123,7 +126,7 @@ class _Trials(Suite[StoreFlaw]):
             self.leave_out("loops", "fix hang, order or concurrency first")
         else:
             self._loops()
-        with asyncio.Runner() as runner:
+        with asyncio.Runner() as runner:  # last, because this check closes the store
             self.run(runner, "errors", lambda: writing.errors(self.trial("errors")), ("order", "loops"))
         return StoreReport(type(self.store).__name__, self.findings.sorted(), self.checks, self.notes)
 

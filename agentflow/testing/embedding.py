@@ -20,7 +20,7 @@ class TermEmbedder:
         name: The name of the embedder.
 
     Attributes:
-        texts: The embedded texts.
+        texts: All texts that were embedded, in order.
 
     Example:
         >>> made = await TermEmbedder(8, {"hi": "hello"}).embed(["Hello!", "hi"])

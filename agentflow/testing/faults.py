@@ -1,6 +1,6 @@
 """Simulated failures of processes, disks, networks and clocks, to test that no data is lost.
 
-| Fault | With |
+| Fault | Use |
 |---|---|
 | the process dies before or after an effect (model call, tool, commit) | `Crash(at=n)` around store, model and tools |
 | the model's connection breaks between chunks | `cut_connection(model, after=2)`; over HTTP `agentflow.testing.wire.Fault` |
@@ -66,7 +66,7 @@ class Crash:
     """Kills the process at one of its effects.
 
     There are points before and after each effect, counted over all objects that one `Crash` wraps. Without `at=` the points
-    are only recorded: run once without it, then once for each of `points`.
+    are only recorded. So run a test once without `at=`, and then with each `at` from 1 to `len(crash.points)`.
 
     Args:
         at: The point at which the process dies; None means never.
@@ -93,7 +93,7 @@ class Crash:
         self.dead = False
 
     def point(self, name: str) -> None:
-        """Pass a point. Call this for effects outside the store, the model and the tools.
+        """Record a point, and die if it is the one that `at` selects. Call this for effects that nothing wraps.
 
         Raises:
             ProcessDied: The process dies at this point, or died earlier.
@@ -117,15 +117,15 @@ class Crash:
 
     def tool(self, tool: AnyTool) -> AnyTool:
         """Wrap a tool, with points before and after each run of its function."""
-        same = tool.renamed(tool.name)
+        wrapped = tool.renamed(tool.name)  # a copy
         call = cast("Callable[..., Any]", tool.__dict__["_call"])
 
         def called(*args: object, **kwargs: object) -> Any:
             work = partial(call, *args, **kwargs)
             return self._streamed(tool.name, work) if tool.streaming else self._ran(tool.name, work)
 
-        same.__dict__["_call"] = called  # assignments to a tool are refused
-        return same
+        wrapped.__dict__["_call"] = called  # a tool refuses ordinary assignments
+        return wrapped
 
     async def _ran(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
         self.point(f"before tool {name}")
@@ -135,8 +135,8 @@ class Crash:
 
     async def _streamed(self, name: str, work: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         self.point(f"before tool {name}")
-        async for piece in work():
-            yield piece
+        async for chunk in work():
+            yield chunk
         self.point(f"after tool {name}")
 
 
@@ -148,17 +148,17 @@ class _DyingStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None] | None:
-        what = ", ".join(type(fact).__name__ for fact in facts)
-        self._crash.point(f"before commit {what}")
+        names = ", ".join(type(fact).__name__ for fact in facts)
+        self._crash.point(f"before commit {names}")
         commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
         if commit is not None:
-            return self._committed(commit, what)
-        self._crash.point(f"after commit {what}")
+            return self._await_commit(commit, names)
+        self._crash.point(f"after commit {names}")
         return None
 
-    async def _committed(self, commit: Awaitable[None], what: str) -> None:
+    async def _await_commit(self, commit: Awaitable[None], names: str) -> None:
         await commit
-        self._crash.point(f"after commit {what}")
+        self._crash.point(f"after commit {names}")
 
 
 class _DyingModel:
@@ -198,9 +198,9 @@ class _FailingStore(StoreWrapper):
         if self._appends < self._first or (self._last is not None and self._appends > self._last):
             return self.inner.append(session_id, facts, expected=expected, claim=claim)
         commit = self.inner.append(session_id, facts, expected=expected, claim=claim) if self._written else None
-        return self._failed(commit)
+        return self._fail(commit)
 
-    async def _failed(self, commit: Awaitable[None] | None) -> None:
+    async def _fail(self, commit: Awaitable[None] | None) -> None:
         if commit is not None:
             await commit
         raise StoreError(self._message)
@@ -212,7 +212,7 @@ def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> 
     Args:
         store: The store.
         at: The first commit that fails.
-        times: The number of failures before there is space again; None means all.
+        times: The number of commits that fail before there is space again; None means that all later ones fail.
 
     Example:
         >>> agent = Agent("a", ScriptedModel(["Hello."]), store=full_disk(MemoryStore(), at=2))
@@ -224,13 +224,25 @@ def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> 
 
 
 def lock_timeout(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
-    """Wrap a store so that another process holds its lock for too long; arguments as in `full_disk`."""
+    """Wrap a store so that commits fail because another process holds the lock for too long.
+
+    Args:
+        store: The store.
+        at: The first commit that fails.
+        times: The number of commits that fail; None means that all later ones fail.
+    """
     message = "Another process held the database for too long. Repeat the call."
     return _FailingStore(store, message, at, times, False)
 
 
 def lost_answer(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
-    """Wrap a store so that its connection breaks after a commit: the facts are stored, but the writer gets an error."""
+    """Wrap a store so that its connection breaks after a commit: the facts are stored, but the writer gets an error.
+
+    Args:
+        store: The store.
+        at: The first commit with a lost answer.
+        times: The number of commits with a lost answer; None means that all later answers are lost.
+    """
     message = "The connection was lost; it is not known whether the facts were stored. Repeat the call."
     return _FailingStore(store, message, at, times, True)
 
@@ -243,10 +255,11 @@ class _SlowStore(StoreWrapper):
     def append(
         self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
     ) -> Awaitable[None]:
-        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)  # in the order of the calls
-        return self._late(commit)
+        # The append starts now and only its end is delayed, so commits keep the order of the calls.
+        commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
+        return self._delay(commit)
 
-    async def _late(self, commit: Awaitable[None] | None) -> None:
+    async def _delay(self, commit: Awaitable[None] | None) -> None:
         await asyncio.sleep(self._seconds)
         if commit is not None:
             await commit
@@ -257,7 +270,7 @@ def slow(store: SessionStore, seconds: float) -> SessionStore:
 
     Args:
         store: The store.
-        seconds: The duration of each commit; no real time in a `VirtualClockLoop`.
+        seconds: The additional time of each commit; in a `VirtualClockLoop` it takes no real time.
 
     Example:
         >>> run_virtual(Agent("a", ScriptedModel(["Hello."]), store=slow(MemoryStore(), 60)).call("Hi")).text
@@ -328,7 +341,7 @@ class Barrier:
 class _BarrierStore(StoreWrapper):
     def __init__(self, store: SessionStore, barrier: Barrier) -> None:
         super().__init__(store)
-        self._meeting = barrier
+        self._barrier = barrier
         self._arrived = False
 
     def append(
@@ -340,7 +353,7 @@ class _BarrierStore(StoreWrapper):
         return self._first(session_id, facts, expected, claim)
 
     async def _first(self, session_id: str, facts: Sequence[Fact], expected: int | None, claim: Claim | None) -> None:
-        await self._meeting.arrive()
+        await self._barrier.arrive()
         commit = self.inner.append(session_id, facts, expected=expected, claim=claim)
         if commit is not None:
             await commit
@@ -355,7 +368,7 @@ async def concurrently(*works: Awaitable[T]) -> list[T | BaseException]:
         ['Hi', 'Hi']
     """
 
-    async def wait(work: Awaitable[T]) -> T:
+    async def wait(work: Awaitable[T]) -> T:  # `gather` itself awaits an object only once if it is passed twice
         return await work
 
     return await asyncio.gather(*[wait(work) for work in works], return_exceptions=True)
@@ -419,7 +432,7 @@ def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Mo
 
 
 class JumpingClock(SystemClock):
-    """A clock that can be set, which affects `now`, but not `monotonic` and `sleep`.
+    """A clock that can be set while it runs. This affects `now`, but not `monotonic` and `sleep`.
 
     Example:
         >>> clock = JumpingClock()
@@ -437,5 +450,5 @@ class JumpingClock(SystemClock):
         self._offset += seconds
 
     def now(self) -> float:
-        """Return the seconds since the epoch, as set."""
+        """Return the seconds since the epoch, including all jumps."""
         return super().now() + self._offset

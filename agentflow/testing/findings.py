@@ -10,14 +10,14 @@ Kind = TypeVar("Kind", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Kind]):
-    """A flaw of a hook, a store or a model.
+    """A flaw that a conformance suite found.
 
     Attributes:
         kind: The kind of flaw.
         message: The wrong behaviour.
-        event: For a hook, the event; empty if no single event is involved.
-        evidence: The observation: values, positions in the source, the scene.
-        count: The number of runs with this finding.
+        event: For a hook, the name of the event; empty if no single event is involved.
+        evidence: The observed values, positions in the source, or scene.
+        count: How many times it was found.
     """
 
     kind: Kind
@@ -34,7 +34,7 @@ class Finding(Generic[Kind]):
 
 
 class Report(Generic[Kind]):
-    """The base class of reports."""
+    """The base class of the suites' reports."""
 
     __slots__ = ()
     findings: tuple[Finding[Kind], ...]
@@ -59,7 +59,13 @@ class Report(Generic[Kind]):
             raise FindingsError(self)
 
     def format(self, name: str, extent: str, notes: tuple[str, ...]) -> str:
-        """Format the report."""
+        """Format the report.
+
+        Args:
+            name: The name of the object under test.
+            extent: The number of checks or runs, as text.
+            notes: Reasons why parts were not checked.
+        """
         count = len(self.findings)
         verdict = "clean" if not count else "1 finding" if count == 1 else f"{count} findings"
         return "\n".join([f"{name}: {verdict} ({extent})", *map(str, self.findings), *[f"  note: {n}" for n in notes]])
@@ -79,11 +85,11 @@ class FindingsError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ConformanceReport(Report[Kind]):
-    """The results of `check_store` or `check_model`. `str(report)` is readable text.
+    """The results of a conformance suite other than `check_hook`. `str(report)` is readable text.
 
     Attributes:
         name: The class under test.
-        findings: The flaws, by kind.
+        findings: The flaws, sorted by kind.
         checks: The kinds that were checked.
         notes: The checks that were skipped, with the reasons.
     """

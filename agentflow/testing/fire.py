@@ -41,7 +41,7 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     Args:
         hook: The hook, or any other value for an agent's `hooks=`; the options of hooks (`tools`, `guard`, `timeout` …) apply.
         event: The event, which is not changed.
-        context: The `event.context` for hooks; by default that of the event, or a new one.
+        context: The `event.context` for hooks; by default the context of the event, or a new one.
 
     Returns:
         The event after the hooks, and the verdict.
@@ -61,12 +61,12 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
         context = run_context()
     shown = event.replace() if context is None else event.within(context)
     chain = hooks.chain(kind)
-    if chain is None or not chain.calls:  # no hook may change it
+    if chain is None or not chain.calls:  # `run_chain` seals an event only after editing hooks
         object.__setattr__(shown, "__class__", kind)
     if chain is not None:
-        rest = run_chain(chain, shown, NoRun())
-        if rest is not None:
-            await rest
+        pending = run_chain(chain, shown, NoRun())
+        if pending is not None:
+            await pending
     return FireResult(shown, None if shown.decision is None else shown.decision.verdict)
 
 

@@ -1,10 +1,10 @@
 """The pytest fixture `check_hook`, which is available if agentflow is installed, and `evaluation`, which creates a test for
-each case.
+each case:
 
-def test_my_hook_is_well_behaved(check_hook):
-    check_hook(MyHook)
+    def test_my_hook_is_well_behaved(check_hook):
+        check_hook(MyHook)
 
-test_the_clerk = evaluation(agent, [Case("1 + 2?", "3")])
+    test_the_clerk = evaluation(agent, [Case("1 + 2?", "3")])
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def check_hook() -> HookCheck:
 def evaluation(
     agent: Agent[Any] | Callable[[], Agent[Any]], cases: Iterable[Case | str], checks: Iterable[Check] = ()
 ) -> Callable[..., None]:
-    """Create a parametrized test with a test for each case; assign it to a name that starts with `test`.
+    """Create a parametrized test that runs the agent on each case; assign it to a name that starts with `test`.
 
     Args:
         agent: The agent, or a function that creates one for each case.
         cases: The cases; each is a test with the case's name.
-        checks: Checks of every case.
+        checks: Checks for every case, in addition to its own.
 
     Example:
         >>> test_the_clerk = evaluation(Agent("clerk", ScriptedModel(["3"])), [Case("1 + 2?", "3", name="a sum")])

@@ -46,8 +46,8 @@ def assert_replays(
         ...     assert_replays("runs/guard.jsonl", make_agent)
     """
     subject: Agent[Any] = cast("Agent[Any]", agent) if isinstance(agent, Agent) else agent()
-    renews = bool(os.environ.get("AGENTFLOW_UPDATE_RUNS")) if update is None else update
-    if not renews:
+    updates = bool(os.environ.get("AGENTFLOW_UPDATE_RUNS")) if update is None else update
+    if not updates:
         done = Replay(path).run(subject, **options)
         if done.divergence is not None:
             raise RunChangedError(

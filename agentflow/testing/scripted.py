@@ -20,13 +20,15 @@ class ScriptedModel:
     """A model that returns the nth line of a script as its nth reply.
 
     Args:
-        script: The replies. A list is one reply in chunks: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it is a call;
-            an exception is raised at its position, and an awaitable (from a function without arguments) is awaited there.
-            Instead of a list of replies, a function of the request may answer every request.
+        script: The replies. A list is one reply in chunks: `["Hel", "lo"]` is two chunks, and a `ToolUseBlock` in it is a
+            call. An exception is raised at its position. A function without arguments is called there, and its result
+            (awaited if necessary) is used instead; None adds nothing. Instead of a list of replies, a function of the
+            request may answer every request.
         name: The model's name.
 
     Attributes:
         requests: The requests to the model, in order.
+        open_streams: The number of replies that are being read.
 
     Example:
         >>> model = ScriptedModel([ToolUseBlock("t1", "add", {"a": 1, "b": 2}), "It is 3."])
@@ -39,7 +41,7 @@ class ScriptedModel:
     def __init__(self, script: Iterable[Line] | Callable[[ModelRequest], Any], *, name: str = "scripted") -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
-        self._brain = script if callable(script) else None
+        self._function = script if callable(script) else None
         if isinstance(script, str):
             raise UsageError(f"A script must be a list of replies: ScriptedModel([{script!r:.60}]).")
         self._lines: list[Line] = [] if callable(script) else list(script)
@@ -56,7 +58,7 @@ class ScriptedModel:
             >>> model = ScriptedModel(["One."])
             >>> model.add(ToolUseBlock("t1", "add", {"a": 1, "b": 2}), "It is 3.")
         """
-        if self._brain is not None:
+        if self._function is not None:
             raise UsageError(
                 f"The model {self.name!r} uses a function for every request. To add replies, create it with a list: "
                 "ScriptedModel([...])."
@@ -64,7 +66,7 @@ class ScriptedModel:
         self._lines.extend(lines)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Yield the next line of the script.
+        """Yield the chunks of the next reply.
 
         Raises:
             ScriptError: The script has no more replies.
@@ -76,21 +78,21 @@ class ScriptedModel:
             line = await cast("Awaitable[Any]", line)
         self.open_streams += 1
         try:
-            for piece in _pieces(line):
-                if callable(piece):
-                    piece = piece()
-                    if isinstance(piece, Awaitable):
-                        piece = await cast("Awaitable[Any]", piece)
-                    if piece is None:
+            for part in _parts(line):
+                if callable(part):
+                    part = part()
+                    if isinstance(part, Awaitable):
+                        part = await cast("Awaitable[Any]", part)
+                    if part is None:
                         continue
-                for chunk in _chunks(piece):
+                for chunk in _chunks(part):
                     yield chunk
         finally:
             self.open_streams -= 1
 
     def _line(self, request: ModelRequest) -> Any:
-        if self._brain is not None:
-            return self._brain(request)
+        if self._function is not None:
+            return self._function(request)
         if self._next >= len(self._lines):
             last = request.messages[-1].text if request.messages else ""
             count = "1 reply" if len(self._lines) == 1 else f"{len(self._lines)} replies"
@@ -123,17 +125,17 @@ class ScriptedModel:
             self.assert_done()
 
 
-def _pieces(line: Any) -> Sequence[Any]:
+def _parts(line: Any) -> Sequence[Any]:
+    """Return the parts of a reply, with numbered tool calls, and a finish reason at the end unless a part has one."""
     if isinstance(line, list | tuple):
-        pieces = cast("Sequence[Any]", line)
         calls = 0
         numbered: list[Any] = []
-        for piece in pieces:
-            if isinstance(piece, ToolUseBlock):
-                numbered.append(_call(calls, piece))
+        for part in cast("Sequence[Any]", line):
+            if isinstance(part, ToolUseBlock):
+                numbered.append(_call(calls, part))
                 calls += 1
             else:
-                numbered.append(piece)
+                numbered.append(part)
         finish = "tool_calls" if calls else "stop"
         if any(isinstance(p, ModelChunk) and p.finish_reason for p in numbered):
             return numbered
@@ -149,19 +151,19 @@ def _call(index: int, use: ToolUseBlock, finish: str | None = None) -> ModelChun
     return ModelChunk(tool_uses=(ToolUseDelta(index, use.id, use.name, use.raw),), finish_reason=finish)
 
 
-def _chunks(piece: Any) -> Sequence[ModelChunk]:
-    if isinstance(piece, ModelChunk):
-        return (piece,)
-    if isinstance(piece, str):
-        return (ModelChunk(piece),)
-    if isinstance(piece, BaseException):
-        raise piece
-    if isinstance(piece, Msg):
-        return (ModelChunk.of(piece),)
-    if isinstance(piece, list | tuple):
-        return [chunk for part in _pieces(cast("Sequence[Any]", piece)) for chunk in _chunks(part)]
-    if isinstance(piece, ToolUseBlock):
-        return (_call(0, piece),)
+def _chunks(part: Any) -> Sequence[ModelChunk]:
+    if isinstance(part, ModelChunk):
+        return (part,)
+    if isinstance(part, str):
+        return (ModelChunk(part),)
+    if isinstance(part, BaseException):
+        raise part
+    if isinstance(part, Msg):
+        return (ModelChunk.of(part),)
+    if isinstance(part, list | tuple):
+        return [chunk for inner in _parts(cast("Sequence[Any]", part)) for chunk in _chunks(inner)]
+    if isinstance(part, ToolUseBlock):
+        return (_call(0, part),)
     raise ScriptError(
-        f"A script must consist of texts, messages, chunks, tool calls, errors and functions, not {type(piece).__name__}."
+        f"A script must consist of texts, messages, chunks, tool calls, errors and functions, not {type(part).__name__}."
     )

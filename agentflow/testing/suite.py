@@ -34,7 +34,7 @@ def expect_equal(kind: str, message: str, found: object, wanted: object) -> None
         raise FlawFound(kind, message, f"found:  {found!r:.600}\nwanted: {wanted!r:.600}")
 
 
-class CheckSkipped(Exception):  # noqa: N818 - likewise
+class CheckSkipped(Exception):  # noqa: N818 - carries a note, not an error of the suite
     """A check is not possible; the message is the reason."""
 
 
@@ -43,17 +43,18 @@ class Suite(Generic[Kind]):
 
     Args:
         kinds: The kinds of findings, in the order of the report.
-        due: The class of errors that the object may raise.
+        refusal: The class of errors with which the object refuses an operation. An unexpected one is reported as a refused
+            operation, and any other exception as `errors`.
         timeout: Seconds after which a check counts as hanging.
     """
 
-    def __init__(self, kinds: tuple[Kind, ...], due: type[Exception], timeout: float) -> None:
+    def __init__(self, kinds: tuple[Kind, ...], refusal: type[Exception], timeout: float) -> None:
         self.findings: Findings[Kind] = Findings(kinds)
         self.timeout = timeout
         self._kinds = {str(kind): kind for kind in kinds}
-        self._due = due
+        self._refusal = refusal
         self._checks: dict[Kind, None] = {}
-        self._left_out: dict[str, list[Kind]] = {}
+        self._skipped: dict[str, list[Kind]] = {}
 
     @property
     def checks(self) -> tuple[Kind, ...]:
@@ -63,11 +64,11 @@ class Suite(Generic[Kind]):
     @property
     def notes(self) -> tuple[str, ...]:
         """The checks that were skipped, with the reasons."""
-        return tuple(f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self._left_out.items())
+        return tuple(f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self._skipped.items())
 
     async def patiently(self, work: Awaitable[object]) -> None:
-        """Wait with a time limit."""
-        async with strict(asyncio.timeout(self.timeout)):  # also if the object swallows the cancellation
+        """Await the work for at most `timeout` seconds."""
+        async with strict(asyncio.timeout(self.timeout)):  # raises even if the object swallows the cancellation
             await work
 
     def run(
@@ -95,14 +96,14 @@ class Suite(Generic[Kind]):
         elif isinstance(error, TimeoutError):
             message = f"does not finish within {self.timeout:g} s ({kind})"
             self.findings.add(self._kinds["hang"], message)
-        elif isinstance(error, self._due):
+        elif isinstance(error, self._refusal):
             self.findings.add(kind, "refuses a required operation", evidence=f"{error!r}")
         else:
             message = f"fails with {type(error).__name__} ({kind})"
             self.findings.add(self._kinds["errors"], message, evidence=f"{error!r}")
 
     def add_checked(self, kind: Kind, failed: Sequence[Exception]) -> None:
-        """Record a check that ran in several loops at once."""
+        """Record a check that ran in several loops, with the exceptions of those in which it failed."""
         self._checks[kind] = None
         if failed:
             message = "does not work in several event loops, at once or one after another"
@@ -111,7 +112,7 @@ class Suite(Generic[Kind]):
 
     def leave_out(self, kind: Kind, reason: str) -> None:
         """Record a skipped check."""
-        self._left_out.setdefault(reason, []).append(kind)
+        self._skipped.setdefault(reason, []).append(kind)
 
 
 def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list[Exception]:
@@ -124,7 +125,7 @@ def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list
         except Exception as error:
             failed.append(error)
 
-    # must not keep a program from exiting
+    # Daemons, so that a hanging object does not keep the interrupted program from exiting.
     threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The verifier is the reader: it pulls only one item for each expectation, so it never hides missing back-pressure.
-   `then()` runs code between two signals.
-2. A failed expectation reports the expected and the received signal, and all earlier signals.
+1. The verifier is the reader: it pulls an item only when an expectation needs one, so a source that runs ahead of its
+   reader is noticed (for example with a `Probe`). `then()` runs code between two signals.
+2. A failed expectation reports the expected signal, the received one, and all signals so far.
 3. The run is always closed before the result is reported.
 """
 
@@ -29,7 +29,7 @@ _COMPLETE = "complete"
 
 
 class _Run(Generic[T]):
-    """A run under test, which pulls on demand and records every signal."""
+    """A run under test. Its items are pulled on demand, and every signal is recorded."""
 
     def __init__(self, source: Flux[T]) -> None:
         self.stream: AsyncIterator[T] = aiter(source)
@@ -47,7 +47,7 @@ class _Run(Generic[T]):
         if self.ended:
             return None
         if seconds is None and self._pending is None:
-            return await self._pull()  # in the verifier's task, like an ordinary reader
+            return await self._pull()  # in the verifier's own task, as an ordinary reader would
         task = self._pending or asyncio.ensure_future(self._pull())
         self._pending = task
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -110,13 +110,13 @@ class Verifier(Generic[T_co]):
         return self._item(f"an item for which {name} holds", predicate)
 
     def expect_count(self, count: int) -> Verifier[T_co]:
-        """Expect a number of further items of any value."""
+        """Expect `count` further items with any values."""
         for number in range(1, count + 1):
             self._item(f"item {number} of {count}", lambda _: True)
         return self
 
     def expect_no_signal(self, seconds: float) -> Verifier[T_co]:
-        """Expect no item for some seconds of the loop's time, after requesting one."""
+        """Request an item, and expect no signal (no item, error or completion) for some seconds of the loop's time."""
 
         async def step(run: _Run[Any], number: int) -> None:
             try:
@@ -174,7 +174,7 @@ class Verifier(Generic[T_co]):
         return self.then(lambda: asyncio.sleep(seconds))
 
     def then_request(self, count: int) -> Verifier[T_co]:
-        """Request a number of items and accept any values."""
+        """Request `count` items without checking them; the run may also end."""
 
         async def step(run: _Run[Any], number: int) -> None:
             for _ in range(count):
@@ -200,8 +200,8 @@ class Verifier(Generic[T_co]):
         """
         if self._closed_by is None:
             raise UsageError(
-                "the rest of the run would be unchecked; finish the verifier with expect_complete(), "
-                "expect_error() or then_cancel()"
+                "The verifier has no last step, so the end of the run would be unchecked. Add expect_complete(), "
+                "expect_error() or then_cancel()."
             )
         run = _Run(self._source)
         try:
@@ -227,7 +227,7 @@ class Verifier(Generic[T_co]):
 
     def _add(self, step: Step) -> Verifier[T_co]:
         if self._closed_by is not None:
-            raise UsageError(f"no expectations may follow {self._closed_by}: the run has ended")
+            raise UsageError(f"no expectations may follow {self._closed_by}: the run has ended; make it the last step")
         self._steps.append(step)
         return self
 
@@ -238,7 +238,7 @@ class Verifier(Generic[T_co]):
 
 
 def verify(source: Observable[T]) -> Verifier[T]:
-    """Start the verification of a Mono, a Flux or any observable.
+    """Return a `Verifier` of a Mono, a Flux or any observable; await it to run the source and check the expectations.
 
     Example:
         >>> await verify(Flux.of(1, 2).map(str)).expect("1", "2").expect_complete()
@@ -247,12 +247,18 @@ def verify(source: Observable[T]) -> Verifier[T]:
 
 
 class Probe(Generic[T]):
-    """A source that records how it is used: `subscriptions`, `pulled`, `closed`, `cancelled`.
+    """A source that records how it is used.
 
     Args:
         values: The values of each run.
         error: The error after the values; None means successful completion.
         hang: Whether to wait forever after the values instead of ending.
+
+    Attributes:
+        subscriptions: The number of runs that were started.
+        pulled: The number of values that were requested, in all runs.
+        closed: The number of runs that have ended, for any reason.
+        cancelled: The number of runs that were cancelled.
 
     Example:
         >>> probe = Probe(1, 2, 3)
@@ -271,7 +277,7 @@ class Probe(Generic[T]):
 
     @property
     def flux(self) -> Flux[T]:
-        """The source."""
+        """The source to test; each subscription is a new run."""
         return Flux(self._run)
 
     async def _run(self) -> AsyncIterator[T]:

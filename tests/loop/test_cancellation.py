@@ -365,7 +365,7 @@ async def check(program: Program, where: str) -> None:
     assert program.visitors <= {"visitor"}, where
     Transcript(session.messages)
     assert history(fold_events(everything)) == history(session), where
-    program.model._brain = lambda request: "usable"  # pyright: ignore[reportPrivateUsage]
+    program.model._function = lambda request: "usable"  # pyright: ignore[reportPrivateUsage]
     reply = await agent.call("next")
     assert (reply.text, reply.outcome) == ("usable", "completed"), where
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow.errors import UsageError
-from agentflow.testing.evaluation import Case, Dataset, Evaluation, compare, read_baseline
+from agentflow.testing.evaluation import Case, CaseResult, Dataset, Evaluation, compare, read_baseline
 from agentflow.testing.evaluation.comparing import Change
 
 
@@ -119,3 +119,9 @@ def test_a_file_that_has_no_results_is_refused(tmp_path: Path) -> None:
             read_baseline(tmp_path / "wrong.json")
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_baseline(tmp_path / "none.json")
+
+
+def test_the_digest_of_a_case_does_not_depend_on_the_order_of_a_set() -> None:
+    """Equal sets can print their items in different orders, which also differ between processes."""
+    ours, theirs = (CaseResult(Case(items), ()) for items in ({0, 8}, {8, 0}))
+    assert ours.digest == theirs.digest

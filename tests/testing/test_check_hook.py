@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from loguru import logger
-from planted import DEFECTS, Counts, EditsStreams, Remembers, SaysTrue
+from planted import DEFECTS, Counts, EditsStreams, Remembers, SaysTrue, Waits
 from thorough import THOROUGH
 
 from agentflow import (
@@ -29,6 +29,7 @@ from agentflow import (
     PreReasoning,
     on,
 )
+from agentflow._support import virtual_time
 from agentflow.errors import UsageError
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.testing import ScriptedModel, pytest_plugin
@@ -297,3 +298,9 @@ def test_what_is_no_hook_is_refused(given: Any, says: str) -> None:
     """The error names what came and what to write."""
     with pytest.raises(UsageError, match=says):
         check_hook(given)
+
+
+def test_a_timeout_beyond_the_patience_of_a_loop_reports_a_hanging_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop in virtual time raises an error if it is stuck for long; the suite's own limit decides instead."""
+    monkeypatch.setattr(virtual_time, "_PATIENCE", 0.1)
+    assert check_hook(Waits, timeout=0.5, **SMALL).kinds == {"hang"}

@@ -3,9 +3,9 @@
 Rules:
 
 1. A case is worse if its pass rate is lower by more than the tolerance. A score is worse if the difference between the
-   cases' means is below zero with 95 % confidence.
-2. A case that cannot be compared fails the comparison: it is missing now, its input or expected output has changed, or
-   one of its checks failed with an error.
+   cases' means is below zero with 95 % confidence; with a single case, if its mean is lower.
+2. A case that cannot be compared fails the comparison: it or one of its scores is missing now, its input or expected
+   output has changed, or one of its checks raised an error.
 3. A new case is listed, and does not fail the comparison.
 """
 
@@ -59,13 +59,13 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A case, compared with the baseline.
+    """A case, compared with the baseline, or a missing score of a case.
 
     Attributes:
-        name: The case.
+        name: The name of the case; for a score, also the name of the score.
         status: How the case has changed.
-        before: The earlier pass rate; None for a new case.
-        now: The current pass rate; None for a missing case.
+        before: The earlier pass rate; None for a new case and a missing score.
+        now: The current pass rate; None for a missing case or score.
     """
 
     name: str
@@ -79,11 +79,12 @@ class Comparison:
     """The comparison of an evaluation with a baseline; `print(comparison)` shows a table.
 
     Attributes:
-        changes: The cases.
-        scores: The mean difference of each score over the cases.
-        rate: The mean difference of the pass rates.
-        errors: The cases with checks that failed with an error.
-        cost: The cost of one repeat of all cases, before and now, in dollars; None if unknown.
+        changes: The cases, and the missing scores.
+        scores: The mean difference of each score over the cases that both have.
+        rate: The mean difference of the pass rates of these cases.
+        errors: The cases with checks that raised an error.
+        cost: The cost of one repeat of all cases without judges and retried calls, before and now, in dollars; None if
+            unknown.
     """
 
     changes: tuple[Change, ...]
@@ -151,7 +152,9 @@ def read_baseline(path: str | Path) -> Baseline:
             raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         return adapter_of(Baseline).validate_python(read_json_text(data, constants=False))
     except OSError as error:
-        raise UsageError(f"The baseline {path} cannot be read: {error.strerror}. Write one with --save.") from error
+        raise UsageError(
+            f"The baseline {path} cannot be read: {error.strerror}. Write one with report.save(...) or --save."
+        ) from error
     except (ValueError, TypeError) as error:
         reason = first_problem(error)
         raise UsageError(

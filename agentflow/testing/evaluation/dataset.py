@@ -4,8 +4,8 @@ Rules of the file:
 
 1. It contains only data: it names checks, but no code is imported. Your own checks are passed to `Dataset.read`, and named in
    the file.
-2. Unknown keys, values of a wrong type, and repeated keys and names are errors that name the line. Text is not converted to
-   other types: `no` is the text "no", and a date is a text.
+2. Unknown keys, values of a wrong type, and repeated keys and names are errors that name the line. Unquoted text is only
+   converted if JSON has such a value: `no` is the text "no", and a date is a text.
 3. Aliases are refused, and size and depth are limited, so that a small file cannot expand to a large one.
 """
 
@@ -31,7 +31,7 @@ from agentflow.testing.evaluation.running import Task, evaluate, named_cases
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.ports.retry import RetryPolicy
 
-Place: TypeAlias = tuple[str | int, ...]
+Position: TypeAlias = tuple[str | int, ...]
 """A position in the data: keys and indexes."""
 
 _MAX_BYTES: Final = 20_000_000
@@ -75,7 +75,7 @@ _FORMS: Final[Mapping[str, Any]] = {
     "within": StaysWithin,
     "judge": _JudgeEntry,
 }
-"""The checks that a file can contain."""
+"""The checks that every file can name, with the classes of their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,13 @@ class Dataset:
         factory = _CheckFactory(file, {name_of(check): check for check in known}, judge)
         cases: list[Case] = []
         for n, entry in enumerate(found.cases):
-            place = ("cases", n)
+            position = ("cases", n)
             raw_case = file.data["cases"][n]
             if entry.name and any(case.name == entry.name for case in cases):
-                raise file.error((*place, "name"), f"another case is named {entry.name!r:.80}. Names must be unique.")
-            case = Case(entry.input, name=entry.name, checks=factory.of((*place, "checks"), entry.checks))
+                raise file.error(
+                    (*position, "name"), f"another case is named {entry.name!r:.80}. Names must be unique."
+                )
+            case = Case(entry.input, name=entry.name, checks=factory.of((*position, "checks"), entry.checks))
             # `expected: null` is an expectation too.
             cases.append(Case(case.input, entry.expected, case.name, case.checks) if "expected" in raw_case else case)
         if not cases:
@@ -246,37 +248,39 @@ class _CheckFactory:
         self._known = known
         self._judge = judge
 
-    def of(self, place: Place, entries: Sequence[Any]) -> tuple[Check, ...]:
+    def of(self, position: Position, entries: Sequence[Any]) -> tuple[Check, ...]:
         """Return the checks of a list."""
-        return tuple(self._check_from((*place, n), entry) for n, entry in enumerate(entries))
+        return tuple(self._check_from((*position, n), entry) for n, entry in enumerate(entries))
 
-    def _check_from(self, place: Place, entry: Any) -> Check:
+    def _check_from(self, position: Position, entry: Any) -> Check:
         legal = f"Allowed: {', '.join((*_FORMS, *self._known))}."
         if isinstance(entry, str):
             if entry not in self._known:
-                reason = (
-                    "it needs a value" if entry in _FORMS else "pass a check of that name to Dataset.read(checks=[...])"
-                )
-                raise self._file.error(place, f"there is no check {entry!r:.80} without a value: {reason}. {legal}")
+                if entry in _FORMS:
+                    raise self._file.error(position, f"the check {entry!r} needs a value. {legal}")
+                reason = "pass a check of that name to Dataset.read(checks=[...])"
+                raise self._file.error(position, f"there is no check {entry!r:.80} without a value: {reason}. {legal}")
             return self._known[entry]
         if not isinstance(entry, dict) or len(cast("dict[str, Any]", entry)) != 1:
-            raise self._file.error(place, f"a check is a name, or one name with its value. {legal}")
+            raise self._file.error(position, f"a check is a name, or one name with its value. {legal}")
         name, value = next(iter(cast("dict[str, Any]", entry).items()))
         if name not in _FORMS:
-            raise self._file.error(place, f"there is no check {name!r:.80}. {legal}")
+            raise self._file.error(position, f"there is no check {name!r:.80}. {legal}")
         form = _FORMS[name]
         if not isinstance(value, dict):
             value = {fields(form)[0].name: value}
-        check = self._file.checked(form, value, (*place, name))
+        check = self._file.checked(form, value, (*position, name))
         if not isinstance(check, _JudgeEntry):
             return cast("Check", check)
         model = self._judge if check.model is None else check.model
         if model is None:
-            raise self._file.error((*place, name), "the judge has no model. Name one, or pass Dataset.read(judge=...).")
+            raise self._file.error(
+                (*position, name), "the judge has no model. Name one, or pass Dataset.read(judge=...)."
+            )
         try:
             return Judge(check.requirement, model, rubric=check.rubric, pass_at=check.pass_at)
         except AgentFlowError as error:
-            raise self._file.error((*place, name), str(error)) from error
+            raise self._file.error((*position, name), str(error)) from error
 
 
 class _YamlFile:
@@ -293,7 +297,7 @@ class _YamlFile:
         import yaml
 
         self._path = path
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[Position, int] = {}
         library = cast("Any", yaml)
         try:
             if path.stat().st_size > _MAX_BYTES:
@@ -323,12 +327,12 @@ class _YamlFile:
             if depth > _MAX_DEPTH:
                 raise self._at(token.start_mark.line, f"it is nested more than {_MAX_DEPTH} levels deep.")
 
-    def _value(self, node: Any, place: Place, library: Any) -> Any:
+    def _value(self, node: Any, position: Position, library: Any) -> Any:
         if node is None:
             return None
-        self._lines[place] = node.start_mark.line
+        self._lines[position] = node.start_mark.line
         if isinstance(node, library.SequenceNode):
-            return [self._value(each, (*place, n), library) for n, each in enumerate(node.value)]
+            return [self._value(each, (*position, n), library) for n, each in enumerate(node.value)]
         if not isinstance(node, library.MappingNode):
             return self._scalar(node)
         mapping: dict[str | int, Any] = {}
@@ -338,8 +342,8 @@ class _YamlFile:
                 raise self._at(key.start_mark.line, "a key must be a text or a whole number.")
             if name in mapping:
                 raise self._at(key.start_mark.line, f"the key {name!r:.80} occurs twice.")
-            mapping[name] = self._value(value, (*place, name), library)
-            self._lines[*place, name] = key.start_mark.line
+            mapping[name] = self._value(value, (*position, name), library)
+            self._lines[*position, name] = key.start_mark.line
         return mapping
 
     def _scalar(self, node: Any) -> Any:
@@ -353,20 +357,20 @@ class _YamlFile:
         is_json = kind in ("bool", "int", "float") and (text in ("true", "false") or _NUMBER.fullmatch(text))
         return read_json_text(text) if is_json else text
 
-    def checked(self, form: Any, value: Any, place: Place) -> Any:
+    def checked(self, form: Any, value: Any, position: Position) -> Any:
         """Validate a value, and name the line if it is wrong."""
         try:
             return adapter_of(form).validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)[0]
-            raise self.error((*place, *found["loc"]), f"{found['msg'].removeprefix('Value error, ')}.") from error
+            raise self.error((*position, *found["loc"]), f"{found['msg'].removeprefix('Value error, ')}.") from error
         except AgentFlowError as error:
-            raise self.error(place, str(error)) from error
+            raise self.error(position, str(error)) from error
 
-    def error(self, place: Place, text: str) -> UsageError:
-        """Return an error for a place in the data."""
-        known = next(place[:n] for n in range(len(place), -1, -1) if place[:n] in self._lines or not n)
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    def error(self, position: Position, text: str) -> UsageError:
+        """Return an error for a position in the data, with the line of this position or the closest enclosing one."""
+        known = next(position[:n] for n in range(len(position), -1, -1) if position[:n] in self._lines or not n)
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in position)
         return self._at(self._lines.get(known, 0), f"{path.lstrip('.') or 'the file'}: {text}")
 
     def _at(self, line: int, text: str) -> UsageError:

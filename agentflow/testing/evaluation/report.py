@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -23,7 +23,7 @@ from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.specs import Usage
 
 FORM: Final = "agentflow.evaluation"
-"""Marks files of results, which are the baselines of later evaluations."""
+"""The `form` of a JSON file of results, which `compare` reads as a baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Evaluation:
     Attributes:
         name: The name of the agent or function.
         trials: The trials, in the order of the cases.
-        dataset: The name of the dataset, if it has one.
+        dataset: The name of the dataset; empty if the cases were passed as a list.
     """
 
     name: str
@@ -267,12 +267,14 @@ def estimate_text(estimate: Estimate, *, percent: bool = False) -> str:
 
 
 def _stable_text(value: object) -> str:
-    """Describe a value in the same way in every process."""
+    """Describe a value in the same way in every process: without addresses, and without the order of sets and mappings."""
     if isinstance(value, Msg):
         return f"{value.role}: {value.text}"
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
         return f"{{{', '.join(sorted(f'{_stable_text(key)}: {_stable_text(each)}' for key, each in pairs))}}}"
+    if isinstance(value, Set):
+        return f"{{{', '.join(sorted(map(_stable_text, cast('Set[object]', value))))}}}"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"[{', '.join(map(_stable_text, cast('Sequence[object]', value)))}]"
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -3,7 +3,7 @@
 Rules:
 
 1. Each trial of an agent is a call in its own session. A failed call is a failed trial, with its error; others continue.
-2. Only failed calls and failed checks are retried, if their errors may be temporary. A wrong answer is never retried.
+2. Only calls and checks that raise an error are retried, if the error may be temporary. A wrong answer is never retried.
 3. Trials share the state of the agent's hooks and tools, unless a function creates an agent for each trial.
 """
 
@@ -38,7 +38,7 @@ from agentflow.vocabulary.specs import Usage
 Task: TypeAlias = "Agent[Any] | Callable[[], Agent[Any]] | Callable[[Any], Any]"
 """The object to evaluate: an agent, a function without parameters that creates one per trial, or a function of the input."""
 
-_seen: ContextVar[list[HookEvent] | None] = ContextVar("agentflow_evaluated_events", default=None)
+_events_of_trial: ContextVar[list[HookEvent] | None] = ContextVar("agentflow_evaluated_events", default=None)
 
 
 class _Collector(Hook):
@@ -48,18 +48,18 @@ class _Collector(Hook):
     on_failure = "skip"
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        collected = _seen.get()
+        collected = _events_of_trial.get()
         if collected is not None and not isinstance(event, ReasoningChunk | ActingChunk):
             collected.append(event)
         return event
 
 
 class _CallCollector(_Collector):
-    scope = "tree"
+    scope = "tree"  # the sub-agents' events too
 
 
-_OF_CALL: Final = _CallCollector()
-_OF_PROCESS: Final = _Collector()
+_CALL_COLLECTOR: Final = _CallCollector()
+_PROCESS_COLLECTOR: Final = _Collector()
 
 
 async def evaluate(
@@ -78,11 +78,11 @@ async def evaluate(
     Args:
         task: The agent, a function that creates one for each trial, or a function of the input, which
             blocks the event loop unless it is async.
-        cases: The cases; a plain text is a case without a name.
-        checks: Checks of every case.
-        concurrency: The number of concurrent calls.
+        cases: The cases; a plain text is the input of a case without expectations.
+        checks: Checks for every case, in addition to its own.
+        concurrency: The maximum number of concurrent trials.
         repeats: How often each case is run.
-        retries: How often a failed call or check is retried, if its error may be temporary; or the policy.
+        retries: How often a call or check that raises an error is retried, if the error may be temporary; or the policy.
         timeout: The time limit of a call, in seconds.
         progress: Whether to draw a progress bar on standard error; by default, only if it is a terminal.
 
@@ -103,7 +103,7 @@ async def evaluate(
     for name, number, least in (("concurrency", concurrency, 1), ("repeats", repeats, 1)):
         if number < least:
             raise UsageError(f"evaluate: {name}={number}; it must be at least {least}.")
-    every = tuple(checks)
+    common_checks = tuple(checks)
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(who="evaluate", attempts=retries + 1)
     trials = [(case, number) for case in all_cases for number in range(1, repeats + 1)]
     slots = asyncio.Semaphore(concurrency)
@@ -116,20 +116,20 @@ async def evaluate(
         async with slots:
             target = unchecked if is_function or isinstance(task, Agent) else _agent_of(unchecked)
             names.append(_name(target))
-            trial = await graded(await _attempted(target, case, policy, timeout), every, policy)
+            trial = await graded(await _run_with_retries(target, case, policy, timeout), common_checks, policy)
         if bar is not None:
             bar.add(trial)
         return replace(trial, number=number)
 
-    # A function can call any agents, whose events only a hook of the process sees.
-    observed = process_hooks.hook(_OF_PROCESS) if is_function else nullcontext()
+    # A function can call any agent, and only a hook of the process receives the events of all agents.
+    observed = process_hooks.hook(_PROCESS_COLLECTOR) if is_function else nullcontext()
     with nullcontext() if bar is None else bar.progress, observed:
-        finished = await _together(run_case(*trial) for trial in trials)
+        finished = await _run_all(run_case(*trial) for trial in trials)
     return Evaluation(names[0], finished)
 
 
-async def _together(works: Iterable[Coroutine[Any, Any, Trial]]) -> tuple[Trial, ...]:
-    """Run trials concurrently; if one raises, raise its error without the group."""
+async def _run_all(works: Iterable[Coroutine[Any, Any, Trial]]) -> tuple[Trial, ...]:
+    """Run trials concurrently; if one raises an error, cancel the others, and raise the error itself instead of a group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]
@@ -139,7 +139,7 @@ async def _together(works: Iterable[Coroutine[Any, Any, Trial]]) -> tuple[Trial,
 
 
 def named_cases(cases: Iterable[Case | str]) -> list[Case]:
-    """Give each case a unique name.
+    """Return the cases with their names; the name of a nameless case is its position, from 1.
 
     Raises:
         UsageError: There are none, or two have the same name.
@@ -182,36 +182,36 @@ def _name(task: object) -> str:
     return str(getattr(task, "__name__", type(task).__name__))
 
 
-async def _attempted(task: Any, case: Case, policy: RetryPolicy, timeout: float | None) -> Trial:
+async def _run_with_retries(task: Any, case: Case, policy: RetryPolicy, timeout: float | None) -> Trial:
     attempts = policy.start()
     count, retried = 1, Usage()
     while True:
-        trial = await _tried(task, case, timeout)
+        trial = await _run_once(task, case, timeout)
         if trial.error is None or not await attempts.another(trial.error):
             return replace(trial, attempts=count, retried=retried)
         count, retried = count + 1, retried + trial.usage
 
 
-async def _tried(task: Any, case: Case, timeout: float | None) -> Trial:
+async def _run_once(task: Any, case: Case, timeout: float | None) -> Trial:
     session = Session.fresh()
     events: list[HookEvent] = []
     reply: Reply[Any] | None = None
     error: Exception | None = None
     value: Any = None
     began = time.perf_counter()
-    token = _seen.set(events)
+    token = _events_of_trial.set(events)
     try:
         async with strict(asyncio.timeout(timeout)):
             if isinstance(task, Agent):
                 agent = cast("Agent[Any]", task)
-                reply = await agent.call(case.input, session=session, hooks=[_OF_CALL])
+                reply = await agent.call(case.input, session=session, hooks=[_CALL_COLLECTOR])
             else:
                 value = task(case.input)
                 value = await value if inspect.isawaitable(value) else value
     except Exception as failed:
         reply, value, error = None, None, failed
     finally:
-        _seen.reset(token)
+        _events_of_trial.reset(token)
     seconds = time.perf_counter() - began
     return Trial(case, reply, error, tuple(session.messages), seconds, value=value, events=tuple(events))
 

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_Z: Final = 1.959964  # the quantile of the normal distribution
+_Z: Final = 1.959964  # the quantile of the normal distribution for two-sided intervals
 _T: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""Quantiles of Student's t for 1 to 10 degrees of freedom."""
+"""The same quantiles of Student's t for 1 to 10 degrees of freedom."""
 
 
 class Estimate(NamedTuple):

@@ -1,1 +1,1 @@
-"""The parts of `agentflow.testing.check_hook`: scenes, probes, neighbours, the watchdog, and the report."""
+"""The parts of `agentflow.testing.check_hook`: scenes, probes, neighbours, observations, the watchdog, and the report."""

@@ -21,14 +21,20 @@ _MAX_TURNS = 25
 
 
 class CheckLoop(VirtualClockLoop):
-    """A virtual-time loop that counts its turns for the watchdog."""
+    """A virtual-time loop that counts its turns for the watchdog.
 
-    def __init__(self) -> None:
+    Args:
+        patience: The watchdog's patience in seconds.
+    """
+
+    def __init__(self, patience: float) -> None:
         self.turns = 0
         super().__init__()
+        # Stuck tasks are the watchdog's to report: it cancels the run after `patience`, and stops it after twice that.
+        self._jumping.patience = 3 * patience
 
     def time(self) -> float:
-        """Return the time and count a turn: asyncio calls this in each turn."""
+        """Return the time and count a turn: asyncio calls this at least once in each turn."""
         self.turns += 1
         return super().time()
 
@@ -70,7 +76,7 @@ class WatchedResult(Generic[T]):
     lost: list[str] = field(default_factory=list[str])
 
 
-def place(code: CodeType, line: int | None = None) -> str:
+def position_text(code: CodeType, line: int | None = None) -> str:
     """Format a position in the source."""
     return f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{line or code.co_firstlineno})"
 
@@ -79,14 +85,14 @@ def stack(task: asyncio.Task[Any]) -> str:
     """Return the stack of a suspended task, outermost coroutine first."""
     found: list[str] = []
     coroutine: Any = task.get_coro()
-    while coroutine is not None and len(found) < 40:
+    while coroutine is not None and len(found) < 40:  # awaitables could form a cycle
         frame = (
             getattr(coroutine, "cr_frame", None)
             or getattr(coroutine, "ag_frame", None)
             or getattr(coroutine, "gi_frame", None)
         )
         if frame is not None:
-            found.append(place(frame.f_code, frame.f_lineno))
+            found.append(position_text(frame.f_code, frame.f_lineno))
         coroutine = _inner(coroutine)
     return " > ".join(found) or task.get_name()
 
@@ -107,8 +113,8 @@ class _Generators:
     """Tracks every async generator started in this thread."""
 
     def __init__(self) -> None:
-        # Weak, so that a generator which the hook drops is finalized as without the suite.
-        self._begun: list[weakref.ref[AsyncGeneratorType[Any, Any]]] = []
+        # Weak, so that a generator which the hook drops is finalized as it would be outside the suite.
+        self._started: list[weakref.ref[AsyncGeneratorType[Any, Any]]] = []
         self.dropped: list[str] = []
         self._before = sys.get_asyncgen_hooks()
 
@@ -117,7 +123,7 @@ class _Generators:
         before = self._before = sys.get_asyncgen_hooks()
 
         def first(generator: AsyncGenerator[Any, Any]) -> None:
-            self._begun.append(weakref.ref(cast("AsyncGeneratorType[Any, Any]", generator)))
+            self._started.append(weakref.ref(cast("AsyncGeneratorType[Any, Any]", generator)))
             if before.firstiter is not None:
                 before.firstiter(generator)
 
@@ -134,13 +140,13 @@ class _Generators:
 
     def unclosed(self) -> list[str]:
         """Return the generators that were started and neither exhausted nor closed."""
-        alive = [generator for ref in self._begun if (generator := ref()) is not None]
+        alive = [generator for ref in self._started if (generator := ref()) is not None]
         return [*self.dropped, *(_generator(generator) for generator in alive if generator.ag_frame is not None)]
 
 
 def _generator(generator: AsyncGeneratorType[Any, Any]) -> str:
     frame: FrameType | None = generator.ag_frame
-    return place(generator.ag_code, None if frame is None else frame.f_lineno)
+    return position_text(generator.ag_code, None if frame is None else frame.f_lineno)
 
 
 def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> WatchedResult[T]:
@@ -149,12 +155,12 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
     Args:
         work: Creates the coroutine.
         watchdog: Samples this thread while the loop runs.
-        patience: Seconds of real time without a turn of the loop after which the work counts as hung.
+        patience: Seconds of real time that this thread may be idle in one turn of the loop before the work counts as hung.
     """
     ran: WatchedResult[T] = WatchedResult()
-    loop = CheckLoop()
+    loop = CheckLoop(patience)
     loop.set_exception_handler(lambda _, context: ran.lost.append(_lost(context)))
-    main = loop.create_task(_settled(work, ran), name="the run")
+    main = loop.create_task(_run_and_record(work, ran), name="the run")
 
     def hung(last: bool) -> None:
         ran.hung = ran.hung or "?"
@@ -179,7 +185,8 @@ def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, 
     return ran
 
 
-async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: WatchedResult[T]) -> None:
+async def _run_and_record(work: Callable[[], Coroutine[Any, Any, T]], ran: WatchedResult[T]) -> None:
+    """Run the work in a task of its own, and record its result and the tasks and generators that outlive it."""
     generators = _Generators()
     generators.install()
     try:
@@ -220,12 +227,12 @@ def _close(loop: CheckLoop) -> None:
     for task in remaining:
         task.cancel()
     if remaining:
-        loop.run_until_complete(_turns())
+        loop.run_until_complete(_wait_some_turns())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 
 
-async def _turns() -> None:
+async def _wait_some_turns() -> None:
     for _ in range(_MAX_TURNS):
         await asyncio.sleep(0)

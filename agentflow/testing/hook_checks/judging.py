@@ -12,7 +12,9 @@ from agentflow.testing.hook_checks.report import FindingKind
 from agentflow.testing.hook_checks.scenes import PlantedError
 
 _RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
+# The files that check assignments to events.
 _EVENTS = ("agentflow/vocabulary/events/base.py", "agentflow/vocabulary/events/checks.py")
+# The functions that refuse illegal changes of the conversation with a `UsageError`.
 _HISTORY = ("inject", "injected", "compact", "check_compacted", "as_messages")
 
 
@@ -42,7 +44,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def caused_by_cancellation(error: BaseException) -> bool:
-    """Whether an exception was caused by a cancellation."""
+    """Whether a `CancelledError` is among the causes of an exception."""
     return any(isinstance(cause, CancelledError) for cause in _chain(error))
 
 
@@ -65,7 +67,7 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
     if any(isinstance(cause, PlantedError) or "planted" in str(cause) for cause in _chain(error)):
         return None
     if caused_by_cancellation(error):
-        return None  # checked where the run is cancelled
+        return None  # the cancelling phase of `check_hook` reports it
     last = traceback.extract_tb(error.__traceback__, limit=-1)
     where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")
     if isinstance(error, UsageError) and where[1] in _HISTORY:

@@ -28,18 +28,20 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop
 
-_FIRED: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent))
+# The scenes use no turn queue, so they fire no other events.
+_CALL_EVENTS: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent))
 
 
 class _Once:
-    """The one-time actions done in a run."""
+    """Counts actions in a run, for those that happen only once."""
 
     def __init__(self) -> None:
-        self.done: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
 
-    def first(self, what: str) -> bool:
-        self.done[what] = self.done.get(what, 0) + 1
-        return self.done[what] == 1
+    def first(self, action: str) -> bool:
+        """Count an action, and return whether it is the first one of its name."""
+        self.counts[action] = self.counts.get(action, 0) + 1
+        return self.counts[action] == 1
 
 
 def _adds_a_note(event: PreReasoning) -> None:
@@ -113,7 +115,7 @@ def _same(value: object) -> object:
 
 
 class _Wraps(Hook):
-    """Wraps every stage without changing it."""
+    """Wraps the work of every stage without changing its results."""
 
     events = ()
 
@@ -123,10 +125,12 @@ class _Wraps(Hook):
 
 
 def _failing(kind: type[Event], nth: int, **options: Unpack[HookAttributes]) -> Hook:
+    """Return a hook that fails on the nth event of a type in each run."""
+
     def neighbour_fails(event: Event) -> None:
         once = event.context.state[_Once]
         once.first(f"{kind.__name__} {nth}")
-        if once.done[f"{kind.__name__} {nth}"] == nth:
+        if once.counts[f"{kind.__name__} {nth}"] == nth:
             raise PlantedError(f"a neighbour fails on {kind.__name__}")
 
     return FunctionHook(neighbour_fails, (kind,), **options)
@@ -145,6 +149,6 @@ def neighbours(random: Random) -> list[Hook]:
     if random.random() < 0.5:
         role = random.choice(_ROLES)
         position = random.choice((0, 99, 101, 700))
-        found.append(_failing(random.choice(_FIRED), random.randint(1, 2), **{**role, "priority": position}))
+        found.append(_failing(random.choice(_CALL_EVENTS), random.randint(1, 2), **{**role, "priority": position}))
     random.shuffle(found)
     return found

@@ -1,4 +1,4 @@
-"""What the runs of a hook show about it."""
+"""Collect the findings and notes of all runs of a hook."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered
 
 
 class Observations:
-    """Collects what runs of a hook show, as findings and notes.
+    """The findings and notes of all runs of a hook.
 
     Args:
         name: The hook's name.
@@ -38,7 +38,7 @@ class Observations:
         self._broken: BaseException | None = None
 
     def of_run(self, ran: WatchedResult[Any]) -> None:
-        """Record what a run left behind.
+        """Record that a run hangs, or the tasks, generators and exceptions that it leaked.
 
         Raises:
             BaseException: The suite itself failed in the run.
@@ -62,29 +62,29 @@ class Observations:
 
     def failed(self, error: BaseException, hook: str | None = None, event: str = "") -> None:
         """Record an exception raised in a run."""
-        by = hook or hook_of(error)
-        if by in _PROBES:  # a fault of the suite itself, raised after the run
+        failed = hook or hook_of(error)
+        if failed in _PROBES:  # a fault of the suite itself, raised after the run
             self._broken = error
-        if by is not None and by != self.name:
+        if failed is not None and failed != self.name:
             return
-        if by is None and isinstance(error, PlantedError):
+        if failed is None and isinstance(error, PlantedError):
             return
         self.judge(error, event or event_of(error))
 
     def judge(self, error: BaseException, event: str) -> None:
-        """Record what an exception shows about the hook, if anything."""
-        judged = kind_of(error, self._by_design)
-        if judged is not None:
-            kind, what = judged
-            self.findings.add(kind, what, event, f"{shown(error)} (in {self.where!r})")
+        """Record an exception of the hook as a finding, unless the hook is allowed to raise it."""
+        flaw = kind_of(error, self._by_design)
+        if flaw is not None:
+            kind, message = flaw
+            self.findings.add(kind, message, event, f"{shown(error)} (in {self.where!r})")
 
-    def edited(self, event: str, what: str, evidence: str) -> None:
+    def edited(self, event: str, message: str, evidence: str) -> None:
         """Record an illegal edit of an event."""
-        self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
+        self.findings.add("history", message, event, f"{evidence} (in {self.where!r})".strip())
 
-    def unsavable(self, what: str, evidence: str) -> None:
+    def unsavable(self, message: str, evidence: str) -> None:
         """Record state that cannot be stored."""
-        self.findings.add("unsavable_state", what, evidence=f"{evidence} (in {self.where!r})")
+        self.findings.add("unsavable_state", message, evidence=f"{evidence} (in {self.where!r})")
 
     def varies(self, name: str) -> None:
         """Note that a part of the results is not reproducible."""

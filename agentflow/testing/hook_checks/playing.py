@@ -1,4 +1,4 @@
-"""Play a scene with hooks, called or streamed, and record the outcome in a comparable form."""
+"""Play a scene with hooks, with calls or streams, and record the outcome in a comparable form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from agentflow.vocabulary.verdicts import Answer, Approve, Deny, Resolution
 Path: TypeAlias = Literal["called", "streamed"]
 PATHS: tuple[Path, ...] = ("called", "streamed")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between equal objects
-_RESUMES = 4
+_RESUMES = 4  # a hook could suspend a call again each time
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class PlayResult:
 
     Attributes:
         outcomes: How each call ended: the outcome, or the error's type and text.
-        replies: The reply of each call; empty if the path does not expose it.
-        history: The session's messages.
-        requests: The requests to the model.
+        replies: The text of each reply; empty if unknown, and then not compared.
+        history: The session's messages, as text.
+        requests: The requests to the model, as text.
         executed: The tool calls that were executed.
     """
 
@@ -75,7 +75,7 @@ def _around(text: str, other: str) -> str:
     return ("..." if start else "") + text[start : start + 70] + ("..." if start + 70 < len(text) else "")
 
 
-def said(msg: Msg) -> str:
+def message_text(msg: Msg) -> str:
     """Format a message without its id."""
     parts: list[str] = []
     for block in msg.content:
@@ -97,7 +97,9 @@ def said(msg: Msg) -> str:
 
 def _request_text(request: ModelRequest) -> str:
     tools = ",".join(spec.name for spec in request.tools)
-    return f"{request.model} {request.options!r} tools={tools} " + " | ".join(said(msg) for msg in request.messages)
+    return f"{request.model} {request.options!r} tools={tools} " + " | ".join(
+        message_text(msg) for msg in request.messages
+    )
 
 
 async def play(
@@ -111,7 +113,7 @@ async def play(
     *,
     continue_after_failure: bool = True,
 ) -> PlayResult:
-    """Play a scene as one job.
+    """Play a scene as one job, and return the outcome.
 
     Args:
         scene: The scene.
@@ -119,8 +121,8 @@ async def play(
         path: Whether the calls are streamed.
         hooks: The hooks, including the one under test.
         deps: The caller's `deps=`.
-        errors: Called with the exception of a call.
-        stage: An existing stage to use.
+        errors: Called with the exception of a failed call.
+        stage: The stage to use; by default, a new one.
         continue_after_failure: Whether to make the next call after a failed one; if False, the failure is raised.
     """
     stage = stage or SceneStage(scene, job, hooks)
@@ -140,7 +142,7 @@ async def play(
                 if not continue_after_failure:
                     raise
             await asyncio.sleep(0)  # raises a cancellation that was requested at the very end
-    played.history = [said(msg) for msg in session.messages]
+    played.history = [message_text(msg) for msg in session.messages]
     played.requests = [_request_text(request) for request in stage.model.requests]
     played.executed = sorted(stage.executed)  # concurrent tools can start in any order
     return played
@@ -151,26 +153,27 @@ async def _call(
 ) -> None:
     agent = stage.agent
     if path == "called":
-        _noted(await agent.call(text, session=session, deps=deps), played)
+        _record_reply(await agent.call(text, session=session, deps=deps), played)
     else:
-        _noted(await _read(agent.stream(text, session=session, deps=deps)), played)
+        _record_reply(await _read_stream(agent.stream(text, session=session, deps=deps)), played)
     for attempt in range(_RESUMES):
         if session.machine.state is not State.SUSPENDED:
             return
         decisions = {p.id: _decision(p, attempt) for p in undecided(session.pending)}
         if path == "called":
-            _noted(await agent.resume(session, decisions, deps=deps), played)
+            _record_reply(await agent.resume(session, decisions, deps=deps), played)
         else:
-            _noted(await _read(agent.resume_stream(session, decisions, deps=deps)), played)
+            _record_reply(await _read_stream(agent.resume_stream(session, decisions, deps=deps)), played)
 
 
 def _decision(pending: Pending, attempt: int) -> Resolution:
+    """Return another kind of decision at each attempt, since a hook may suspend the call again after an approval."""
     if attempt == 0:
         return Approve()
     return Answer("given by hand") if attempt == 1 else Deny("no")
 
 
-async def _read(stream: Flux[HookEvent]) -> tuple[str, str]:
+async def _read_stream(stream: Flux[HookEvent]) -> tuple[str, str]:
     reply = outcome = ""
     async with stream as events:
         async for event in events:
@@ -181,7 +184,7 @@ async def _read(stream: Flux[HookEvent]) -> tuple[str, str]:
     return outcome, reply
 
 
-def _noted(reply: Reply | tuple[str, str], played: PlayResult) -> None:
+def _record_reply(reply: Reply | tuple[str, str], played: PlayResult) -> None:
     outcome, text = (reply.outcome, reply.text) if isinstance(reply, Reply) else reply
     played.outcomes.append(outcome)
     played.replies.append(text)

@@ -1,4 +1,4 @@
-"""Hooks around the hook under test: before it, after it, and after all others."""
+"""Hooks that are called before the hook under test, after it, or after all others, and check its effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg, ToolUseBlock
 from agentflow.vocabulary.typed_state import state_name
 
-# `Any`: numbers that are not integers are legal at run time.
+# Typed as `Any`, because `priority` is declared as an integer; at run time, any number works.
 _FIRST: Any = float("-inf")
 _LAST: Any = float("inf")
 _TURN_EVENTS: tuple[type[Any], ...] = tuple(kind for kind in EVENT_TYPES if issubclass(kind, TurnEvent))
@@ -53,7 +53,8 @@ class Witness(NarrowHook):
 
 
 class Before(NarrowHook):
-    """Fires the events of a turn queue at the hook under test, once per call, as the first editing hook.
+    """Fires the events of a turn queue at the hook under test, once per call, as the first editing hook: the scenes use no
+    turn queue.
 
     Args:
         hook: The hook under test.
@@ -76,15 +77,14 @@ class Before(NarrowHook):
             chain = self.hooks.chain(kind)
             if chain is None:
                 continue
-            own = [f.name for f in fields(kind)][len(fields(Event)) :]
+            own = [f.name for f in fields(kind)][len(fields(Event)) :]  # those that `Event` does not have
             values = [view if name == "turn" else None for name in own]
-            copy = chain.make(
-                SimpleNamespace(_frame=event.frame, iteration=1, seq=0, now=lambda: event.time), tuple(values)
-            )
+            emitter = SimpleNamespace(_frame=event.frame, iteration=1, seq=0, now=lambda: event.time)
+            turn_event = chain.make(emitter, tuple(values))
             try:
-                rest = run_chain(chain, copy, _Faults(self.failed))
-                if rest is not None:
-                    await rest
+                pending = run_chain(chain, turn_event, _Faults(self.failed))
+                if pending is not None:
+                    await pending
             except Exception as error:
                 self.failed(error, kind.__name__)
 
@@ -120,7 +120,7 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
         answer = handler(event)
         return waited(answer) if is_later(answer) else answer
 
-    with suppress(AttributeError):  # a hook with slots is not checked for this
+    with suppress(AttributeError):  # a hook with slots cannot be watched
         object.__setattr__(hook, "on_event", watched if iscoroutinefunction(handler) else watched_if_awaited)
 
 
@@ -158,14 +158,14 @@ class After(NarrowHook):
     def on_event(self, event: PreReasoning | PostReasoning) -> None:
         """Check the event."""
         if isinstance(event, PreReasoning):
-            for what, where in illegal(event.input_messages):
-                self.found("PreReasoning", what, where)
+            for problem, evidence in illegal(event.input_messages):
+                self.found("PreReasoning", problem, evidence)
         else:
             ids = {use.id for use in event.reasoning_result.tool_uses}
             repeated = (ids & self.repaired) - self.offered
             if repeated:
-                what = "adds tool calls with empty or repeated ids to the reply; they had to be renamed"
-                self.found("PostReasoning", what, f"renamed to {sorted(repeated)}")
+                problem = "adds tool calls with empty or repeated ids to the reply; they had to be renamed"
+                self.found("PostReasoning", problem, f"renamed to {sorted(repeated)}")
 
 
 class Offered(NarrowHook):
@@ -218,12 +218,12 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
     """
     found: list[tuple[str, str]] = []
     ids: set[str] = set()
-    spoken = [msg for msg in messages if msg.role != "system"]
+    spoken = [msg for msg in messages if msg.role != "system"]  # providers take system messages separately
     if not spoken:
         found.append(("leaves a request without messages", ""))
     elif spoken[0].role != "user":
-        what = "makes a request start with a message that is not a user's"
-        found.append((what, f"it starts with {spoken[0].role}: {spoken[0].text!r:.60}"))
+        problem = "makes a request start with a message that is not a user's"
+        found.append((problem, f"it starts with {spoken[0].role}: {spoken[0].text!r:.60}"))
     for n, msg in enumerate(spoken):
         uses = [use.id for use in msg.tool_uses]
         results = [result.tool_use_id for result in msg.tool_results]
@@ -259,7 +259,7 @@ class Canceller(NarrowHook):
         self.count = 0
 
     def on_event(self, event: Event) -> None:
-        """Count the event."""
+        """Count the event, and start the countdown at the event `at`."""
         if self.count == self.at:
             self._later(self.turns)
         self.count += 1

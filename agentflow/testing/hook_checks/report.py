@@ -30,8 +30,8 @@ class HookReport(Report[FindingKind]):
 
     Attributes:
         hook: The hook's name.
-        findings: The flaws, by kind.
-        events: The names of the events that fired.
+        findings: The flaws, sorted by kind.
+        events: The names of the events that fired in the runs.
         runs: The number of runs.
         seed: The seed of the random choices; the same seed makes the same choices.
         notes: Limitations of the report, for example that the hook's results vary.

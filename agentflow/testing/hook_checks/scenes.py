@@ -1,7 +1,7 @@
 """The scenes for hooks: scripts of the model, tools, and planted faults.
 
-A scene can be played as any of fifty jobs. The job's number is part of the user's input, the model's replies and the tools'
-results, so that a text that leaks into another run is recognised.
+A scene can be played as many different jobs. The job's number is part of the user's input, the model's replies and the
+tools' results, so that a text that leaks into another run is recognised.
 """
 
 from __future__ import annotations
@@ -173,7 +173,13 @@ SCENES: dict[str, Scene] = {
 
 
 class SceneStage:
-    """An agent that plays one job of a scene, with its observable effects.
+    """An agent with a scripted model that plays one job of a scene, and a record of its effects.
+
+    Args:
+        scene: The scene.
+        job: The job's number.
+        hooks: The agent's hooks.
+        repaired: A set for the ids that replace repeated or empty ids of tool calls; None to ignore them.
 
     Attributes:
         executed: The tool calls that were executed.
@@ -189,7 +195,7 @@ class SceneStage:
         self._ids: dict[str, int] = {}
         self._lines = scene.script(job)
         self._next_line = 0
-        self.model = ScriptedModel(self._say)
+        self.model = ScriptedModel(self._next_reply)
         self.agent = Agent(
             "checked",
             self.model,
@@ -227,9 +233,9 @@ class SceneStage:
             ]
         return messages
 
-    def _say(self, request: ModelRequest) -> Any:
-        calls_none = not request.tools or request.options.tool_choice == "none"
-        if calls_none and self._lines:  # a side call of a hook, or the summary at the limit
+    def _next_reply(self, request: ModelRequest) -> Any:
+        without_tools = not request.tools or request.options.tool_choice == "none"
+        if without_tools and self._lines:  # a side call of a hook, or the summary at the limit
             if self.scene.side_fails:
                 return ModelError("planted: the side model is down", retryable=True)
             return f"yes, {self.job}"
@@ -238,7 +244,7 @@ class SceneStage:
         return line
 
     def __enter__(self) -> SceneStage:
-        _stage.set(self)  # never reset: each play has a task, and so a context, of its own
+        _stage.set(self)  # never reset: each play runs in its own task, and thus in its own context
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -248,7 +254,7 @@ class SceneStage:
 _stage: ContextVar[SceneStage | None] = ContextVar("agentflow_check_hook_stage", default=None)
 
 
-def _ran(name: str, **arguments: object) -> None:
+def _record_call(name: str, **arguments: object) -> None:
     stage = _stage.get()
     if stage is not None:
         stage.executed.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
@@ -256,7 +262,7 @@ def _ran(name: str, **arguments: object) -> None:
 
 async def _look(x: int, emitter: ToolEmitter) -> str:
     """Look something up."""
-    _ran("look", x=x)
+    _record_call("look", x=x)
     await emitter.emit(f"looking for {x}")
     await asyncio.sleep((abs(x) % 4 + 1) / 1000)
     await emitter.emit("nearly there")
@@ -265,14 +271,14 @@ async def _look(x: int, emitter: ToolEmitter) -> str:
 
 async def _save(path: str, text: str) -> str:
     """Write a file."""
-    _ran("save", path=path, text=text)
+    _record_call("save", path=path, text=text)
     await asyncio.sleep(0.001)
     return f"saved {len(text)} characters to {path}"
 
 
 async def _flow(x: int) -> AsyncIterator[str]:
     """Stream three chunks."""
-    _ran("flow", x=x)
+    _record_call("flow", x=x)
     for n in range(3):
         await asyncio.sleep(0.001)
         yield f"{x}.{n} "
@@ -280,33 +286,33 @@ async def _flow(x: int) -> AsyncIterator[str]:
 
 async def _boom(x: int) -> str:
     """Fail."""
-    _ran("boom", x=x)
+    _record_call("boom", x=x)
     await asyncio.sleep(0.001)
     raise PlantedError(f"the tool of {x}")
 
 
 async def _slow(x: int) -> str:
     """Take too long."""
-    _ran("slow", x=x)
+    _record_call("slow", x=x)
     await asyncio.sleep(60)
     return f"{x}"
 
 
 async def _permitted(x: int) -> str:
     """Do work that a person has approved."""
-    _ran("permitted", x=x)
+    _record_call("permitted", x=x)
     return f"allowed {x}"
 
 
 async def _bash(command: str) -> str:
     """Run a command line."""
-    _ran("bash", command=command)
+    _record_call("bash", command=command)
     return f"ran {command}"
 
 
 async def _note(x: int, context: RunContext) -> str:
     """Inject notes into the conversation."""
-    _ran("note", x=x)
+    _record_call("note", x=x)
     context.inject(f"a note of {x}", source="tool")
     context.inject(f"seen once: {x}", keep=False, source="tool")
     return "noted"
@@ -314,7 +320,7 @@ async def _note(x: int, context: RunContext) -> str:
 
 async def _halt(x: int, context: RunContext) -> str:
     """Interrupt the call."""
-    _ran("halt", x=x)
+    _record_call("halt", x=x)
     context.interrupt(f"halted at {x}")
     await asyncio.sleep(1)
     return "not reached"
@@ -322,7 +328,7 @@ async def _halt(x: int, context: RunContext) -> str:
 
 async def _ask_helper(x: int) -> str:
     """Ask another agent."""
-    _ran("ask_helper", x=x)
+    _record_call("ask_helper", x=x)
     helper = Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=())
     helped = await full_agent(helper).answer(f"Help with {x}")
     return helped if isinstance(helped, str) else helped.text

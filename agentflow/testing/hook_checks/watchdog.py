@@ -2,12 +2,14 @@
 
 Rules:
 
-1. A sample is the position of the thread. The criterion is the time for which it sleeps or computes there.
+1. A sample is the position of the thread. The criterion is the time for which it sleeps at one instruction of the hook, or
+   computes in one function of the hook within one turn of the loop.
 2. Time in which the thread was ready but had no processor does not count. It is subtracted if the system reports it
-   (`/proc/.../schedstat`); otherwise the limit is five times as high.
-3. One sample is not enough: a position is reported only if it blocked the loop in three turns.
+   (`/proc/.../schedstat`); otherwise the limit for sleeping is five times as high, and computing is not limited.
+3. A function of the hook is reported only if it blocked the loop in three turns.
 4. A run counts as hanging if the thread has been idle for `patience` seconds within one turn of the loop; time in which it
-   computes or waits for a processor does not count. For a run that loops forever, the used time is limited.
+   computes or waits for a processor does not count. A run that never ends, but is not idle, counts as hanging after six
+   times `patience`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import NamedTuple
 
 _INTERVAL = 0.002  # seconds between two samples
 _STARTS = threading.Thread.start.__code__
-"""The code in which `asyncio.to_thread` waits until a thread is scheduled, on a busy machine."""
+"""The code in which `asyncio.to_thread` waits until the new thread runs. A busy machine can delay this; the hook cannot."""
 _ASLEEP = 0.02  # seconds that a thread may sleep at one position of the hook
 _BUSY = 0.1  # seconds of processor time that the hook may use in one turn
 _TURNS = 3  # rule 3
@@ -36,7 +38,15 @@ _SAMPLING = threading.Lock()
 
 
 class _ThreadPosition(NamedTuple):
-    """The position of the thread: turn, instruction, and function and line of the hook."""
+    """The position of the thread.
+
+    Attributes:
+        turn: The loop's turn.
+        inner: The innermost function and the offset of its instruction.
+        owner: The innermost function of the hook, with its file.
+        line: The line in that function.
+        doing: The name of the innermost function.
+    """
 
     turn: int
     inner: tuple[str, int]
@@ -59,12 +69,12 @@ class _Times(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """The part of that time in which the thread waited."""
+        """The part of `used` in which the thread waited."""
         return self.used - max(self.busy, 0.0)
 
 
 class Watchdog:
-    """A thread that samples another thread.
+    """A thread that samples the position of another thread.
 
     Args:
         files: The source files of the hook's code.
@@ -73,15 +83,18 @@ class Watchdog:
     def __init__(self, files: frozenset[str]) -> None:
         self._files = files
         self._lock = threading.Lock()
-        self._ends = threading.Event()
+        self._stopping = threading.Event()
         self._target: tuple[int, int, Callable[[], int], Callable[[bool], None], float] | None = None
-        self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._doing: dict[str, str] = {}
-        self._watched = 0
+        self._blocked: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by function: the runs and turns
+        self._descriptions: dict[str, str] = {}  # by function: how it blocked the loop first
+        self._watched = 0  # the number of runs
+        # The last position, the times of its first sample, and the number of its samples.
         self._since: tuple[_ThreadPosition, _Times, int] | None = None
+        # The turn, the processor time when the function was first sampled in it, and the function.
         self._turn: tuple[int, float, str] | None = None
-        self._still = (-1, 0.0, 0)
-        self._began = 0.0
+        # The turn, the idle time when it began, and how often the run was reported as hanging.
+        self._idle_turn = (-1, 0.0, 0)
+        self._began = 0.0  # the used time when the run began
         self._thread = threading.Thread(target=self._run, name="agentflow: watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
@@ -89,23 +102,31 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ends.set()
+        self._stopping.set()
         self._thread.join()
 
     def watch(
         self, ident: int, native: int, turns: Callable[[], int], hangs: Callable[[bool], None], patience: float
     ) -> None:
-        """Watch a thread that runs a loop."""
+        """Watch a thread that runs a loop.
+
+        Args:
+            ident: The thread's `threading.get_ident()`.
+            native: The thread's `threading.get_native_id()`.
+            turns: Returns the number of the loop's turns so far.
+            hangs: Called if the run hangs: first with False, and with True if it still hangs after another `patience`.
+            patience: Seconds of idleness after which a run counts as hanging (rule 4).
+        """
         with self._lock:
             self._watched += 1
             self._target = ident, native, turns, hangs, patience
             self._since = self._turn = None
             times = _times(native)
             self._began = times.used
-            self._still = (-1, times.idle, 0)
+            self._idle_turn = (-1, times.idle, 0)
 
     def release(self) -> None:
-        """Stop watching, because the loop has ended."""
+        """Stop watching the thread, because its loop has ended."""
         with self._lock:
             self._judge(None)
             self._target = None
@@ -114,10 +135,12 @@ class Watchdog:
     def blamed(self) -> dict[str, str]:
         """Return the functions of the hook that blocked the loop, each with a description."""
         with self._lock:
-            return {owner: self._doing[owner] for owner, turns in self._seen.items() if len(set(turns)) >= _TURNS}
+            return {
+                owner: self._descriptions[owner] for owner, turns in self._blocked.items() if len(set(turns)) >= _TURNS
+            }
 
     def _run(self) -> None:
-        while not self._ends.wait(_INTERVAL):
+        while not self._stopping.wait(_INTERVAL):
             with self._lock:
                 if self._target is not None:
                     self._sample(self._target)
@@ -136,20 +159,20 @@ class Watchdog:
         self._count_work(turn, position, native)
 
     def _count_patience(self, turn: int, times: _Times, hangs: Callable[[bool], None], patience: float) -> None:
-        still, since, reports = self._still
-        if turn != still and not reports:
-            still, since = turn, times.idle
+        idle_turn, since, reports = self._idle_turn
+        if turn != idle_turn and not reports:
+            idle_turn, since = turn, times.idle
         idle_too_long = times.idle - since > patience * (reports + 1)
         runs_too_long = times.used - self._began > patience * (_LONG + reports)
         if reports < 2 and (idle_too_long or runs_too_long):
             reports += 1
             hangs(reports == 2)
-        self._still = still, since, reports
+        self._idle_turn = idle_turn, since, reports
 
     def _position_of(self, turn: int, frames: list[FrameType]) -> _ThreadPosition | None:
         for frame in frames:
             if frame.f_code is _STARTS or frame.f_code.co_qualname == "BaseEventLoop._run_once":
-                return None  # a thread is starting, or the loop itself waits, such as for threads when it is closed
+                return None  # a thread is starting, or the loop itself waits (for threads, when it is closed)
             if frame.f_code.co_filename in self._files:
                 name = frame.f_code.co_filename.rpartition("/")[2]
                 doing = frames[0].f_code.co_qualname
@@ -160,7 +183,7 @@ class Watchdog:
     def _judge(self, native: int | None) -> None:
         """Decide, after the thread has moved on, whether it was asleep at its last position."""
         before, self._since = self._since, None
-        if before is None or before[2] < 3:  # fewer samples at one position show no sleep
+        if before is None or before[2] < 3:  # with fewer samples, the thread may have left the position in between
             return
         position, began, _ = before
         if native is None:
@@ -181,9 +204,9 @@ class Watchdog:
         elif busy - self._turn[1] > _BUSY:
             self._blame(position, f"line {position.line}: the loop was blocked while the hook computed")
 
-    def _blame(self, position: _ThreadPosition, what: str) -> None:
-        self._seen[position.owner].append((self._watched, position.turn))
-        self._doing.setdefault(position.owner, what)
+    def _blame(self, position: _ThreadPosition, description: str) -> None:
+        self._blocked[position.owner].append((self._watched, position.turn))
+        self._descriptions.setdefault(position.owner, description)
 
 
 def _frames(ident: int) -> list[FrameType]:

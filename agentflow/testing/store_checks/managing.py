@@ -19,7 +19,7 @@ from agentflow.vocabulary.messages import Msg, Pending
 
 
 def _suspended(number: int) -> list[Fact]:
-    """Return the facts of a call that waits for a decision of a sub-agent in its tool call `t1`."""
+    """Return the facts of a suspended call: a sub-agent that runs as its tool call `t1` waits for an approval."""
     opened, run_id, call_id = a_call(number)[0], f"run_{number}", f"call_{number}"
     pending = Pending("t1/s1", "approval", within="t1")
     return [opened, RoundSuspended(run_id, (pending,), call_id), CallClosed(run_id, call_id, "suspended")]
@@ -49,7 +49,7 @@ async def listing(trial: StoreTrial) -> None:
 
 
 async def fork(trial: StoreTrial) -> None:
-    """A fork has the first facts and is independent; waiting sub-agents are forked too."""
+    """A fork has the facts up to `at`, and is independent; sessions of waiting sub-agents are forked too."""
     store, s = trial.store, trial.new_session()
     everything = [*a_call(1), *a_call(2)]
     await trial.keep(s, everything)
@@ -126,7 +126,8 @@ async def prune(trial: StoreTrial) -> None:
         except UsageError:
             continue
         raise FlawFound(
-            "prune", f"accepts older_than={wrong!r}, which is not a duration, instead of raising a UsageError"
+            "prune",
+            f"accepts older_than={wrong!r} instead of raising a UsageError: it is not a timedelta of at least 0",
         )
 
     async def pruned(age: timedelta, *statuses: Any) -> list[str]:
@@ -155,8 +156,8 @@ async def exchange(trial: StoreTrial) -> None:
     await store.delete(s)
     trial.same(await store.import_(data), s, "does not import under the session's own id")
     await trial.refused(lambda: store.export(trial.new_session()), "the export of a missing session")
-    no_sessions: tuple[Any, ...] = ({}, [], {**data, "facts": "none"}, {**data, "format": "another"})
-    for wrong in no_sessions:
+    invalid_data: tuple[Any, ...] = ({}, [], {**data, "facts": "none"}, {**data, "format": "another"})
+    for wrong in invalid_data:
         free = trial.new_session()
         await trial.refused(lambda wrong=wrong, free=free: store.import_(wrong, free), f"the import of {wrong!r:.60}")
         await trial.holds(free, [], "creates a session from refused data")

@@ -1,4 +1,4 @@
-"""Facts of every kind, with all possible content."""
+"""Facts of every kind, with content that is easily damaged when it is stored."""
 
 from __future__ import annotations
 

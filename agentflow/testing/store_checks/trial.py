@@ -49,7 +49,7 @@ class StoreTrial:
     Args:
         store: The store.
         kind: The kind of flaw for which to check.
-        open_another: Opens the store again.
+        open_another: Opens the store again; None if the suite got an instance.
     """
 
     def __init__(self, store: Store, kind: StoreFlaw, open_another: Callable[[], Store] | None) -> None:
@@ -103,7 +103,7 @@ class StoreTrial:
     async def refused(
         self, work: Callable[[], Awaitable[object] | None], doing: str, error: type[StoreError] = StoreError
     ) -> StoreError:
-        """Report a flaw unless the store refuses the work with the right error."""
+        """Return the error with which the store refuses the work; report a flaw if there is none, or a wrong one."""
         try:
             done = work()
             if done is not None:

@@ -1,4 +1,6 @@
-"""Loopback HTTP servers that speak the OpenAI and Anthropic wires, scripted and strict. See `docs/testing-wire.md`."""
+"""Local HTTP servers with the APIs ("wires") of OpenAI and Anthropic: they answer from a script, and refuse every request
+that the vendor refuses. See `docs/testing-wire.md`.
+"""
 
 from agentflow.testing.wire.batches import BatchPlan, WireBatch
 from agentflow.testing.wire.misbehaviour import Fault

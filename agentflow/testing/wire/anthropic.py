@@ -35,7 +35,7 @@ def error_body(message: str, *, type: str, request_id: str | None, code: str | N
 
 
 def call_id(request: WireRequest, index: int, call: ScriptedCall) -> str:
-    """Return the call's own id, or a new one that is unique on this server."""
+    """Return the call's own id, or a new one with the request's index, which is unique on this server except in batches."""
     return call.id if call.id is not None else f"toolu_wire_{request.index}_{index}"
 
 
@@ -57,10 +57,9 @@ def usage_body(usage: WireUsage) -> JsonObject:
 def body(plan: ReplyPlan, request: WireRequest, signer: Signer) -> JsonObject:
     """Build the reply as a JSON body."""
     adapted = _adapted(plan, request)
-    worked = _server_blocks(adapted, request)
     content = [
         *_thinking_blocks(adapted, signer),
-        *worked,
+        *_server_blocks(adapted, request),
         *_text_blocks(adapted),
         *_call_blocks(plan, adapted, request),
     ]
@@ -162,14 +161,14 @@ def _server_blocks(adapted: WireReply, request: WireRequest) -> Iterator[JsonObj
 
 def _text_blocks(adapted: WireReply) -> Iterator[JsonObject]:
     if adapted.text:
-        cited: list[JsonValue] = [_cited(cite) for cite in adapted.cites]
+        citations: list[JsonValue] = [_citation(cite) for cite in adapted.cites]
         block: JsonObject = {"type": "text", "text": adapted.text}
-        if cited:
-            block["citations"] = cited
+        if citations:
+            block["citations"] = citations
         yield block
 
 
-def _cited(cite: Cite) -> JsonObject:
+def _citation(cite: Cite) -> JsonObject:
     found: JsonObject = {"type": "web_search_result_location", "url": cite.url, "title": cite.title}
     return found | {"cited_text": cite.text, "encrypted_index": f"enc_{cite.title}"}
 
@@ -196,12 +195,12 @@ def _blocks(plan: ReplyPlan, adapted: WireReply, request: WireRequest, signer: S
         ]
     for block in _text_blocks(adapted):
         deltas = [_delta("text", "text_delta", {"text": piece}) for piece in adapted.pieces(adapted.text)]
-        deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in adapted.cites]
+        deltas += [_delta("text", "citations_delta", {"citation": _citation(cite)}) for cite in adapted.cites]
         empty: JsonObject = {"text": "", "citations": []} if adapted.cites else {"text": ""}
         yield [_start(block | empty), *deltas, _stop()]
     for call, block in zip(adapted.calls, _call_blocks(plan, adapted, request), strict=True):
         pieces = plan.call_pieces(call) if call.arguments else []
-        pieces = pieces if plan.whole_calls and pieces else ["", *pieces]
+        pieces = pieces if plan.whole_calls and pieces else ["", *pieces]  # the vendor's first delta is empty
         deltas = [_delta("call", "input_json_delta", {"partial_json": piece}) for piece in pieces]
         yield [_start(block | {"input": {}}), *deltas, _stop()]
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A request of a batch is checked by the wire's rules and answered by the script, like a separate request, when the batch
-   ends: after a number of polls by the client (`BatchPlan.polls`).
-2. OpenAI validates a file after the batch was created, Anthropic a batch before; OpenAI lists requests without an answer in the
-   error file. Results are sent in reverse order.
+1. A batch ends after a number of polls by the client (`BatchPlan.polls`). Only then are its requests checked by the wire's
+   rules and answered by the script, like separate requests.
+2. OpenAI checks the file of requests after it has created the batch, Anthropic checks the requests before. OpenAI lists
+   failed requests in the error file. Results are in reverse order, since the vendors promise no order.
 3. Sources: the API references and clients of both vendors; the texts of errors are not verified.
 """
 
@@ -44,10 +44,10 @@ class BatchPlan:
         repeated: The positions of requests with a second, different result.
         truncated: How many downloads of results break off in the middle.
         incomplete: How many downloads of results end properly, but without the last line.
-        dropped: How many creations of batches are not answered, because the connection is closed.
+        dropped: How many creations of batches are not answered, because the connection is closed; the batches exist.
         statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
         page: The maximum number of batches on a page of the list.
-        unanswered: How many creations of batches are not answered, while the connection stays open.
+        unanswered: How many creations of batches are not answered, while the connection stays open; the batches exist.
     """
 
     polls: int = 1
@@ -76,6 +76,8 @@ class WireBatch:
         downloads: How often the results were requested.
         fields: The vendor's other fields.
         headers: The headers of the request that created it, which apply to its requests.
+        results: The lines of the results, or at OpenAI of the output file.
+        failed: The lines of OpenAI's error file.
     """
 
     id: str
@@ -90,7 +92,7 @@ class WireBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class BatchAnswer:
     """An answer to a request about batches: a refusal, or a body that may break off."""
 
     body: JsonObject | bytes | HttpAnswer
@@ -105,8 +107,9 @@ class VendorBatches:
         self.plan = plan
         self.list: list[WireBatch] = []
         self._files: dict[str, bytes] = {}
-        self._cuts, self._shorts = plan.truncated, plan.incomplete
-        self._lost, self._silent = plan.dropped, plan.unanswered
+        # How many of these faults remain.
+        self._truncated, self._incomplete = plan.truncated, plan.incomplete
+        self._dropped, self._unanswered = plan.dropped, plan.unanswered
         self._statuses = [*plan.statuses]
 
     async def answer(
@@ -118,7 +121,7 @@ class VendorBatches:
         data: bytes,
         play: Play,
         now: float,
-    ) -> Answered | None:
+    ) -> BatchAnswer | None:
         """Answer a request; None if it is not about batches or files."""
         if self.vendor == "anthropic":
             found = re.fullmatch(r".*/v1/messages/batches(?:/([^/]+))?(?:/(cancel|results))?", path)
@@ -126,23 +129,23 @@ class VendorBatches:
             found = re.fullmatch(r".*/v1/(?:batches|files)(?:/([^/]+))?(?:/(cancel|content))?", path)
         if found is None:
             return None
-        if refused := self._unsigned(headers):
-            return Answered(refused)
+        if refused := self._missing_key(headers):
+            return BatchAnswer(refused)
         if self._statuses and (status := self._statuses.pop(0)) != 200:
-            return Answered(HttpAnswer(status=status))
+            return BatchAnswer(HttpAnswer(status=status))
         id, action = found.groups()  # noqa: A001
         if "/files" in path:
-            return self._upload(headers, data) if method == "POST" else self._content(id)
+            return self._upload(headers, data) if method == "POST" else self._file_content(id)
         if id is None:
-            return self._create(data, headers, now) if method == "POST" else Answered(self._page(query))
+            return self._create(data, headers, now) if method == "POST" else BatchAnswer(self._page(query))
         batch = next((known_batch for known_batch in self.list if known_batch.id == id), None)
         if batch is None:
-            return Answered(HttpAnswer(status=404, message=f"No batch found with id '{id}'."))
+            return BatchAnswer(HttpAnswer(status=404, message=f"No batch found with id '{id}'."))
         if action == "results":
             return self._results(batch)
         if method == "POST":
             if batch.status != "in_progress":
-                return Answered(HttpAnswer(status=409, message=f"The batch {id} is {batch.status}."))
+                return BatchAnswer(HttpAnswer(status=409, message=f"The batch {id} is {batch.status}."))
             batch.status = "cancelled"
             if self.vendor == "anthropic":
                 batch.results = [self._failed_line(request, "cancelled") for request in batch.requests]
@@ -150,9 +153,9 @@ class VendorBatches:
             batch.polls += 1
             if batch.polls >= self.plan.polls:
                 await self._end(batch, play)
-        return Answered(self._shown(batch))
+        return BatchAnswer(self._batch_body(batch))
 
-    def _unsigned(self, headers: Mapping[str, str]) -> HttpAnswer | None:
+    def _missing_key(self, headers: Mapping[str, str]) -> HttpAnswer | None:
         if self.vendor == "openai":
             signed = headers.get("authorization", "").startswith("Bearer ")
             return None if signed else HttpAnswer(status=401, message="You didn't provide an API key.")
@@ -166,7 +169,7 @@ class VendorBatches:
 
     # -- creation
 
-    def _upload(self, headers: Mapping[str, str], data: bytes) -> Answered:
+    def _upload(self, headers: Mapping[str, str], data: bytes) -> BatchAnswer:
         # A form of several parts has the syntax of a mail with attachments.
         form = message_from_bytes(f"content-type: {headers.get('content-type', '')}\r\n\r\n".encode() + data)
         parts = {
@@ -175,37 +178,41 @@ class VendorBatches:
             if not part.is_multipart()
         }
         if "purpose" not in parts or "file" not in parts:
-            return Answered(HttpAnswer(status=400, message="Missing required parameter: 'file' and 'purpose'."))
+            return BatchAnswer(HttpAnswer(status=400, message="Missing required parameter: 'file' and 'purpose'."))
         purpose, file = (parts[name].get_payload(decode=True) for name in ("purpose", "file"))
         name = parts["file"].get_filename() or ""
         if purpose != b"batch" or not isinstance(file, bytes) or not name.endswith(".jsonl"):
-            return Answered(HttpAnswer(status=400, message="Expected a .jsonl file with the purpose 'batch'."))
+            return BatchAnswer(HttpAnswer(status=400, message="Expected a .jsonl file with the purpose 'batch'."))
         if len(file) > _MAX_FILE:
-            return Answered(HttpAnswer(status=413, message="The file is larger than 200 MB."))
+            return BatchAnswer(HttpAnswer(status=413, message="The file is larger than 200 MB."))
         ident = f"file-wire-{len(self._files)}"
         self._files[ident] = file
         entry: JsonObject = {"id": ident, "object": "file", "bytes": len(file), "created_at": CREATED, "filename": name}
-        return Answered(entry | {"purpose": "batch"})
+        return BatchAnswer(entry | {"purpose": "batch"})
 
-    def _create(self, data: bytes, headers: Mapping[str, str], now: float) -> Answered:
+    def _create(self, data: bytes, headers: Mapping[str, str], now: float) -> BatchAnswer:
         try:
             request_body = as_object(parse(data))
-            requests, fields = self._checked(request_body)
+            requests, fields = self._creation_fields(request_body)
         except ValueError as error:
-            return Answered(HttpAnswer(status=400, message=str(error)))
+            return BatchAnswer(HttpAnswer(status=400, message=str(error)))
         ident = f"batch_wire_{len(self.list)}"
         batch = WireBatch(id=ident, requests=requests, fields=fields | {"at": now}, headers=headers)
         self.list.append(batch)
-        if self._lost:
-            self._lost -= 1
-            return Answered(b"{", Halt(after=0, how="abort"))
-        if self._silent:
-            self._silent -= 1
-            return Answered(b"{", Halt(after=0, how="hang", headers=False))
-        return Answered(self._shown(batch))
+        if self._dropped:
+            self._dropped -= 1
+            return BatchAnswer(b"{", Halt(after=0, how="abort"))
+        if self._unanswered:
+            self._unanswered -= 1
+            return BatchAnswer(b"{", Halt(after=0, how="hang", headers=False))
+        return BatchAnswer(self._batch_body(batch))
 
-    def _checked(self, request_body: JsonObject) -> tuple[dict[str, JsonObject], JsonObject]:
-        """Return the requests and the other fields of a batch after checking that it may be created."""
+    def _creation_fields(self, request_body: JsonObject) -> tuple[dict[str, JsonObject], JsonObject]:
+        """Return the requests and the other fields of a new batch.
+
+        Raises:
+            ValueError: The batch cannot be created; the message is the vendor's.
+        """
         if self.vendor == "anthropic":
             return dict(_params_of(as_list(request_body.get("requests")))), {}
         file, metadata = as_text(request_body.get("input_file_id")), as_object(request_body.get("metadata"))
@@ -226,7 +233,7 @@ class VendorBatches:
     # -- progress
 
     async def _end(self, batch: WireBatch, play: Play) -> None:
-        if self.vendor == "openai" and (errors := self._validated(batch)):
+        if self.vendor == "openai" and (errors := self._validation_errors(batch)):
             batch.status, batch.fields["errors"] = "failed", {"object": "list", "data": [*errors]}
             return
         batch.status = "ended"
@@ -264,7 +271,7 @@ class VendorBatches:
         }
         return {"id": f"batch_req_{ident}", "custom_id": ident, "response": None, "error": error}
 
-    def _validated(self, batch: WireBatch) -> list[JsonValue]:
+    def _validation_errors(self, batch: WireBatch) -> list[JsonValue]:
         """Read OpenAI's file of requests, and return its errors."""
         if self.plan.invalid is not None:
             return [_error(self.plan.invalid, 1)]
@@ -293,7 +300,7 @@ class VendorBatches:
 
     # -- answers
 
-    def _shown(self, batch: WireBatch) -> JsonObject:
+    def _batch_body(self, batch: WireBatch) -> JsonObject:
         index, size = self.list.index(batch), len(batch.requests)
         ended = batch.status != "in_progress"
         if self.vendor == "anthropic":
@@ -330,36 +337,40 @@ class VendorBatches:
         rows = newest[start : start + min(int(query.get("limit", "20")), self.plan.page)]
         return {
             "object": "list",
-            "data": [self._shown(batch) for batch in rows],
+            "data": [self._batch_body(batch) for batch in rows],
             "has_more": start + len(rows) < len(newest),
         }
 
-    def _content(self, ident: str | None) -> Answered:
+    def _file_content(self, ident: str | None) -> BatchAnswer:
         for index, batch in enumerate(self.list):
             for kind, lines in (("output", batch.results), ("error", batch.failed)):
                 if lines and ident == f"file-{kind}-{index}":
                     return self._file(batch, lines)
-        return Answered(HttpAnswer(status=404, message=f"No such File object: {ident}"))
+        return BatchAnswer(HttpAnswer(status=404, message=f"No such File object: {ident}"))
 
-    def _results(self, batch: WireBatch) -> Answered:
+    def _results(self, batch: WireBatch) -> BatchAnswer:
         if batch.status == "in_progress":
-            return Answered(HttpAnswer(status=404, message=f"Batch {batch.id} has no available results."))
+            return BatchAnswer(HttpAnswer(status=404, message=f"Batch {batch.id} has no available results."))
         return self._file(batch, batch.results)
 
-    def _file(self, batch: WireBatch, lines: list[JsonObject]) -> Answered:
+    def _file(self, batch: WireBatch, lines: list[JsonObject]) -> BatchAnswer:
         batch.downloads += 1
-        if self._shorts:
-            self._shorts -= 1
+        if self._incomplete:
+            self._incomplete -= 1
             lines = lines[:-1]
         data = "".join(f"{dump(line)}\n" for line in lines).encode()
-        if self._cuts:
-            self._cuts -= 1
-            return Answered(data[: len(data) * 2 // 3], Halt(after=0, how="abort"))
-        return Answered(data)
+        if self._truncated:
+            self._truncated -= 1
+            return BatchAnswer(data[: len(data) * 2 // 3], Halt(after=0, how="abort"))
+        return BatchAnswer(data)
 
 
 def _params_of(requests: list[JsonValue]) -> Iterator[tuple[str, JsonObject]]:
-    """Return the checked requests of Anthropic's batch."""
+    """Check the requests of Anthropic's batch, and yield the id and the parameters of each.
+
+    Raises:
+        ValueError: A request is invalid; the message is the vendor's.
+    """
     if not 1 <= len(requests) <= _MAX_REQUESTS["anthropic"]:
         raise ValueError(f"requests: List should have 1 to {_MAX_REQUESTS['anthropic']} items")
     keys: set[str] = set()

@@ -1,4 +1,7 @@
-"""The checks for `rules_anthropic.tsv`. Each returns the values for the placeholders of its row's text, or None."""
+"""The checks for `rules_anthropic.tsv`. Each returns the values for the placeholders of its row's text, or None.
+
+The column `about` of a row describes its check.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +29,7 @@ FIELDS = frozenset(
         *("inference_geo", "output_config", "service_tier", "speed", "user_profile_id", "workspace_id"),
     )
 )
-BETA_FIELDS = frozenset(  # only for clients that request a beta
+BETA_FIELDS = frozenset(  # allowed only with an `anthropic-beta` header
     (
         *("billing_policy", "compaction", "context_management", "fallback_credit_token", "fallbacks"),
         *("mcp_servers", "output_format", "thread"),
@@ -68,12 +71,12 @@ def extra_field(s: Subject) -> Violation | None:
     return next((Violation(x=name) for name in s.body if name not in known), None)
 
 
-def thread_asked_for(s: Subject) -> Violation | None:
+def thread(s: Subject) -> Violation | None:
     return None if s.body.get("thread") is None else Violation()
 
 
 def max_tokens_small(s: Subject) -> Violation | None:
-    value = s.body.get("max_tokens")  # 0 fills the cache without a reply
+    value = s.body.get("max_tokens")  # 0 is legal: it fills the prompt cache without a reply
     return Violation() if not isinstance(value, int) or value < 0 else None
 
 
@@ -99,7 +102,7 @@ def system_role(s: Subject) -> Violation | None:
     return None if s.dialect.late_system else next((Violation() for _ in s.with_role("system")), None)
 
 
-def system_place(s: Subject) -> Violation | None:
+def system_position(s: Subject) -> Violation | None:
     return next((Violation() for n, _ in s.with_role("system") if s.role(n - 1) != "user"), None)
 
 
@@ -136,14 +139,14 @@ def content_type(s: Subject) -> Violation | None:
 
 def content_empty(s: Subject) -> Violation | None:
     for n, message in enumerate(s.messages):
-        last_word = n == len(s.messages) - 1 and message.get("role") == "assistant"
-        if not message.get("content") and not last_word:
+        is_prefill = n == len(s.messages) - 1 and message.get("role") == "assistant"
+        if not message.get("content") and not is_prefill:
             return Violation(n=n)
     return None
 
 
 def all_texts(s: Subject) -> Iterator[str]:
-    """Yield every text block of the messages, including those inside tool results."""
+    """Yield every text of the messages, including the text blocks in tool results."""
     for message in s.messages:
         yield from texts(message.get("content"))
     for _, _, block in s.blocks("tool_result"):
@@ -153,14 +156,14 @@ def all_texts(s: Subject) -> Iterator[str]:
 
 def text_empty(s: Subject) -> Violation | None:
     last = s.messages[-1] if s.messages else {}
-    optional = last.get("role") == "assistant" and last.get("content") == ""
+    empty_prefill = last.get("role") == "assistant" and last.get("content") == ""
     count = sum(1 for text in all_texts(s) if not text)
-    return Violation() if count > optional else None
+    return Violation() if count > empty_prefill else None
 
 
 def text_blank(s: Subject) -> Violation | None:
-    all_lines = chain.from_iterable(texts(message.get("content")) for message in s.messages)
-    return next((Violation() for text in all_lines if text and not text.strip()), None)
+    message_texts = chain.from_iterable(texts(message.get("content")) for message in s.messages)
+    return next((Violation() for text in message_texts if text and not text.strip()), None)
 
 
 def system_text_empty(s: Subject) -> Violation | None:
@@ -168,7 +171,8 @@ def system_text_empty(s: Subject) -> Violation | None:
 
 
 def _paused(message: JsonObject) -> bool:
-    """Whether an assistant message ends with the work of a server tool, which a client returns unchanged (`pause_turn`)."""
+    """Whether an assistant message ends with the call or result of a server tool; clients may return such a message of a
+    paused turn (`pause_turn`)."""
     kinds = [as_text(block.get("type")) for block in objects(message.get("content"))]
     if not kinds:
         return False
@@ -186,8 +190,8 @@ def prefill(s: Subject) -> Violation | None:
 def trailing_space(s: Subject) -> Violation | None:
     if s.role(len(s.messages) - 1) != "assistant":
         return None
-    all_lines = [*texts(s.messages[-1].get("content"))]
-    return Violation() if all_lines and all_lines[-1] != all_lines[-1].rstrip() else None
+    last_texts = [*texts(s.messages[-1].get("content"))]
+    return Violation() if last_texts and last_texts[-1] != last_texts[-1].rstrip() else None
 
 
 def block_type(s: Subject) -> Violation | None:
@@ -328,7 +332,7 @@ def tools_missing(s: Subject) -> Violation | None:
 
 
 def own_tools(s: Subject) -> Iterator[tuple[int, JsonObject]]:
-    """Yield positions and definitions of the client's own tools (the vendor's have a type with a date)."""
+    """Yield positions and definitions of the client's own tools (the vendor's tools have other types)."""
     for n, tool in enumerate(s.tools):
         if as_text(tool.get("type")) in ("", "custom"):
             yield n, tool
@@ -372,8 +376,9 @@ def choice_unknown(s: Subject) -> Violation | None:
     return Violation(x=name) if name and name not in [as_text(tool.get("name")) for tool in s.tools] else None
 
 
-def marked(s: Subject) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the path and mark of every `cache_control`, in the vendor's order of reading."""
+def cache_marks(s: Subject) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the path and the mark of each object that can have a `cache_control`, in the order in which the vendor reads
+    the request."""
     for n, tool in enumerate(s.tools):
         yield f"tools.{n}", tool.get("cache_control")
     for n, block in enumerate(objects(s.body.get("system"))):
@@ -386,12 +391,12 @@ def marked(s: Subject) -> Iterator[tuple[str, JsonValue]]:
 
 
 def marks_many(s: Subject) -> Violation | None:
-    count = sum(1 for _, mark in marked(s) if mark is not None)
+    count = sum(1 for _, mark in cache_marks(s) if mark is not None)
     return Violation(n=count) if count > MAX_MARKS else None
 
 
 def marks_form(s: Subject) -> Violation | None:
-    for path, mark in marked(s):
+    for path, mark in cache_marks(s):
         if mark is not None and as_object(mark).get("ttl", "5m") not in ("5m", "1h"):
             return Violation(path=path)
     return None
@@ -399,7 +404,7 @@ def marks_form(s: Subject) -> Violation | None:
 
 def marks_order(s: Subject) -> Violation | None:
     short = False
-    for path, mark in marked(s):
+    for path, mark in cache_marks(s):
         if not isinstance(mark, dict) or not path:
             continue
         if mark.get("ttl") == "1h" and short:
@@ -408,7 +413,7 @@ def marks_order(s: Subject) -> Violation | None:
     return None
 
 
-def marked_thought(s: Subject) -> Violation | None:
+def marked_thinking(s: Subject) -> Violation | None:
     for n, m, block in s.blocks(*THOUGHTS):
         if block.get("cache_control") is not None:
             return Violation(n=n, m=m, x=as_text(block["type"]))

@@ -24,17 +24,17 @@ VENDOR_NAMES = {
     "tool_search_tool_bm25_20251119": "tool_search_tool_bm25",
     "tool_search_tool_regex_20251119": "tool_search_tool_regex",
 }
-"""The only legal names of tools whose schema is the vendor's."""
+"""The required names of tools with a schema of the vendor, by type."""
 BETAS = {
     "computer_20250124": "computer-use-2025-01-24",
     "computer_20251124": "computer-use-2025-11-24",
     "mcp_toolset": "mcp-client-2025-11-20",
 }
-"""The types of tools that exist only in requests with a beta."""
+"""The betas that a request must name to use tools of these types."""
 CHOICES = ("auto", "any", "tool", "none")
 SCHEMA_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 # The allowed fields, by kind of object.
-INSIDE = {
+FIELDS_OF = {
     "message": frozenset({"role", "content"}),
     "text": frozenset({"type", "text", "citations", "cache_control"}),
     "metadata": frozenset({"user_id"}),
@@ -61,13 +61,13 @@ INSIDE = {
     "adaptive": frozenset({"type", "display", "block_binding"}),
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_HEADS = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
-_LIST, _TRUTH, _INTEGER = "a valid list", "a valid boolean", "a valid integer"
+_MAGIC = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+_LIST, _BOOLEAN, _INTEGER = "a valid list", "a valid boolean", "a valid integer"
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "system": ((str, list), _LIST),
     "stop_sequences": ((list,), _LIST),
     "tools": ((list,), _LIST),
-    "stream": ((bool,), _TRUTH),
+    "stream": ((bool,), _BOOLEAN),
     "top_k": ((int,), _INTEGER),
     "max_tokens": ((int,), _INTEGER),
     "temperature": ((int, float), "a valid number"),
@@ -81,15 +81,16 @@ _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 def _fits(value: JsonValue, types: tuple[type, ...]) -> bool:
+    """Whether a value has one of the types; in Python, a boolean is an integer too."""
     return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 def _problems(s: Subject) -> Iterator[tuple[str, str]]:
     """Yield the path and pydantic's error text of each invalid field."""
-    for name, (types, what) in _TYPES.items():
+    for name, (types, expected) in _TYPES.items():
         value = s.body.get(name)
         if value is not None and not _fits(value, types):
-            yield name, f"Input should be {what}"
+            yield name, f"Input should be {expected}"
     if s.body.get("model") == "":
         yield "model", "String should have at least 1 character"
     if s.body.get("service_tier") not in (None, "auto", "standard_only"):
@@ -130,14 +131,14 @@ def _objects(s: Subject) -> Iterator[tuple[str, str, JsonObject]]:
     for name in ("tool_choice", "thinking"):
         inner = as_object(s.body.get(name))
         kind = as_text(inner.get("type"))
-        if kind in INSIDE:
+        if kind in FIELDS_OF:
             yield f"{name}.{kind}", kind, inner
 
 
 def extra_inside(s: Subject) -> Violation | None:
     for path, kind, inner in _objects(s):
         for name in inner:
-            if name not in INSIDE[kind]:
+            if name not in FIELDS_OF[kind]:
                 return Violation(path=f"{path}.{name}")
     return None
 
@@ -178,8 +179,8 @@ def vendor_tool(s: Subject) -> Violation | None:
 def mcp_server(s: Subject) -> Violation | None:
     servers = [as_text(server.get("name")) for server in objects(s.body.get("mcp_servers"))]
     used = [as_text(tool.get("mcp_server_name")) for tool in s.tools if tool.get("type") == "mcp_toolset"]
-    once = [name for name in (*servers, *used) if servers.count(name) != 1 or used.count(name) != 1]
-    return Violation(x=once[0]) if once else None
+    unpaired = [name for name in (*servers, *used) if servers.count(name) != 1 or used.count(name) != 1]
+    return Violation(x=unpaired[0]) if unpaired else None
 
 
 def deferred_mark(s: Subject) -> Violation | None:
@@ -261,7 +262,7 @@ def image_data(s: Subject) -> Violation | None:
 def image_kind(s: Subject) -> Violation | None:
     for n, m, source in _sources(s):
         kind, data = as_text(source.get("media_type")), _decoded(source)
-        if source.get("type") == "base64" and kind in IMAGES and data is not None and not data.startswith(_HEADS[kind]):
+        if source.get("type") == "base64" and kind in IMAGES and data is not None and not data.startswith(_MAGIC[kind]):
             return Violation(n=n, m=m, x=kind)
     return None
 

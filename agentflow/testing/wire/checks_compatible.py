@@ -1,13 +1,13 @@
 """The checks for `rules_compatible.tsv`: vendors that use OpenAI's wire with their own rules (Mistral, DeepSeek, strict chat
 templates).
 
-Each row belongs to one dialect family and precedes OpenAI's rows, so that the family's own error is returned.
+Each row belongs to one dialect family and precedes OpenAI's rows, so that the family's own error is the answer.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from agentflow.testing.wire.checks_openai import asker, call_ids
+from agentflow.testing.wire.checks_openai import call_ids, calling_message
 from agentflow.testing.wire.jsonish import JsonObject, as_object, as_text, objects, parse
 from agentflow.testing.wire.rules import Subject, Violation, repeated
 
@@ -28,7 +28,8 @@ def unexpected_role(s: Subject) -> Violation | None:
 
 
 def results_of(s: Subject, index: int) -> list[str]:
-    return [as_text(m.get("tool_call_id")) for n, m in s.with_role("tool") if asker(s, n) == index]
+    """Return the ids in the results of the assistant message at a position."""
+    return [as_text(m.get("tool_call_id")) for n, m in s.with_role("tool") if calling_message(s, n) == index]
 
 
 def counts_differ(s: Subject) -> Violation | None:
@@ -39,6 +40,8 @@ def counts_differ(s: Subject) -> Violation | None:
 
 
 def result(test: Callable[[Sequence[str], Sequence[str]], str | None]) -> Callable[[Subject], Violation | None]:
+    """Create a check that calls a test with the ids of a message's calls and of their results; it returns a wrong id."""
+
     def check(s: Subject) -> Violation | None:
         for n, message in s.with_role("assistant"):
             found = test(call_ids(message), results_of(s, n))
@@ -49,15 +52,15 @@ def result(test: Callable[[Sequence[str], Sequence[str]], str | None]) -> Callab
     return check
 
 
-def unasked(asked: Sequence[str], names: Sequence[str]) -> str | None:
-    return next((ident for ident in names if ident not in asked), None)
+def unknown_id(calls: Sequence[str], results: Sequence[str]) -> str | None:
+    return next((ident for ident in results if ident not in calls), None)
 
 
-unknown_result = result(unasked)
-double_result = result(lambda _, names: repeated(names))
+unknown_result = result(unknown_id)
+double_result = result(lambda _, results: repeated(results))
 
 
-def nine(s: Subject) -> Violation | None:
+def mistral_id(s: Subject) -> Violation | None:
     for _, _, call in s.calls():
         ident = as_text(call.get("id"))
         if not MISTRAL_ID.fullmatch(ident):
@@ -77,7 +80,7 @@ def last_role(s: Subject) -> Violation | None:
     return None if ended or not last else Violation(x=as_text(last.get("role")))
 
 
-def neither(s: Subject) -> Violation | None:
+def content_or_calls(s: Subject) -> Violation | None:
     for _, message in s.with_role("assistant"):
         if not message.get("content") and not message.get("tool_calls"):
             return Violation()
@@ -93,7 +96,7 @@ def reasoning_missing(s: Subject) -> Violation | None:
 
 
 def deepseek_orphan(s: Subject) -> Violation | None:
-    return next((Violation() for n, _ in s.with_role("tool") if asker(s, n) is None), None)
+    return next((Violation() for n, _ in s.with_role("tool") if calling_message(s, n) is None), None)
 
 
 def deepseek_unanswered(s: Subject) -> Violation | None:

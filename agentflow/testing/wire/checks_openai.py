@@ -1,4 +1,7 @@
-"""The checks for `rules_openai.tsv`. A check returns None, or the values for its row's text."""
+"""The checks for `rules_openai.tsv`. Each returns the values for the placeholders of its row's text, or None.
+
+The column `about` of a row describes its check.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -123,9 +126,9 @@ def call_id_long(s: Subject) -> Violation | None:
 def call_id_twice(s: Subject) -> Violation | None:
     for n, message in s.with_role("assistant"):
         ids = [as_text(as_object(call).get("id")) for call in as_list(message.get("tool_calls"))]
-        double = repeated(ids)
-        if double is not None:
-            return Violation(n=n, id=double)
+        duplicate = repeated(ids)
+        if duplicate is not None:
+            return Violation(n=n, id=duplicate)
     return None
 
 
@@ -134,6 +137,7 @@ def call_type(s: Subject) -> Violation | None:
 
 
 def functions_called(s: Subject) -> Iterator[tuple[int, int, JsonObject]]:
+    """Yield positions and functions of the calls in all assistant messages."""
     for n, m, call in s.calls():
         if call.get("type") == "function":
             yield n, m, as_object(call.get("function"))
@@ -194,8 +198,11 @@ def call_ids(message: JsonObject) -> list[str]:
     return [as_text(as_object(call).get("id")) for call in as_list(message.get("tool_calls"))]
 
 
-def asker(s: Subject, index: int) -> int | None:
-    """Return the position of the assistant message that a tool message answers, skipping other tool messages."""
+def calling_message(s: Subject, index: int) -> int | None:
+    """Return the position of the assistant message with the calls to which a tool message belongs, or None.
+
+    There can be other tool messages in between.
+    """
     before = index - 1
     while before >= 0 and s.role(before) == "tool":
         before -= 1
@@ -207,12 +214,12 @@ def answer_id_missing(s: Subject) -> Violation | None:
 
 
 def orphan(s: Subject) -> Violation | None:
-    return next((Violation(n=n) for n, _ in s.with_role("tool") if asker(s, n) is None), None)
+    return next((Violation(n=n) for n, _ in s.with_role("tool") if calling_message(s, n) is None), None)
 
 
 def unknown_answer(s: Subject) -> Violation | None:
     for n, message in s.with_role("tool"):
-        position = asker(s, n)
+        position = calling_message(s, n)
         ident = as_text(message.get("tool_call_id"))
         if position is not None and ident not in call_ids(s.messages[position]):
             return Violation(n=n, id=ident)
@@ -222,7 +229,7 @@ def unknown_answer(s: Subject) -> Violation | None:
 def double_answer(s: Subject) -> Violation | None:
     first: dict[tuple[int, str], int] = {}
     for n, message in s.with_role("tool"):
-        key = (asker(s, n) or 0, as_text(message.get("tool_call_id")))
+        key = (calling_message(s, n) or 0, as_text(message.get("tool_call_id")))
         if key in first:
             return Violation(n=first[key], m=n, id=key[1])
         first[key] = n
@@ -266,26 +273,26 @@ def parameters(s: Subject) -> Violation | None:
     return None
 
 
-def strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+def strict(violates: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         for _, function in s.functions():
             if function.get("strict") is not True:
                 continue
             for path, schema in strict_objects(function.get("parameters")):
-                if broken(schema):
+                if violates(schema):
                     return Violation(x=as_text(function.get("name")), path=repr(path))
         return None
 
     return check
 
 
-def format_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+def format_strict(violates: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         wanted = as_object(as_object(s.body.get("response_format")).get("json_schema"))
         if wanted.get("strict") is not True:
             return None
         for path, schema in strict_objects(wanted.get("schema")):
-            if broken(schema):
+            if violates(schema):
                 return Violation(x=as_text(wanted.get("name")), path=repr(path))
         return None
 

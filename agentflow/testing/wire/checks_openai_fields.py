@@ -1,4 +1,4 @@
-"""The checks of `rules_openai.tsv` that concern the fields of a request: names, types, ranges, allowed values and lengths."""
+"""The checks for `rules_openai.tsv` that concern the fields of a request: names, types, ranges, allowed values, lengths."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ FIELDS = frozenset(
         *("temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user", "verbosity", "web_search_options"),
     )
 )
-NUMBER, INTEGER, TEXT, TRUTH, OBJECT, ARRAY = (
+NUMBER, INTEGER, TEXT, BOOLEAN, OBJECT, ARRAY = (
     "a decimal",
     "an integer",
     "a string",
@@ -48,7 +48,7 @@ TYPES = {
     **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), NUMBER),
     **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "seed", "top_logprobs"), INTEGER),
     **dict.fromkeys(("user", "prompt_cache_key", "safety_identifier", "service_tier"), TEXT),
-    **dict.fromkeys(("logprobs", "stream", "parallel_tool_calls", "store"), TRUTH),
+    **dict.fromkeys(("logprobs", "stream", "parallel_tool_calls", "store"), BOOLEAN),
     **dict.fromkeys(("metadata", "logit_bias", "stream_options", "response_format"), OBJECT),
     **dict.fromkeys(("messages", "tools", "modalities"), ARRAY),
 }
@@ -56,7 +56,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
     NUMBER: (int, float),
     INTEGER: (int,),
     TEXT: (str,),
-    TRUTH: (bool,),
+    BOOLEAN: (bool,),
     OBJECT: (dict,),
     ARRAY: (list,),
 }
@@ -70,7 +70,7 @@ RANGES = {
     "max_completion_tokens": (1, None),
     "top_logprobs": (0, 20),
 }
-WORDS = {
+VALUES = {
     "reasoning_effort": ("none", "minimal", "low", "medium", "high", "xhigh"),
     "service_tier": ("auto", "default", "flex", "scale", "priority"),
     "verbosity": ("low", "medium", "high"),
@@ -78,7 +78,7 @@ WORDS = {
 }
 FORMATS = ("text", "json_object", "json_schema")
 MAX_STOPS, MAX_KEY, MAX_METADATA, MAX_BIAS = 4, 64, 16, 100
-_PLACEABLE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
+_IMAGE_DATA = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/]+={0,2}\Z")
 
 
 def unknown_field(s: Subject) -> Violation | None:
@@ -88,7 +88,9 @@ def unknown_field(s: Subject) -> Violation | None:
 def field_type(s: Subject) -> Violation | None:
     for name, want in TYPES.items():
         value = s.body.get(name)
-        if value is not None and (not isinstance(value, _PYTHON[want]) or (want != TRUTH and isinstance(value, bool))):
+        if value is not None and (
+            not isinstance(value, _PYTHON[want]) or (want != BOOLEAN and isinstance(value, bool))
+        ):
             return Violation(x=name, want=want, kind=kind_of(value))
     for name, value in as_object(s.body.get("metadata")).items():
         if not isinstance(value, str):
@@ -103,7 +105,7 @@ class _Bound(NamedTuple):
     above: bool
 
 
-def _beyond(s: Subject) -> Iterator[_Bound]:
+def _out_of_range(s: Subject) -> Iterator[_Bound]:
     for name, (low, high) in RANGES.items():
         value = s.body.get(name)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -116,7 +118,7 @@ def _beyond(s: Subject) -> Iterator[_Bound]:
 
 def _range(kind: str, *, above: bool) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
-        found = (bound for bound in _beyond(s) if bound.above is above and TYPES[bound.name] == kind)
+        found = (bound for bound in _out_of_range(s) if bound.above is above and TYPES[bound.name] == kind)
         return next((Violation(x=bound.name, m=str(bound.limit), n=str(bound.value)) for bound in found), None)
 
     return check
@@ -126,13 +128,13 @@ integer_low, integer_high = _range(INTEGER, above=False), _range(INTEGER, above=
 decimal_low, decimal_high = _range(NUMBER, above=False), _range(NUMBER, above=True)
 
 
-def _listed(words: tuple[str, ...]) -> str:
-    quoted = [f"'{word}'" for word in words]
+def _listed(values: tuple[str, ...]) -> str:
+    quoted = [f"'{value}'" for value in values]
     return f"{', '.join(quoted[:-1])}, and {quoted[-1]}" if len(quoted) > 2 else " and ".join(quoted)
 
 
-def word(s: Subject) -> Violation | None:
-    for name, known in WORDS.items():
+def known_value(s: Subject) -> Violation | None:
+    for name, known in VALUES.items():
         value = s.body.get(name)
         if isinstance(value, str) and value not in known:
             return Violation(x=value, values=_listed(known), path=name)
@@ -255,7 +257,7 @@ def tool_name_twice(s: Subject) -> Violation | None:
 def image_url(s: Subject) -> Violation | None:
     for n, m, part in s.blocks("image_url"):
         url = as_text(as_object(part.get("image_url")).get("url"))
-        fine = _PLACEABLE.match(url) if url.startswith("data:") else urlsplit(url).scheme in ("http", "https")
+        fine = _IMAGE_DATA.match(url) if url.startswith("data:") else urlsplit(url).scheme in ("http", "https")
         if not fine:
             return Violation(n=n, m=m)
     return None

@@ -1,10 +1,13 @@
-"""The checks for `rules_responses.tsv`. Each returns the values for the placeholders of its row's text, or None."""
+"""The checks for `rules_responses.tsv`. Each returns the values for the placeholders of its row's text, or None.
+
+The column `about` of a row describes its check.
+"""
 
 from collections.abc import Callable, Iterator
 
 from agentflow.testing.wire.checks_openai import is_bad_name, is_empty, is_long_name, is_open, is_optional
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, kind_of, objects
-from agentflow.testing.wire.responses import is_stored, thought_before
+from agentflow.testing.wire.responses import is_own_reasoning, thought_before
 from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_objects
 
 ROLES = ("assistant", "system", "developer", "user")
@@ -24,7 +27,7 @@ ACTIONS = {
     "wait": (),
 }
 """The actions of a computer, with their fields."""
-MADE = ("message", "reasoning", "function_call", "image_generation_call", "computer_call")
+MODEL_ITEMS = ("message", "reasoning", "function_call", "image_generation_call", "computer_call")
 """The types of items that a model produces."""
 
 
@@ -76,6 +79,7 @@ def content_missing(s: Subject) -> Violation | None:
 
 
 def parts(s: Subject) -> Iterator[tuple[int, str, int, JsonObject]]:
+    """Yield the parts of messages and results: the item's position, its field, the part's position, and the part."""
     for key, kind in (("content", "message"), ("output", "function_call_output")):
         for n, item in of_type(s, kind):
             for m, part in enumerate(objects(item.get(key))):
@@ -96,16 +100,16 @@ def image_missing(s: Subject) -> Violation | None:
     return None
 
 
-def moved(s: Subject) -> Violation | None:
+def renamed_field(s: Subject) -> Violation | None:
     """Check for fields of chat completions that have another name in this API."""
-    places = {
+    new_names = {
         "response_format": "text.format",
         "reasoning_effort": "reasoning.effort",
         "max_tokens": "max_output_tokens",
     }
-    for name, where in {**places, "max_completion_tokens": "max_output_tokens", "messages": "input"}.items():
+    for name, new in {**new_names, "max_completion_tokens": "max_output_tokens", "messages": "input"}.items():
         if name in s.body:
-            return Violation(x=name, place=where)
+            return Violation(x=name, place=new)
     return None
 
 
@@ -122,21 +126,21 @@ def unknown_in_item(s: Subject) -> Violation | None:
     return None
 
 
-def part_missing(key: str, *types: str) -> Callable[[Subject], Violation | None]:
+def field_missing(key: str, *types: str) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         return next((Violation(n=n) for n, item in of_type(s, *types) if item.get(key) is None), None)
 
     return check
 
 
-call_id_missing = part_missing("call_id", *CALLS, *OUTPUTS)
-call_name_missing = part_missing("name", "function_call")
-arguments_missing = part_missing("arguments", "function_call")
-output_missing = part_missing("output", *OUTPUTS)
-computer_id_missing = part_missing("id", "computer_call")
-computer_status_missing = part_missing("status", "computer_call")
-computer_checks_missing = part_missing("pending_safety_checks", "computer_call")
-summary_missing = part_missing("summary", "reasoning")
+call_id_missing = field_missing("call_id", *CALLS, *OUTPUTS)
+call_name_missing = field_missing("name", "function_call")
+arguments_missing = field_missing("arguments", "function_call")
+output_missing = field_missing("output", *OUTPUTS)
+computer_id_missing = field_missing("id", "computer_call")
+computer_status_missing = field_missing("status", "computer_call")
+computer_checks_missing = field_missing("pending_safety_checks", "computer_call")
+summary_missing = field_missing("summary", "reasoning")
 
 
 def call_id_long(s: Subject) -> Violation | None:
@@ -160,8 +164,8 @@ def call_name_pattern(s: Subject) -> Violation | None:
 
 
 def item_twice(s: Subject) -> Violation | None:
-    double = repeated([ident for item in items(s) if (ident := as_text(item.get("id")))])
-    return None if double is None else Violation(id=double)
+    duplicate = repeated([ident for item in items(s) if (ident := as_text(item.get("id")))])
+    return None if duplicate is None else Violation(id=duplicate)
 
 
 def orphan(s: Subject) -> Violation | None:
@@ -172,7 +176,7 @@ def orphan(s: Subject) -> Violation | None:
         if kind in CALLS:
             called.add((kind, ident))
         elif (kind.removesuffix("_output"), ident) not in called:
-            return Violation(kind=_spoken(kind.removesuffix("_output")), id=ident)
+            return Violation(kind=_type_text(kind.removesuffix("_output")), id=ident)
     return None
 
 
@@ -181,11 +185,11 @@ def unanswered(s: Subject) -> Violation | None:
     for _, item in of_type(s, *CALLS):
         kind, ident = item_type(item), as_text(item.get("call_id"))
         if (f"{kind}_output", ident) not in answered:
-            return Violation(kind=_spoken(kind), id=ident)
+            return Violation(kind=_type_text(kind), id=ident)
     return None
 
 
-def _spoken(kind: str) -> str:
+def _type_text(kind: str) -> str:
     return kind.replace("_", " ")
 
 
@@ -254,13 +258,13 @@ def computer_alone(s: Subject) -> Violation | None:
     return None if has else next((Violation(n=n) for n, _ in of_type(s, "computer_call")), None)
 
 
-def led_nowhere(s: Subject) -> Violation | None:
+def reasoning_alone(s: Subject) -> Violation | None:
     """Check for a reasoning item without the item that followed it."""
     source = items(s)
     for n, item in of_type(s, "reasoning"):
         following = source[n + 1] if n + 1 < len(source) else {}
-        leads = item_type(following) in MADE and as_text(following.get("role")) in ("", "assistant")
-        if not leads:
+        is_output = item_type(following) in MODEL_ITEMS and as_text(following.get("role")) in ("", "assistant")
+        if not is_output:
             return Violation(id=as_text(item.get("id")))
     return None
 
@@ -278,15 +282,15 @@ def thought_missing(s: Subject) -> Violation | None:
 
 
 def not_stored(s: Subject) -> Violation | None:
-    """Check for a reasoning item without its encrypted content that is not stored on this server."""
+    """Check for a reasoning item without its encrypted content whose text the server does not have either."""
     for _, item in of_type(s, "reasoning"):
         ident = as_text(item.get("id"))
-        if not item.get("encrypted_content") and (s.body.get("store") is False or not is_stored(ident)):
+        if not item.get("encrypted_content") and (s.body.get("store") is False or not is_own_reasoning(ident)):
             return Violation(id=ident)
     return None
 
 
-def seal_broken(s: Subject) -> Violation | None:
+def changed_content(s: Subject) -> Violation | None:
     for _, item in of_type(s, "reasoning"):
         sealed = as_text(item.get("encrypted_content"))
         if sealed and s.signer.check(sealed) is None:
@@ -329,14 +333,14 @@ def tool_name(test: Callable[[str], bool]) -> Callable[[Subject], Violation | No
 tool_name_empty, tool_name_pattern, tool_name_long = map(tool_name, (is_empty, is_bad_name, is_long_name))
 
 
-def broken_schema(schema: JsonValue, broken: Callable[[JsonObject], bool]) -> str | None:
-    return next((repr(path) for path, inner in strict_objects(schema) if broken(inner)), None)
+def broken_schema(schema: JsonValue, violates: Callable[[JsonObject], bool]) -> str | None:
+    return next((repr(path) for path, inner in strict_objects(schema) if violates(inner)), None)
 
 
-def tool_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+def tool_strict(violates: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         for n, tool in functions(s):
-            path = broken_schema(tool.get("parameters"), broken) if tool.get("strict") is True else None
+            path = broken_schema(tool.get("parameters"), violates) if tool.get("strict") is True else None
             if path is not None:
                 return Violation(n=n, x=as_text(tool.get("name")), path=path)
         return None
@@ -344,10 +348,10 @@ def tool_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Vio
     return check
 
 
-def format_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+def format_strict(violates: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         form = as_object(as_object(s.body.get("text")).get("format"))
-        path = broken_schema(form.get("schema"), broken) if form.get("strict") is True else None
+        path = broken_schema(form.get("schema"), violates) if form.get("strict") is True else None
         return None if path is None else Violation(x=as_text(form.get("name")), path=path)
 
     return check

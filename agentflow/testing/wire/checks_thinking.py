@@ -1,7 +1,7 @@
-"""The checks for Anthropic's rows on thinking. Each returns the values for the placeholders of its row's text, or None.
+"""The checks for Anthropic's rules on thinking. Each returns the values for the placeholders of its row's text, or None.
 
 A tool loop is open if the request ends with tool results. Its head is the first assistant message after the last user message
-without tool results; the vendor counts everything from there on as one assistant turn.
+without tool results; for the vendor, everything from the head on is one assistant turn.
 """
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
@@ -28,7 +28,7 @@ def _has_result(message: JsonObject) -> bool:
 
 
 def loop_head(s: Subject) -> int | None:
-    """Return the position of the open tool loop's first assistant message."""
+    """Return the position of the open tool loop's first assistant message, or None."""
     last = len(s.messages) - 1
     if s.role(last) != "user" or not _has_result(s.messages[last]):
         return None
@@ -39,7 +39,7 @@ def loop_head(s: Subject) -> int | None:
 
 
 def latest(s: Subject) -> int | None:
-    """Return the position of the last assistant message."""
+    """Return the position of the last assistant message, or None."""
     return max((n for n, _ in s.with_role("assistant")), default=None)
 
 
@@ -137,13 +137,13 @@ def modified(s: Subject) -> Violation | None:
     """Check for changed signed thinking in the latest assistant message."""
     n = latest(s)
     blocks = [] if n is None else objects(s.messages[n].get("content"))
-    places = [(m, block) for m, block in enumerate(blocks) if block.get("type") in THOUGHTS]
-    for expected, (m, block) in enumerate(places):
+    thoughts = [(m, block) for m, block in enumerate(blocks) if block.get("type") in THOUGHTS]
+    for expected, (m, block) in enumerate(thoughts):
         seal = _seal(s, block)
         if seal is None or n is None:
             continue
         same = block["type"] == "redacted_thinking" or seal.covers(as_text(block.get("thinking")))
-        if not same or seal.place != expected or seal.total != len(places):
+        if not same or seal.index != expected or seal.total != len(thoughts):
             return Violation(n=n, m=m)
     return None
 
@@ -157,7 +157,7 @@ def signature(s: Subject) -> Violation | None:
 
 
 def bound_elsewhere(s: Subject) -> Violation | None:
-    """Check for thinking with a changed prefix, in a request that does not ask to drop such thinking."""
+    """Check for thinking after a changed prefix, unless the request asks the vendor to drop such thinking."""
     binding = as_object(as_object(s.body.get("thinking")).get("block_binding"))
     if not s.dialect.binds or binding.get("prefix_mismatch_behavior") == "drop_block":
         return None

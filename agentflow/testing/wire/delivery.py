@@ -4,7 +4,7 @@ Rules:
 
 1. All bytes are prepared before the first one is sent, so a fault that does not fit the reply is an HTTP 500 with a clear
    text, never an incomplete stream.
-2. Each answer closes its connection, so an open connection belongs to an unfinished answer.
+2. Each answer closes its connection, so an open connection means that an answer is unfinished.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from agentflow.testing.wire.wires import Wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireResponse:
-    """A complete HTTP answer: its writes, and its interruption, if any."""
+    """An HTTP answer that is ready to be sent: its writes, and the interruption after them, if any."""
 
     status: int
     headers: dict[str, str]
@@ -47,7 +47,7 @@ def json_answer(status: int, body: object, headers: dict[str, str] | None = None
 
 def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, dialect: Dialect) -> WireResponse:
     """Build the vendor's error for a refused request; a 400 is marked as not retryable."""
-    headers = _ids(wire, request)
+    headers = _id_header(wire, request)
     if refusal.status == 400:
         headers["x-should-retry"] = "false"
     return json_answer(refusal.status, wire.refusal_body(refusal, request.index, dialect), headers)
@@ -55,7 +55,7 @@ def refusal_answer(wire: Wire, refusal: RuleRefusal, request: WireRequest, diale
 
 def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> WireResponse:
     """Build the HTTP error or the raw body that a fault sends instead of the reply."""
-    headers = _ids(wire, request) | dict(answer.headers)
+    headers = _id_header(wire, request) | dict(answer.headers)
     if answer.body is None:
         refusal = wire.refusal_of(answer, dialect, tokens)
         return json_answer(answer.status, wire.refusal_body(refusal, request.index, dialect), headers)
@@ -87,7 +87,7 @@ def reply_answer(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Sign
         parts, length = writes([sent], plan) if sent else [], len(data) if halt.how == "abort" else None
     else:
         parts, length = writes([data], plan), len(data)
-    headers = {"content-type": "application/json"} | _ids(wire, request)
+    headers = {"content-type": "application/json"} | _id_header(wire, request)
     return WireResponse(status=200, headers=headers, writes=parts, length=length, halt=halt, plan=plan)
 
 
@@ -99,11 +99,13 @@ def _streamed(wire: Wire, plan: ReplyPlan, request: WireRequest, signer: Signer)
         if halt.how == "error":
             frames.append(wire.error_frame(halt.error_type, halt.message))
     parts = [text.encode() for text in with_noise(frames, plan, wire.ping, wire.unknown)]
-    headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"} | _ids(wire, request)
+    headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"} | _id_header(
+        wire, request
+    )
     return WireResponse(status=200, headers=headers, writes=writes(parts, plan), halt=halt, plan=plan)
 
 
-def _ids(wire: Wire, request: WireRequest) -> dict[str, str]:
+def _id_header(wire: Wire, request: WireRequest) -> dict[str, str]:
     name = "request-id" if wire.name == "anthropic" else "x-request-id"
     return {name: f"req_wire_{request.index}"}
 
@@ -113,13 +115,13 @@ async def send(answer: WireResponse, raw: web.BaseRequest, request: WireRequest)
     request.status = answer.status
     halt = answer.halt
     if halt is not None and halt.how == "hang" and not halt.headers:
-        await asyncio.Event().wait()
+        await asyncio.Event().wait()  # until the client disconnects or the server stops, which cancels this task
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
     response.force_close()
     response.content_length = answer.length
     await response.prepare(raw)
     for number, data in enumerate(answer.writes):
-        await _wait_turn(answer.plan, number)
+        await _wait_for_gate(answer.plan, number)
         await response.write(data)
         request.writes += 1
         await asyncio.sleep(0)  # lets a client in the same loop read this write separately
@@ -131,7 +133,8 @@ async def send(answer: WireResponse, raw: web.BaseRequest, request: WireRequest)
     return response
 
 
-async def _wait_turn(plan: ReplyPlan | None, number: int) -> None:
+async def _wait_for_gate(plan: ReplyPlan | None, number: int) -> None:
+    """Wait until the plan allows the write with this number."""
     if plan is None or number < plan.gate_after:
         return
     if isinstance(plan.gate, asyncio.Event):

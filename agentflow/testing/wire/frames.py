@@ -42,15 +42,15 @@ def position(frames: Sequence[WireFrame], after: Point) -> int:
     if isinstance(after, int):
         if 0 <= after <= len(frames):
             return after
-        raise UsageError(f"a fault is placed after frame {after}, but this reply has only {len(frames)} frames")
+        raise UsageError(f"a fault cannot happen after frame {after}: this reply has only {len(frames)} frames")
     kinds = [frame.kind for frame in frames]
-    wanted: dict[str, FrameKind] = {"content": "stop", "all": "end"}
+    before: dict[str, FrameKind] = {"content": "stop", "all": "end"}
     if after == "all" and "end" not in kinds:  # on a wire without an end mark
         return len(frames)
-    kind: str = wanted.get(after, after)
+    kind: str = before.get(after, after)
     if kind not in kinds:
-        raise UsageError(f"a fault is placed at {after!r}, but this reply streams only {', '.join(sorted(set(kinds)))}")
-    if after in wanted:
+        raise UsageError(f"a fault cannot happen at {after!r}: this reply streams only {', '.join(sorted(set(kinds)))}")
+    if after in before:
         return kinds.index(kind)
     if after == "call":
         return call_position(frames)
@@ -82,9 +82,9 @@ def writes(parts: Sequence[bytes], plan: ReplyPlan) -> list[bytes]:
     """Split a body into writes as planned; by default each part is one write."""
     whole = b"".join(parts)
     if plan.split_at:
-        cuts = [0, *sorted({offset for offset in plan.split_at if offset < len(whole)}), len(whole)]
+        offsets = [0, *sorted({offset for offset in plan.split_at if offset < len(whole)}), len(whole)]
     elif plan.split_size:
-        cuts = [*range(0, len(whole), plan.split_size), len(whole)]
+        offsets = [*range(0, len(whole), plan.split_size), len(whole)]
     else:
         return list(parts)
-    return [whole[start:end] for start, end in pairwise(cuts) if end > start]
+    return [whole[start:end] for start, end in pairwise(offsets) if end > start]

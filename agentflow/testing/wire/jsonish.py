@@ -1,7 +1,7 @@
-"""A type for JSON, and readers that never raise.
+"""A type for JSON, and readers (`as_object` and others) that never raise.
 
 A request body is untrusted and may have any structure. The readers return an empty value if the type is wrong, so that a rule
-can check only its own fields.
+needs to check only its own fields.
 """
 
 import json
@@ -60,7 +60,7 @@ def merged(*parts: JsonObject) -> JsonObject:
 
 
 def kind_of(value: JsonValue) -> str:
-    """Return the name of a value's JSON type, with the article, as in OpenAI's error texts."""
+    """Return the type of a wrong JSON value as in OpenAI's error texts, such as "an object instead"."""
     names: dict[type, str] = {
         dict: "an object",
         list: "an array",

@@ -106,7 +106,7 @@ class Fault:
         """Send an error event in the stream, and end it; a reply that is not streamed becomes an HTTP error.
 
         Args:
-            after: The point; 0 is before anything, "head" before the first text, "text" after it.
+            after: The point; 0 is before anything, "head" before the first text, "text" after its first chunk.
             type: The error's type; None means the vendor's type for overload.
             message: The error's message; None means the vendor's text for overload.
         """
@@ -232,7 +232,7 @@ class Fault:
 
     @classmethod
     def unknown_events(cls) -> "Fault":
-        """Insert events of unknown types between the events, and unknown fields into events."""
+        """Insert events of an unknown type, with unknown fields, between the events."""
         return cls("unknown events", lambda plan: replace(plan, unknown_events=True))
 
     @classmethod

@@ -37,7 +37,7 @@ def error_body(message: str, *, type: str, param: str | None = None, code: str |
 
 
 def call_id(request: WireRequest, index: int, call: ScriptedCall) -> str:
-    """Return the call's own id, or a new one that is unique on this server."""
+    """Return the call's own id, or a new one with the request's index, which is unique on this server except in batches."""
     return call.id if call.id is not None else f"call_wire_{request.index}_{index}"
 
 
@@ -86,7 +86,7 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
     chunks = [*_each_choice([*_content(plan, request)], _choices(request))]
     if requested:
         twice = usage if plan.usage == "twice" else None
-        chunks = [*(_counted(chunk, None) for chunk in chunks[:-1]), _counted(chunks[-1], twice)]
+        chunks = [*(_with_usage(chunk, None) for chunk in chunks[:-1]), _with_usage(chunks[-1], twice)]
         chunks.append(WireFrame("usage", _usage_chunk(plan, request, usage)))
     if plan.end_mark:
         chunks.append(WireFrame("end", "[DONE]"))
@@ -191,7 +191,7 @@ def _each_choice(chunks: list[WireFrame], count: int) -> Iterator[WireFrame]:
 
 
 def _logprobs(request: WireRequest, pieces: list[str]) -> JsonValue:
-    """Return made-up probabilities, one token for each chunk, if requested."""
+    """Return invented probabilities if requested; each chunk counts as one token."""
     if request.body.get("logprobs") is not True:
         return None
     top = request.body.get("top_logprobs")
@@ -216,7 +216,7 @@ def _chunk(
     return WireFrame(kind, merged(_envelope(request, "chat.completion.chunk"), {"choices": [choice]}))
 
 
-def _counted(chunk: WireFrame, usage: JsonObject | None) -> WireFrame:
+def _with_usage(chunk: WireFrame, usage: JsonObject | None) -> WireFrame:
     data = chunk.data
     return chunk if isinstance(data, str) else replace(chunk, data=merged(data, {"usage": usage}))
 

@@ -1,9 +1,9 @@
-"""Loopback websocket servers that speak the realtime protocols, scripted and strict: a model that hears and speaks, offline.
+"""Local websocket servers for the realtime protocols of OpenAI and Gemini: a scripted model that hears and speaks, offline.
 
 Rules:
 
-1. It binds only to 127.0.0.1. It requires a key, and accepts any.
-2. It keeps the vendor's state: the input buffer, the conversation, the reply in progress. An event that is illegal in this
+1. A server binds only to 127.0.0.1. It requires a key, and accepts any.
+2. It has the vendor's state: the input buffer, the conversation, the reply in progress. An event that is illegal in this
    state is refused with the vendor's error, which is recorded in `refused`.
 3. Audio that is not silent counts as speech; 200 ms of silence end a turn.
 4. A reply's audio is a tone of 40 ms for each character of its text.
@@ -56,7 +56,12 @@ class RealtimeServer(RealtimeTraffic):
 
     @classmethod
     def gemini(cls, script: Sequence[Spoken], *, heard: Sequence[str | None] = ()) -> Self:
-        """Create a server for Gemini's Live API; the arguments are those of `openai`."""
+        """Create a server for Gemini's Live API.
+
+        Args:
+            script: The replies in order.
+            heard: The transcripts of the users' speech, in order; None for speech without a transcript.
+        """
         return cls(GeminiPeer, script, heard)
 
     @property

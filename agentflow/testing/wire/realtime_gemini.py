@@ -16,7 +16,7 @@ from agentflow.testing.wire.realtime_peer import (
     RealtimePeer,
     RealtimeTraffic,
     RefusedEventError,
-    known,
+    refuse_unknown,
     tone,
 )
 from agentflow.testing.wire.reply import WireReply
@@ -74,7 +74,7 @@ class GeminiPeer(RealtimePeer):
         await self.socket.send_bytes(text.encode())
 
     async def refuse(self, error: RefusedEventError, event: Event) -> None:
-        """Close the connection."""
+        """Close the connection with the error."""
         await self.stop()
         await self.socket.close(code=1007, message=str(error).encode()[:120])  # a close frame has space for 123 bytes
 
@@ -85,30 +85,30 @@ class GeminiPeer(RealtimePeer):
             raise RefusedEventError(f"Request contains an invalid argument: {kinds}.")
         match event:
             case {"setup": setup}:
-                known(setup, _SETUP, "setup")
-                known(setup.get("generationConfig", {}), _GENERATION, "generationConfig")
+                refuse_unknown(setup, _SETUP, "setup")
+                refuse_unknown(setup.get("generationConfig", {}), _GENERATION, "generationConfig")
                 if not setup["model"].startswith("models/"):
                     raise RefusedEventError(f"model {setup['model']} is not found")
                 self.setup = setup
                 await self.send({"setupComplete": {}})
             case {"realtimeInput": message}:
-                known(message, _INPUT, "realtimeInput")
+                refuse_unknown(message, _INPUT, "realtimeInput")
                 await self._hear(message)
             case {"clientContent": content}:
-                known(content, {"turns", "turnComplete"}, "clientContent")
+                refuse_unknown(content, {"turns", "turnComplete"}, "clientContent")
                 await self._interrupt()
                 for turn in content["turns"]:
                     self._note(turn)
                 if content.get("turnComplete"):
                     await self._answer()
             case {"toolResponse": message}:
-                known(message, {"functionResponses"}, "toolResponse")
+                refuse_unknown(message, {"functionResponses"}, "toolResponse")
                 await self._results(message["functionResponses"])
             case _:
                 raise RefusedEventError(f"Unknown name {kinds[0]!r}")
 
     def _note(self, turn: Event) -> None:
-        known(turn, {"role", "parts"}, "content")
+        refuse_unknown(turn, {"role", "parts"}, "content")
         if turn["role"] not in ("user", "model"):
             raise RefusedEventError("Please use a valid role: user, model.")
         for part in turn["parts"]:
@@ -157,7 +157,7 @@ class GeminiPeer(RealtimePeer):
         await self._answer()
 
     async def _interrupt(self) -> None:
-        """End a reply that is being generated, or that the vendor assumes is being played."""
+        """End the reply in progress, if any."""
         if not self.generating:
             return
         await self.stop()
@@ -180,10 +180,11 @@ class GeminiPeer(RealtimePeer):
         if [response["id"] for response in responses] != self.calls:
             raise RefusedEventError(f"Function responses must match the calls {self.calls}.")
         for response in responses:
-            known(response, {"id", "name", "response", "willContinue", "scheduling"}, "functionResponse")
+            refuse_unknown(response, {"id", "name", "response", "willContinue", "scheduling"}, "functionResponse")
             self.context.append(("output", str(response["response"].get("output", response["response"].get("error")))))
         self.calls = []
-        await self.send({"serverContent": {"turnComplete": True}})  # late, as some models do
+        # Some models complete the turn with the calls only after the results.
+        await self.send({"serverContent": {"turnComplete": True}})
         await self._answer()
 
     async def _reply(self, line: WireReply | Callable[[RealtimePeer], Awaitable[None]]) -> None:

@@ -16,7 +16,7 @@ from agentflow.testing.wire.realtime_peer import (
     RealtimePeer,
     RealtimeTraffic,
     RefusedEventError,
-    known,
+    refuse_unknown,
     tone,
 )
 from agentflow.testing.wire.reply import WireReply
@@ -85,7 +85,7 @@ class OpenAIPeer(RealtimePeer):
     ) -> None:
         super().__init__(server, socket, transport)
         self.items: list[Event] = []
-        self.audio: dict[str, int] = {}
+        self.audio: dict[str, int] = {}  # the bytes of audio, by item
         self.session: Event = {"type": "realtime", "output_modalities": ["audio"], "model": "gpt-realtime"}
         self.response: Event | None = None
         self._buffer = bytearray()
@@ -123,7 +123,7 @@ class OpenAIPeer(RealtimePeer):
         kind = event["type"]
         if kind not in _CLIENT_EVENTS:
             raise RefusedEventError(f"Invalid value: '{kind}'.")
-        known(event, _CLIENT_EVENTS[kind] | {"type", "event_id"}, kind)
+        refuse_unknown(event, _CLIENT_EVENTS[kind] | {"type", "event_id"}, kind)
         match kind:
             case "session.update":
                 await self._update(event["session"])
@@ -155,7 +155,7 @@ class OpenAIPeer(RealtimePeer):
                 await self._cancel(event.get("response_id"))
 
     async def _update(self, session: Event) -> None:
-        known(session, _SESSION, "session")
+        refuse_unknown(session, _SESSION, "session")
         if session["type"] != "realtime":
             raise RefusedEventError("Invalid session type.")
         self.session = {**self.session, **session}
@@ -169,7 +169,7 @@ class OpenAIPeer(RealtimePeer):
 
     async def _create(self, item: Event) -> None:
         kind = item["type"]
-        known(item, _ITEM[kind], "item")
+        refuse_unknown(item, _ITEM[kind], "item")
         if len(item.get("id", "")) > 32 or any(known_item["id"] == item.get("id") for known_item in self.items):
             raise RefusedEventError(f"Invalid item id '{item['id']}'.")
         if kind == "message":
@@ -206,7 +206,7 @@ class OpenAIPeer(RealtimePeer):
     # ---- the user
 
     async def heard_start(self) -> None:
-        """Announce speech."""
+        """Send the event for the start of speech."""
         self._next_item = self.new_id("item")
         kind = "input_audio_buffer.speech_started"
         await self.send({"type": kind, "audio_start_ms": 0, "item_id": self._next_item})
@@ -238,7 +238,7 @@ class OpenAIPeer(RealtimePeer):
     # ---- replies
 
     async def _respond(self, body: Event) -> None:
-        known(body, _RESPONSE, "response")
+        refuse_unknown(body, _RESPONSE, "response")
         if self.response is not None:
             raise RefusedEventError(
                 f"Conversation already has an active response in progress: {self.response['id']}.",
@@ -301,7 +301,7 @@ class OpenAIPeer(RealtimePeer):
         await self._add(item, "in_progress")
         await self.send({"type": "response.content_part.added", **at, "part": {"type": kind[7:]}})
         pieces = line.pieces(line.text)
-        for piece in pieces:  # a transcript is ahead of its audio
+        for piece in pieces:  # the vendor sends a transcript ahead of its audio
             await asyncio.sleep(0)  # lets a cancellation arrive between chunks
             named = "output_audio_transcript" if speaks else "output_text"
             await self.send({"type": f"response.{named}.delta", **at, "delta": piece})
@@ -311,7 +311,7 @@ class OpenAIPeer(RealtimePeer):
             self.audio[item["id"]] += len(sound)
             await self.send({"type": "response.output_audio.delta", **at, "delta": b64encode(sound).decode()})
         transcript = {"transcript": line.text} if speaks else {"text": line.text}
-        if item["content"] == []:  # else it was truncated
+        if item["content"] == []:  # otherwise the client has truncated it
             item["content"] = [{"type": kind, **transcript}]
         if speaks:
             await self.send({"type": "response.output_audio.done", **at})
@@ -342,7 +342,7 @@ _TRUNCATED: Final = ("item_id", "content_index", "audio_end_ms")
 
 
 def _shown(item: Event) -> tuple[str, str]:
-    """Return an item's role or type, and its text; audio without a text is `(audio)`."""
+    """Return an item's role or type, and its text; audio without a transcript is `(audio)`."""
     match item["type"]:
         case "message":
             texts = [part.get("text") or part.get("transcript") or "(audio)" for part in item["content"]]

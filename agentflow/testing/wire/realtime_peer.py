@@ -1,4 +1,7 @@
-"""The protocol-independent part of a realtime server's connection: frames, speech detection, the script (see `realtime.py`)."""
+"""The part of a realtime server's connection that both protocols share: frames, speech detection, the script.
+
+`realtime.py` has the rules.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +82,10 @@ class RealtimePeer(ABC):
         server: The server.
         socket: The websocket.
         transport: The transport of the websocket.
+
+    Attributes:
+        path: The path of the websocket's address.
+        input_rate: The samples per second of the client's audio.
     """
 
     path: ClassVar[str]
@@ -94,7 +101,7 @@ class RealtimePeer(ABC):
         self.count = 0
         self._voice = bytearray()
         self._speaking = False
-        self._silence = 0
+        self._silence = 0  # in bytes
 
     @staticmethod
     @abstractmethod
@@ -146,8 +153,9 @@ class RealtimePeer(ABC):
                 self.server.received.append(event)
                 await self.handle(event)
             except (RefusedEventError, ValueError, KeyError, TypeError) as error:
-                known = isinstance(error, RefusedEventError)
-                refused = error if known else RefusedEventError(f"{type(error).__name__}: {error}")
+                # The other errors come from a handler that reads an event with a wrong structure.
+                is_refusal = isinstance(error, RefusedEventError)
+                refused = error if is_refusal else RefusedEventError(f"{type(error).__name__}: {error}")
                 self.server.refused.append(str(refused))
                 await self.refuse(refused, event)
 
@@ -171,24 +179,28 @@ class RealtimePeer(ABC):
         return Say(line, chunk=5) if isinstance(line, str) else line
 
     async def hear(self, audio: bytes) -> None:
-        """Detect speech and its end."""
+        """Detect speech and its end in the client's audio."""
         frame, rate = int(_FRAME * self.input_rate) * 2, self.input_rate * 2
         for start in range(0, len(audio), frame):
-            piece = audio[start : start + frame]
-            voiced = any(piece)
+            part = audio[start : start + frame]
+            voiced = any(part)
             if voiced and not self._speaking:
                 self._speaking = True
                 await self.heard_start()
             if self._speaking:
-                self._voice += piece
-                self._silence = 0 if voiced else self._silence + len(piece)
+                self._voice += part
+                self._silence = 0 if voiced else self._silence + len(part)
                 if self._silence >= _SILENCE * rate:
                     voice, self._voice = bytes(self._voice), bytearray()
                     self._speaking, self._silence = False, 0
                     await self.heard_end(voice)
 
 
-def known(fields: Event, names: frozenset[str] | set[str], where: str) -> None:
-    """Refuse unknown fields."""
+def refuse_unknown(fields: Event, names: frozenset[str] | set[str], where: str) -> None:
+    """Refuse an event with fields other than the known names.
+
+    Raises:
+        RefusedEventError: There is another field.
+    """
     if unknown := sorted(fields.keys() - names):
         raise RefusedEventError(f"Unknown parameter: '{where}.{unknown[0]}'.", "unknown_parameter")

@@ -149,17 +149,17 @@ class WireReply:
         text: The visible text. If empty, no text is sent.
         thinking: Reasoning text; a tuple for several blocks. `""` is a thinking block without text (with a signature). Like
             the vendor, the Anthropic wire sends it only if the request enables thinking.
-        redacted: Reasoning that the Anthropic wire sends as an opaque, encrypted block.
+        redacted: Reasoning that the Anthropic wire sends as an opaque, encrypted block, and `/responses` without a summary.
         calls: The tool calls, all in one message. On `/responses`, a call of `computer` is a `computer_call` with the
             arguments as its fields (`actions`, `pending_safety_checks`), if the request has OpenAI's tool of that type.
         finish: The finish reason; None derives it from the content. A value outside `Finish` is sent unchanged.
         usage: Token counts; None estimates one token per four characters.
         chunk: The number of characters per streamed chunk; 0 sends each part as a whole.
-        interleave: On the OpenAI wire, interleave the arguments of parallel calls.
+        interleave: Whether to interleave the arguments of parallel calls; only on OpenAI's wires.
         faults: The faults in order of application, or a single fault.
         cites: The citations of the text.
-        images: Images from the model, as `data:` addresses; only on the OpenAI wire.
-        audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only on the OpenAI wire.
+        images: Images from the model, as `data:` addresses; only on OpenAI's wires.
+        audio: Speech in base64 (16 bits, 24 kHz), with the text as its transcript; only in chat completions.
         server: The work of tools that the vendor runs; on the Anthropic wire and on `/responses`.
 
     Example:
@@ -306,7 +306,10 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The point and kind of an interruption: an aborted connection, a stream that ends too soon, silence, or an error event."""
+    """The point and kind of an interruption: an aborted connection, a stream that ends too soon, silence, or an error event.
+
+    With `headers=False`, silence begins before the HTTP headers.
+    """
 
     after: Point
     how: Literal["abort", "close", "hang", "error"]
@@ -317,7 +320,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyPlan:
-    """A reply and all details of how it is sent. Faults edit it; the wires read it."""
+    """A reply and all details of how it is sent. Faults edit it (see the methods of `Fault`); the wires read it."""
 
     reply: WireReply
     http: HttpAnswer | None = None

@@ -26,10 +26,10 @@ class WireRequest:
 
     Attributes:
         wire: `"openai"` (chat completions), `"responses"` or `"anthropic"`.
-        index: The position among all received requests, from 0.
+        index: The position among the received requests for a reply, from 0.
         body: The parsed body; empty if it was not a JSON object.
         headers: The headers, names in lower case.
-        status: The HTTP status of the answer; None before it.
+        status: The HTTP status of the answer; None until it is known.
         refused: The message of the rule that refused the request, or None.
         rule: The id of that rule.
         reply: The scripted reply, or None if the script was not used.
@@ -108,7 +108,7 @@ class WireRequest:
 
     @property
     def results(self) -> tuple[ToolAnswer, ...]:
-        """The tool results after the last assistant message, in order; empty if a user message is last."""
+        """The tool results after the last assistant message, in order."""
         found: list[ToolAnswer] = []
         for message in reversed(self.messages):
             if message.get("role") == "assistant" or message.get("type") == "function_call":

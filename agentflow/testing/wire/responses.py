@@ -1,8 +1,8 @@
 """OpenAI's `/responses` wire: a reply as a JSON body or as a list of events.
 
 Reasoning is a separate item. Its text is sent if a summary is requested, its encrypted content if the request includes it.
-The id of an item shows whether it directly follows reasoning, so that this server can require the reasoning in later
-requests.
+The id of an item names the reasoning that it directly follows, if any, so that this server can require the reasoning in
+later requests.
 """
 
 import re
@@ -20,26 +20,32 @@ from agentflow.testing.wire.signing import Signer
 
 UNKNOWN = WireFrame("ping", {"type": "response.telemetry", "x_unknown": True}, "response.telemetry")
 SEALED = "reasoning.encrypted_content"
-_CUT = {"length": "max_output_tokens", "refusal": "content_filter"}
+_INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
 _AFTER = re.compile(r"(?:fc|cu|msg)_wire_(\d+)_\d+_after_(\d+)\Z")
 _THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
 
 
-class _Made(NamedTuple):
-    """An output item, and the events that precede its completion."""
+class _OutputItem(NamedTuple):
+    """An output item of a reply.
+
+    Attributes:
+        item: The complete item, as in its last event.
+        begin: The item as in its first event.
+        events: The events in between.
+    """
 
     item: JsonObject
     begin: JsonObject
-    pieces: list[WireFrame]
+    events: list[WireFrame]
 
 
 def thought_before(ident: str) -> str | None:
-    """Return the id of the reasoning item that directly precedes an item of this server."""
+    """Return the id of the reasoning item that directly preceded an item of this server, or None."""
     found = _AFTER.match(ident)
     return None if found is None else f"rs_wire_{found[1]}_{found[2]}"
 
 
-def is_stored(ident: str) -> bool:
+def is_own_reasoning(ident: str) -> bool:
     """Whether an id belongs to a reasoning item of this server."""
     return _THOUGHT.match(ident) is not None
 
@@ -68,8 +74,8 @@ def frames(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[WireFr
         started["usage"] = None
     events = [_event("head", "response.created", {"response": started})]
     events.append(_event("block", "response.in_progress", {"response": started}))
-    for run in _runs(output, interleave=plan.reply.interleave):
-        events += _frames_of(plan, run)
+    for group in _groups(output, interleave=plan.reply.interleave):
+        events += _frames_of(plan, group)
     ended = _response(plan, request, [item.item for item in output])
     events.append(_event("stop", f"response.{ended['status']}", {"response": ended}))
     return [_numbered(frame, n) for n, frame in enumerate(events)]
@@ -82,16 +88,20 @@ def error_frame(type: str | None, message: str | None) -> WireFrame:  # noqa: A0
     return WireFrame("error", error | {"sequence_number": 0}, "error")
 
 
-def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made]:
+def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_OutputItem]:
     reply = plan.reply
-    thoughts = [*_thoughts(reply, request, signer)]
+    thoughts = [*_reasoning_items(reply, request, signer)]
     after = f"_after_{len(thoughts) - 1}" if thoughts else ""
-    made_items: list[_Made] = []
+    items: list[_OutputItem] = []
     if plan.refusal is not None:
-        return [_words(reply, plan.refusal, f"msg_wire_{request.index}_0", refused=True)]
+        return [_message_item(reply, plan.refusal, f"msg_wire_{request.index}_0", refused=True)]
     for n, work in enumerate(reply.server):
-        item: JsonObject = {"id": f"ws_wire_{request.index}_{n}", "type": f"{work.name}_call", "status": "completed"}
-        made_items.append(_Made(item | work.input, item | {"status": "in_progress"}, []))
+        item: JsonObject = {
+            "id": f"ws_wire_{request.index}_{n}",
+            "type": f"{work.name}_call",
+            "status": "completed",
+        }
+        items.append(_OutputItem(item | work.input, item | {"status": "in_progress"}, []))
         if work.name == "tool_search":
             found: JsonObject = {
                 "id": f"tso_wire_{request.index}_{n}",
@@ -99,17 +109,17 @@ def _output(plan: ReplyPlan, request: WireRequest, signer: Signer) -> list[_Made
                 "execution": "server",
             }
             found |= {"call_id": None, "status": "completed", "tools": work.content}
-            made_items.append(_Made(found, found | {"status": "in_progress"}, []))
+            items.append(_OutputItem(found, found | {"status": "in_progress"}, []))
     if reply.text or reply.cites or not reply.calls:
-        made_items.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
-    made_items += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
+        items.append(_message_item(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
+    items += [_image_item(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
     for n, call in enumerate(reply.calls):
-        ident = f"fc_wire_{request.index}_{n + 1}{'' if made_items else after}"
-        made_items.append(_call(plan, request, call, n, ident))
-    return [*thoughts, *made_items]
+        ident = f"fc_wire_{request.index}_{n + 1}{'' if items else after}"
+        items.append(_call_item(plan, request, call, n, ident))
+    return [*thoughts, *items]
 
 
-def _thoughts(reply: WireReply, request: WireRequest, signer: Signer) -> Iterator[_Made]:
+def _reasoning_items(reply: WireReply, request: WireRequest, signer: Signer) -> Iterator[_OutputItem]:
     summarised = as_object(request.body.get("reasoning")).get("summary") is not None
     sealed = SEALED in as_list(request.body.get("include"))
     hidden = () if reply.redacted is None else (reply.redacted,)
@@ -132,10 +142,10 @@ def _thoughts(reply: WireReply, request: WireRequest, signer: Signer) -> Iterato
             pieces.append(_event("block", "response.reasoning_summary_text.done", done))
             part = {"summary_index": 0, "part": summary[0]}
             pieces.append(_event("block", "response.reasoning_summary_part.done", part))
-        yield _Made(item, merged(item, {"summary": [], "encrypted_content": None}), pieces)
+        yield _OutputItem(item, merged(item, {"summary": [], "encrypted_content": None}), pieces)
 
 
-def _words(reply: WireReply, text: str, ident: str, *, refused: bool) -> _Made:
+def _message_item(reply: WireReply, text: str, ident: str, *, refused: bool) -> _OutputItem:
     kind, key = ("refusal", "refusal") if refused else ("output_text", "text")
     noted: list[JsonValue] = [] if refused else [_annotation(n, reply) for n in range(len(reply.cites))]
     part: JsonObject = {"type": kind, key: text}
@@ -154,7 +164,7 @@ def _words(reply: WireReply, text: str, ident: str, *, refused: bool) -> _Made:
         pieces.append(_event("text", "response.output_text.annotation.added", noticed))
     pieces.append(_event("block", f"response.{kind}.done", merged(ids, {key: text}, logs)))
     pieces.append(_event("block", "response.content_part.done", merged(ids, {"part": part})))
-    return _Made(item, merged(item, {"status": "in_progress", "content": []}), pieces)
+    return _OutputItem(item, merged(item, {"status": "in_progress", "content": []}), pieces)
 
 
 def _annotation(n: int, reply: WireReply) -> JsonObject:
@@ -163,16 +173,16 @@ def _annotation(n: int, reply: WireReply) -> JsonObject:
     return {"type": "url_citation", "url": cite.url, "title": cite.title} | spans
 
 
-def _image(url: str, ident: str) -> _Made:
+def _image_item(url: str, ident: str) -> _OutputItem:
     item: JsonObject = {"id": ident, "type": "image_generation_call", "status": "completed"}
-    return _Made(item | {"result": url.partition(",")[2]}, item | {"status": "in_progress", "result": None}, [])
+    return _OutputItem(item | {"result": url.partition(",")[2]}, item | {"status": "in_progress", "result": None}, [])
 
 
-def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, index: int, ident: str) -> _Made:
+def _call_item(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, index: int, ident: str) -> _OutputItem:
     if call.name == "computer" and any(tool.get("type") == "computer" for tool in objects(request.body.get("tools"))):
         computer: JsonObject = {"id": f"cu{ident[2:]}", "type": "computer_call", "status": "completed"}
         computer |= {"call_id": call_id(request, index, call), "pending_safety_checks": []} | call.input
-        return _Made(computer, computer | {"status": "in_progress", "actions": []}, [])
+        return _OutputItem(computer, computer | {"status": "in_progress", "actions": []}, [])
     item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
     if call.name in _loaded(plan, request):
         item["namespace"] = call.name
@@ -182,7 +192,7 @@ def _call(plan: ReplyPlan, request: WireRequest, call: ScriptedCall, index: int,
     pieces = [] if plan.whole_calls else [_event("call", f"{name}.delta", {"delta": p}) for p in plan.call_pieces(call)]
     pieces.append(_event("block", f"{name}.done", {"name": call.name, "arguments": call.raw}))
     begin = merged(item, {"status": "in_progress", "arguments": ""})
-    return _Made(merged(item, {"arguments": call.raw}), begin, pieces)
+    return _OutputItem(merged(item, {"arguments": call.raw}), begin, pieces)
 
 
 def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
@@ -194,9 +204,9 @@ def _loaded(plan: ReplyPlan, request: WireRequest) -> set[str]:
     return {as_text(tool.get("name")) for tools in found for tool in objects(tools)}
 
 
-def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
+def _groups(output: list[_OutputItem], *, interleave: bool) -> Iterator[list[tuple[int, _OutputItem]]]:
     """Yield groups of items: single items, and the calls, whose events are interleaved."""
-    calls: list[tuple[int, _Made]] = []
+    calls: list[tuple[int, _OutputItem]] = []
     for index, entry in enumerate(output):
         if interleave and entry.item["type"] == "function_call":
             calls.append((index, entry))
@@ -206,18 +216,20 @@ def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, 
         yield calls
 
 
-def _frames_of(plan: ReplyPlan, run: list[tuple[int, _Made]]) -> Iterator[WireFrame]:
+def _frames_of(plan: ReplyPlan, group: list[tuple[int, _OutputItem]]) -> Iterator[WireFrame]:
     """Yield the events of a group of items."""
-    for index, entry in run:
+    for index, entry in group:
         kind: FrameKind = "call" if entry.item["type"] == "function_call" else "block"
-        yield _placed(plan, index, entry, _event(kind, "response.output_item.added", {"item": entry.begin}))
-    for row in zip_longest(*([_placed(plan, index, entry, piece) for piece in entry.pieces] for index, entry in run)):
+        yield _with_position(plan, index, entry, _event(kind, "response.output_item.added", {"item": entry.begin}))
+    for row in zip_longest(
+        *([_with_position(plan, index, entry, piece) for piece in entry.events] for index, entry in group)
+    ):
         yield from (frame for frame in row if frame is not None)
-    for index, entry in run:
-        yield _placed(plan, index, entry, _event("block", "response.output_item.done", {"item": entry.item}))
+    for index, entry in group:
+        yield _with_position(plan, index, entry, _event("block", "response.output_item.done", {"item": entry.item}))
 
 
-def _placed(plan: ReplyPlan, index: int, entry: _Made, frame: WireFrame) -> WireFrame:
+def _with_position(plan: ReplyPlan, index: int, entry: _OutputItem, frame: WireFrame) -> WireFrame:
     """Return the event with the position of its item."""
     data = frame.data if isinstance(frame.data, dict) else {}
     where: JsonObject = {} if "item" in data else {"item_id": entry.item["id"]}
@@ -237,7 +249,7 @@ def _numbered(frame: WireFrame, number: int) -> WireFrame:
 
 def _response(plan: ReplyPlan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
     settings, reply = request.body, plan.reply
-    incomplete = None if plan.refusal is not None else _CUT.get(reply.stop)
+    incomplete = None if plan.refusal is not None else _INCOMPLETE.get(reply.stop)
     text, choice = as_object(settings.get("text")), settings.get("tool_choice")
     return {
         "id": f"resp_wire_{request.index}",

@@ -7,7 +7,7 @@ Rules:
    request precede rules about the order of its messages.
 2. `mark` is the certainty of the text: `D` documented by the vendor, `I` seen in a public issue or pull request, `B`
    believed (the rule is known, the wording is not verified).
-3. Each check reads `subject.dialect` itself if its rule applies to some dialects only.
+3. If a rule applies to some dialects only, its row names their family, or its check reads `subject.dialect`.
 
 The rows are data: `rules_*.tsv`, one line each, with the fields of `WireRule` as columns; `check` is the name of a function
 in the corresponding `checks_*` module.
@@ -144,8 +144,8 @@ class RuleRefusal:
 class Subject:
     """A request being checked, with accessors shared by the checks.
 
-    `without_thinking` has the ids of calls that this server sent without thinking, so that clients are not required to return
-    thinking that did not exist.
+    `size` is the size of the body in bytes. `without_thinking` has the ids of calls that this server sent without thinking:
+    clients cannot return thinking for them.
     """
 
     wire: WireName
@@ -232,15 +232,15 @@ class WireRule:
         """Return the refusal of a request that violates this rule, or None."""
         if self.family is not None and self.family != subject.dialect.family:
             return None
-        broken = self.check(subject)
-        if broken is None:
+        violation = self.check(subject)
+        if violation is None:
             return None
         return RuleRefusal(
             rule=self.id,
             status=self.status,
-            message=self.text.format(**broken.blanks),
+            message=self.text.format(**violation.blanks),
             type=self.type,
-            param=None if self.param is None else self.param.format(**broken.blanks),
+            param=None if self.param is None else self.param.format(**violation.blanks),
             code=self.code,
         )
 
@@ -254,7 +254,7 @@ def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[WireRul
         checks: The modules that define the checks.
     """
     known: dict[str, Callable[[Subject], Violation | None]] = {}
-    for module in reversed(checks):  # of two functions with one name, that of the first module counts
+    for module in reversed(checks):  # if two modules define a name, the first one takes precedence
         known |= vars(module)
     text = files("agentflow.testing.wire").joinpath(table).read_text(encoding="utf-8")
     head, *rows = [line.split("\t") for line in text.splitlines()]
@@ -306,7 +306,7 @@ def texts(value: JsonValue) -> Iterator[str]:
 
 
 def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
-    """Yield the objects in a JSON schema, each with its path."""
+    """Yield the schemas of objects in a JSON schema, each with its path. Strict mode has rules for them."""
     schema = as_object(value)
     kind = schema.get("type")
     if "properties" in schema or kind == "object" or "object" in as_list(kind):
@@ -328,7 +328,7 @@ def describe_rules(rules: Sequence[WireRule]) -> str:
         >>> print(describe_rules(())[:8])
         | Rule |
     """
-    lines = ["| Rule | A legal request … | Status | What is answered | Source | Mark |", "|---|---|---|---|---|---|"]
+    lines = ["| Rule | A legal request … | Status | Text of the refusal | Source | Mark |", "|---|---|---|---|---|---|"]
     for rule in rules:
         about = rule.about if rule.family is None else f"{rule.about} ({rule.family})"
         quote = f"`` {rule.text} ``" if "`" in rule.text else f"`{rule.text}`"

@@ -3,8 +3,9 @@
 Rules:
 
 1. A list answers the nth accepted request with its nth reply; refused requests consume no reply.
-2. A function answers any number of requests.
-3. An error in the script (no replies left, an exception) is recorded, so that `assert_done` reports it.
+2. A function answers every accepted request.
+3. An error in the script (no replies left, an exception) becomes an HTTP 500, and is recorded, so that `assert_done`
+   reports it.
 """
 
 import inspect
@@ -37,13 +38,13 @@ class ScriptPlayer:
     def __init__(self, script: Script) -> None:
         if isinstance(script, str):
             raise UsageError(f"a wire script must be a list of replies or a function, not the text {script!r}")
-        self._brain = script if callable(script) else None
+        self._function = script if callable(script) else None
         self._lines: tuple[Line, ...] = () if callable(script) else tuple(script)
         self._used = 0
         self.problems: list[str] = []
 
     @property
-    def left(self) -> int:
+    def unused(self) -> int:
         """The number of replies in the list that were not used."""
         return len(self._lines) - self._used
 
@@ -54,13 +55,13 @@ class ScriptPlayer:
             UsageError: The list has no more replies, or the function returned a value that is not a reply.
             Exception: The exception of the function.
         """
-        if self._brain is None:
+        if self._function is None:
             return as_reply(self._next(request))
-        plan = self._brain(request)
-        return as_reply(await plan if inspect.isawaitable(plan) else plan)
+        line = self._function(request)
+        return as_reply(await line if inspect.isawaitable(line) else line)
 
     def _next(self, request: WireRequest) -> Line:
-        if not self.left:
+        if not self.unused:
             raise UsageError(
                 f"the wire script has only {len(self._lines)} replies, but request {request.index} "
                 f"(model {request.model!r}, {len(request.messages)} messages) needs another one"
@@ -74,11 +75,11 @@ class ScriptPlayer:
         Raises:
             AssertionError: There are unused replies, or the script had an error.
         """
-        faults = list(self.problems)
-        if self.left:
-            faults.append(f"{self.left} of {len(self._lines)} scripted replies were not used")
-        if faults:
-            raise AssertionError("the wire script was not used up without errors: " + "; ".join(faults))
+        problems = list(self.problems)
+        if self.unused:
+            problems.append(f"{self.unused} of {len(self._lines)} scripted replies were not used")
+        if problems:
+            raise AssertionError("the wire script failed, or was not fully used: " + "; ".join(problems))
 
 
 def as_reply(line: object) -> WireReply:

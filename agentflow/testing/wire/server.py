@@ -1,10 +1,11 @@
-"""A loopback HTTP server that implements a vendor's wire, enforces the vendor's rules, and answers from a script.
+"""A local HTTP server that implements a vendor's wire, enforces the vendor's rules, and answers from a script.
 
 Rules:
 
 1. It binds only to 127.0.0.1. Like the vendor, it requires a key, but accepts any.
-2. Every request is recorded before it is checked, even if it is refused.
-3. A connection serves one request, so an open connection has an unfinished answer.
+2. Every request for a reply is recorded before it is checked, even if it is refused. The requests in a batch are only in
+   `batches`.
+3. A connection serves one request, so an open connection means that an answer is unfinished.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class WireServer:
     Create it with `openai` or `anthropic` and enter it with `async with`, or run it in a thread with `in_thread()`.
 
     Attributes:
-        requests: The received requests, in order, including refused ones.
+        requests: The received requests for a reply, in order, including refused ones.
         other_requests: The requests for embeddings, lists of models, counts of tokens, files and batches.
         rules: The enforced rules.
         dialect: The simulated model generation or compatible vendor.
@@ -159,7 +160,7 @@ class WireServer:
         """
         self._player.check()
 
-    # -- life
+    # -- starting and stopping
 
     async def start(self) -> Self:
         """Bind a free port of 127.0.0.1 and listen.
@@ -229,13 +230,13 @@ class WireServer:
         subject = self._subject(request, data)
         if found is None:
             answered = await self._batch_answer(raw, request, data)
-            return await send(answered or self._beside(raw, request, subject), raw, request)
+            return await send(answered or self._answer_other(raw, request, subject), raw, request)
         self.requests.append(request)
         self._traffic.count()
         try:
             return await send(await self._answer(wire, request, subject), raw, request)
         except (asyncio.CancelledError, ConnectionError):
-            # `stop` unsets it before it cancels
+            # `stop` clears `_runner` before it cancels the answers.
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
 
@@ -260,12 +261,12 @@ class WireServer:
         if not isinstance(answer_body, bytes):
             return json_answer(200, answer_body)
         headers = {"content-type": "application/x-jsonl"}
-        # more than is sent, so that the client sees the break
+        # Before a halt, the header announces one byte more than is sent, so that the client notices the interruption.
         length = len(answer_body) if answered.halt is None else len(answer_body) + 1
         return WireResponse(status=200, headers=headers, writes=[answer_body], length=length, halt=answered.halt)
 
-    def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
-        """Answer a request that is not for a reply, without consuming a scripted reply."""
+    def _answer_other(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> WireResponse:
+        """Answer a request to another endpoint, without consuming a scripted reply."""
         for (method, path), body in self._wires[0].other_routes.items():
             if raw.method == method and raw.path.endswith(path):
                 self.other_requests.append(request)
@@ -273,9 +274,9 @@ class WireServer:
                 if isinstance(answer, HttpAnswer):
                     return error_answer(self._wires[0], answer, request, self.dialect, subject.tokens)
                 return json_answer(200, answer)
-        return self._disconnected(raw, request)
+        return self._not_found(raw, request)
 
-    def _disconnected(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
+    def _not_found(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
         paths = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
         message = f"Invalid URL ({raw.method} {raw.path}); this server takes {paths}"
         missing = HttpAnswer(status=404, message=message)
@@ -291,7 +292,7 @@ class WireServer:
             plan = plan_for(request.reply)
             if plan.http is not None:
                 return error_answer(wire, plan.http, request, self.dialect, subject.tokens)
-            self._remember(wire, request, plan.reply)
+            self._note_missing_thinking(wire, request, plan.reply)
             signer = self._signer.bound_to(request.body) if self.dialect.binds else self._signer
             return reply_answer(wire, plan, request, signer, self.dialect)
         except Exception as error:
@@ -299,8 +300,8 @@ class WireServer:
             failed = HttpAnswer(status=500, message=f"wire script: {type(error).__name__}: {error}")
             return error_answer(wire, failed, request, self.dialect, 0)
 
-    def _remember(self, wire: Wire, request: WireRequest, reply: WireReply) -> None:
-        """Record calls that were sent without the requested thinking, so that it is not required later."""
+    def _note_missing_thinking(self, wire: Wire, request: WireRequest, reply: WireReply) -> None:
+        """Record calls that are sent without the requested thinking, so that later requests need not return any."""
         wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:
             self._without_thinking |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
@@ -363,7 +364,7 @@ class WireServerThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:  # passed to the caller of start()
+        except Exception as error:  # raised by `start`
             self._error = error
         finally:
             self._ready.set()

@@ -1,8 +1,8 @@
 """Signatures of thinking blocks, which the server uses to check returned blocks.
 
-A signature contains the block's position among its siblings and a digest of its text; a bound signature also a digest of
-everything before the block: system prompt, tools and earlier messages. The same key produces the same signatures in every
-process, so a stored conversation can be resumed with a new server.
+A signature contains the block's position among the thinking blocks of its message, and a digest of its text. A bound
+signature also contains a digest of everything before the message: system prompt, tools and earlier messages. The same key
+produces the same signatures in every process, so a stored conversation can be resumed with a new server.
 """
 
 import base64
@@ -14,15 +14,22 @@ from dataclasses import dataclass, replace
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, dump
 
-_HEAD = struct.Struct(">HH12s")
+_HEAD = struct.Struct(">HH12s")  # the first three fields of `BlockSeal`
 _MAC = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSeal:
-    """The content of a valid signature: the block's position, the number of siblings, and digests of text and prefix."""
+    """The content of a valid signature.
 
-    place: int
+    Attributes:
+        index: The position of the block among the thinking blocks of its message.
+        total: The number of these blocks.
+        digest: The digest of the text.
+        prefix: The digest of everything before the message; empty if the signature is not bound to it.
+    """
+
+    index: int
     total: int
     digest: bytes
     prefix: bytes = b""

@@ -26,7 +26,24 @@ from agentflow.testing.wire.signing import Signer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A wire for the server: its paths, its formats and its rules."""
+    """A wire for the server: its paths, its formats and its rules.
+
+    Attributes:
+        name: The name.
+        prefix: The start of the vendor's paths, which is part of a client's base address.
+        path: The path for replies, after the prefix.
+        rules: The rules, in the order in which they are checked.
+        body: Builds a reply that is not streamed.
+        frames: Builds the events of a streamed reply.
+        error_frame: Builds an error event from a type and a message; None means the vendor's.
+        refusal_body: Builds the body of an error from a refusal, the request's index and the dialect.
+        refusal_of: Completes an HTTP error with the vendor's defaults; the number is the request's estimated tokens.
+        unknown: An event of an unknown type.
+        call_id: Returns the id of a call in a reply.
+        other_routes: Functions for the vendor's other endpoints, by method and path. Each takes a request and its estimated
+            tokens.
+        ping: An event without content, if the vendor has one.
+    """
 
     name: WireName
     prefix: str
@@ -40,7 +57,6 @@ class Wire:
     unknown: WireFrame
     call_id: Callable[[WireRequest, int, ScriptedCall], str]
     other_routes: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject | HttpAnswer]]
-    """Functions for the vendor's other endpoints, by method and path; each takes a request and its estimated size."""
     ping: WireFrame | None = None
 
 
