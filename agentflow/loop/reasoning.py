@@ -86,7 +86,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 additions.transient = ()
     if messages is not base:
         # A view that only adds messages to the legal history needs no copy and no search.
-        legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
+        legal = legal and isinstance(messages, MessageView) and messages.only_adds_to(base)
     if not legal:
         messages = legalise(messages, config.new_id)
     request = ModelRequest(messages, tools, options, model_name)

@@ -48,7 +48,7 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
     "memory_write": _WRITES,
     "completion_check": _WRITES,
 }
-"""The order in a round: first research, then readers, each in parallel; then writers, one by one."""
+"""The order in a round: first the research tools in parallel, then the readers in parallel, then the writers one by one."""
 
 WORKFLOW: Final = "workflow"
 """The model name of a workflow: an agent that runs code instead of a model."""
@@ -281,7 +281,7 @@ class ModelOptions:
         object.__setattr__(self, "extra", freeze(self.extra))
         if self.answer_schema is not None:
             object.__setattr__(self, "answer_schema", deep_freeze(self.answer_schema))
-        # One check for all options; the wrong one is only searched for the message.
+        # One check for all options: the name of the wrong one is only needed for the error.
         if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(

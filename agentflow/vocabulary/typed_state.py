@@ -37,7 +37,7 @@ class StateMap:
         self._urgent: tuple[Any, ...] = ()
         self._objects: dict[type, Any] = _NOTHING
         self._stored: Mapping[str, Any] = EMPTY
-        """Saved values that have not been used yet: JSON data by `"module:qualname"` of its class."""
+        """The loaded values: JSON data by `"module:qualname"` of its class. Objects rebuilt from them take precedence."""
 
     def __getitem__(self, kind: type[T]) -> T:
         found = self._objects.get(kind)
