@@ -70,7 +70,8 @@ def _offers() -> dict[str, EntryPoint]:
     by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         others = by_name.setdefault(entry.name, [])
-        if all(_distribution(entry) != _distribution(other) for other in others):  # a path may be listed twice
+        # `sys.path` may contain a folder twice.
+        if all(_distribution(entry) != _distribution(other) for other in others):
             others.append(entry)
     offers: dict[str, EntryPoint] = {}
     for name in sorted(by_name):

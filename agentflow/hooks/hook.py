@@ -37,7 +37,7 @@ class Hook:
         guard: Whether the hook is a guard: it runs on the sealed event, after all editing hooks. A guard may deny,
             stop, suspend or ask again, but never edit or answer.
         observer: Whether the hook is an observer: it always runs, on the sealed event, after the chain. An observer
-            changes nothing, and its failure does not affect the call.
+            changes nothing, and by default its failure does not affect the call.
         scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
         serial: The hook never runs twice at the same time, even in parallel rounds or runs.
         shadow: Runs on a copy of the event. The hook's changes are not applied, but recorded in

@@ -21,7 +21,7 @@ class Injections:
     Args:
         run: The run. Injections into another run are not recorded here.
         marked: Called if the hook or tool injects messages (`"injected"`), and before it decides a race
-            (`"decided"`). An awaitable that it returns is awaited first.
+            (`"decided"`); then an awaitable that it returns is awaited before the decision.
     """
 
     __slots__ = ("added", "marked", "run")

@@ -60,7 +60,7 @@ class Side:
         return fold(self.chunks, id="") if self.chunks else self.value
 
     def same(self, other: Side) -> bool:
-        """Whether identical objects passed both sides."""
+        """Whether identical objects passed through both sides."""
         return (
             self.value is other.value
             and len(self.chunks) == len(other.chunks)

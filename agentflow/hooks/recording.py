@@ -42,7 +42,7 @@ class HookCall:
 
     Attributes:
         hook: The hook.
-        event: The event, still open for later hooks.
+        event: The event; later editing hooks may still change it.
         changes: The fields that the hook changed.
         verdict: The hook's verdict.
         error: The exception that the hook raised.
@@ -212,7 +212,7 @@ class WorkListener(Hook):
         """Return the work of a model, observed; None means `work` itself.
 
         A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early,
-        the model call outlives its stage.
+        the connection to the model stays open.
 
         Args:
             event: The sealed event of the model call.

@@ -125,7 +125,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     run.add_usage(used)
     duration_ms = (config.clock.monotonic() - started) * 1000
     chain = events.chains[PostReasoning]
-    if chain is None or chain.passes(reply):
+    if chain is None or chain.can_skip(reply):
         events.seq += 1
         post: PostReasoning | None = None
         if events.buffer is not None:
