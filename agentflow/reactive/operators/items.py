@@ -80,7 +80,7 @@ async def _watched(
     try:
         try:
             async for value in source:
-                for index, step in steps:  # noqa: B007 - the handler below reads the failed place
+                for index, step in steps:  # noqa: B007 - the handler below reads the index of the failed step
                     value = step(value)
                     if value is DROP:
                         break
