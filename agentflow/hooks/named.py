@@ -116,11 +116,11 @@ on_complete = NamedEvent("on_complete", PostCall, "the call has a reply")
 on_error = NamedEvent("on_error", Error, "a model call, a tool, a hook or a store failed")
 before_put = NamedEvent("before_put", PrePut, "a turn is about to be put into a queue")
 after_put = NamedEvent("after_put", PostPut, "a turn was put into a queue")
-before_turn = NamedEvent("before_turn", PreTurn, "a turn is about to run without a model")
-on_turn_value = NamedEvent("on_turn_value", TurnValue, "a turn has yielded a value or returned its result")
+before_turn = NamedEvent("before_turn", PreTurn, "a turn is about to run, directly or from a queue")
+on_turn_value = NamedEvent("on_turn_value", TurnValue, "a turn has yielded a value, or returned its result")
 after_turn = NamedEvent("after_turn", PostTurn, "a turn has finished")
-on_pause = NamedEvent("on_pause", Paused, "an agent pauses between turns")
-on_resume = NamedEvent("on_resume", Resumed, "an agent resumes its turns")
+on_pause = NamedEvent("on_pause", Paused, "the queue was paused between two turns")
+on_resume = NamedEvent("on_resume", Resumed, "the queue continues")
 
 
 class HooksByName(TypedDict, total=False):

@@ -39,7 +39,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     """
     observes, names = hook.observer, tuple(kind.writable)
     values_of = getter(names)
-    quiet = observes or (not hook.shadow and skip_unchanged(listeners))
+    may_skip = observes or (not hook.shadow and skip_unchanged(listeners))
     marking = _Marking(hook, listeners)
 
     def watching(event: Any) -> Any:
@@ -60,7 +60,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 
         # For most calls: decides that there is nothing to report, without building a `HookCall`.
         def unchanged() -> bool:
-            return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
+            return may_skip and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
         outer = injecting.get()
         injecting.set(injections)

@@ -1,8 +1,8 @@
 """Report the effect of each hook on each event to `ChangeListener`s: the interface for provenance.
 
-If a set of hooks contains a `ChangeListener`, the calls of its editing hooks and guards, and its `around` wrappers, are
-wrapped in code that compares the event before and after (`recorded_calls`, and `recorded_layers` for `around`). A set
-without a listener pays nothing: its compiled calls are the hooks' own methods.
+If a set of hooks contains a `ChangeListener`, the calls of the other hooks are wrapped in code that compares the event
+before and after (`recorded_calls`), and so are their `around` wrappers (`recorded_layers`). A set without a listener pays
+nothing: its compiled calls are the hooks' own methods.
 
 Rules:
 

@@ -394,8 +394,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
 
-        The reader's own time does not count, and the reader's awaits are never cancelled. A `TimeoutError` of the source
-        itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
+        A `datetime` limits all items together. The reader's own time does not count, and its awaits are never cancelled. A
+        `TimeoutError` of the source itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
         """
         if scheduler is not None:
             return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))

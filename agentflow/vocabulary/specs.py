@@ -351,8 +351,8 @@ def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
             )
     checked = cast("tuple[ServerTool, ...]", tools)
     # Several MCP servers differ by label, and several tool searches by their tools.
-    once = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
-    if repeated := next((key for key in once if once.count(key) > 1), None):
+    keys = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
+    if repeated := next((key for key in keys if keys.count(key) > 1), None):
         name = repeated[0] if repeated[1] is None else f"mcp {repeated[1]!r}"
         raise UsageError(
             f"ModelOptions(server_tools=...) has {name} twice, which providers refuse. Put all settings into one."

@@ -103,7 +103,7 @@ class StateMap:
 
         Args:
             values: JSON data by `"module:qualname"`.
-            replace: Whether to discard the existing objects; if False, they take precedence.
+            replace: Whether to discard the existing objects; if False, these take precedence over `values`.
         """
         if replace:
             self._objects = _NOTHING

@@ -40,16 +40,16 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     So the owner of the tasks never ends before they do, however often it is cancelled.
     """
     cancellation: asyncio.CancelledError | None = None
-    left = [task for task in tasks if not task.done()]
-    while left:
-        for task in left:
+    running = [task for task in tasks if not task.done()]
+    while running:
+        for task in running:
             task.cancel()
         try:
-            await asyncio.wait(left)  # does not raise the tasks' errors
+            await asyncio.wait(running)  # does not raise the tasks' errors
         except asyncio.CancelledError as error:
             cancellation = error
         # Repeated, because a task may have swallowed the cancellation.
-        left = [task for task in left if not task.done()]
+        running = [task for task in running if not task.done()]
     if cancellation is not None:
         raise cancellation
 

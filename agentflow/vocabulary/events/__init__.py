@@ -104,7 +104,7 @@ class ActingEvent(Event):
 
 
 class TurnEvent(Event):
-    """Events of turns that the agent's own queue runs."""
+    """Events of turns, and of an agent's queue of turns."""
 
     __slots__ = ()
 
@@ -440,14 +440,14 @@ class PostPut(TurnEvent, Notification):
 
 @event_class
 class PreTurn(TurnEvent, Decision):
-    """The queue is about to run a turn."""
+    """A turn is about to run, directly or from a queue."""
 
     turn: Final[TurnView]
 
 
 @event_class
 class TurnValue(TurnEvent, Notification):
-    """A turn of the queue has produced a value."""
+    """A turn has yielded a value, or returned its result."""
 
     turn: Final[TurnView]
     value: Final[Any] = None
@@ -455,7 +455,7 @@ class TurnValue(TurnEvent, Notification):
 
 @event_class
 class PostTurn(TurnEvent, Decision):
-    """A turn of the queue has finished; see `turn.stop_reason`."""
+    """A turn has finished; see `turn.stop_reason`."""
 
     turn: Final[TurnView]
     error: Final[BaseException | None] = None
