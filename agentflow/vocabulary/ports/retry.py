@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Only temporary failures are retried, as `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract errors of
-   hooks are never retried.
+1. Only temporary failures are retried, as `should_retry` decides. Cancellation, `Veto`, `UsageError` and `HookError` are
+   never retried.
 2. A wait that the provider requests (`ModelError.retry_after`) is used exactly; if it is longer than `max_wait`, there is no
    retry.
 3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.

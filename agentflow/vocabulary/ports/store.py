@@ -187,7 +187,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def rename(self, session_id: str, new_id: str) -> None:
-        """Give a session another id.
+        """Give a session another id; the sessions of its sub-agents keep theirs.
 
         Raises:
             StoreError: There is no such session, or `new_id` exists.
@@ -195,7 +195,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session.
+        """Delete a session, but not those of its sub-agents.
 
         Returns:
             Whether the session existed.
@@ -226,7 +226,7 @@ class SessionStore(Store, Protocol):
         return [info for info in outdated if await self.delete(info.id)]
 
     async def export(self, session_id: str) -> dict[str, Any]:
-        """Return a session as JSON-compatible data.
+        """Return a session, with those of its sub-agents, as JSON-compatible data.
 
         Raises:
             StoreError: There is no such session, or it cannot be read.
@@ -234,7 +234,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """Store a session from the data of `export` or `Session.to_dict`.
+        """Store a session from the data of `export` or `Session.to_dict`, with those of its sub-agents.
 
         Args:
             data: The session.
