@@ -129,7 +129,7 @@ class Node:
 
     def __init__(self, where: At) -> None:
         self.where = where
-        self.in_place: list[Node] = []
+        self.in_place: list[Node] = []  # the subschemas for the same value; a cycle of these would never end
         self._checks: tuple[tuple[Check, ...], tuple[Check, ...]] = ((), ())
 
     def fill(self, checks: list[Check], last: list[Check]) -> None:
@@ -166,10 +166,10 @@ class Compiler:
         self._nodes: dict[int, Node] = {}
         self._todo: list[tuple[Node, Any]] = []
         self._patterns: dict[str, SchemaPattern] = {}
-        self._bases: dict[int, str] = {}
-        self._resources: dict[str, Any] = {"": schema}
-        self._anchors: dict[tuple[str, str], Any] = {}
-        self._dynamic: set[str] = set()
+        self._bases: dict[int, str] = {}  # the base URI of each object, also by `id`
+        self._resources: dict[str, Any] = {"": schema}  # the subschemas with a `$id`, by URI
+        self._anchors: dict[tuple[str, str], Any] = {}  # the subschemas with an anchor, by URI and name
+        self._dynamic: set[str] = set()  # the dynamic anchors
         dialect = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
         dialect = dialect if isinstance(dialect, str) else ""
         self.old = any(f"draft-0{number}" in dialect for number in (4, 6, 7))

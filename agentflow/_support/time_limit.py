@@ -59,8 +59,8 @@ class TimeLimit:
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._remaining = 0.0 if seconds is None else seconds
-        self._due = 0.0
-        self._base = 0
+        self._due = 0.0  # the loop's time at which the limit passes, while it is counting
+        self._base = 0  # the task's cancellation requests at the start
         self._counting = False
         self._held = False  # paused before the start, because the work emitted a value before its first await
         self._handle: asyncio.TimerHandle | None = None

@@ -217,7 +217,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         for call in editing:
             try:
                 result = call(event)
-            except BaseException as error:  # its policy decides
+            except BaseException as error:  # `_failed` applies the policy of the hook
                 return _continue_editing(chain, event, faults, editing, None, error)
             if result is not event and result is not None:
                 return _continue_editing(chain, event, faults, editing, result, None)
@@ -227,7 +227,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
     for call in reading:
         try:
             result = call(event)
-        except BaseException as error:  # its policy decides
+        except BaseException as error:  # `_failed` applies the policy of the hook
             return _continue(chain, event, faults, reading, None, error)
         if result is not None and result is not event:
             return _continue(chain, event, faults, reading, result, None)
@@ -286,7 +286,7 @@ async def _continue_editing(
             decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
         raise
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
@@ -327,7 +327,7 @@ async def _guarded(
     try:
         decided = await _run_guards(chain, event, faults, None, remaining, answer, failure)
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
         if decided is not None:
             _put(event, "decision", decided)
         if chain.observers:
@@ -351,7 +351,7 @@ async def _run_guards(
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         finally:
-            answer = failure = None  # its traceback may hold this frame
+            answer = failure = None  # its traceback may refer to this frame, in a cycle
         if verdict is not None:
             decided = _stronger(decided, verdict, entry)
             if chain.pre:
@@ -389,7 +389,7 @@ async def _observe(
                 _put(event, "decision", Decided(None, by, first))
             raise first
     finally:
-        first = failure = None  # a traceback may hold this frame
+        first = failure = None  # a traceback may refer to this frame, in a cycle
 
 
 async def _answer(
@@ -419,7 +419,7 @@ async def _answer(
     except Exception as error:
         return await _failed(chain, entry, event, error, faults)
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
 
 
 async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, faults: Faults) -> Verdict | None:

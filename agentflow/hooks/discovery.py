@@ -114,7 +114,7 @@ def _load(name: str, entry: EntryPoint) -> tuple[Hook, ...]:
     if callable(target) and not isinstance(target, Hook):  # a `FunctionHook` is callable, but is a hook already
         try:
             target = cast("Callable[[], Any]", target)()
-        except Exception as error:  # the same
+        except Exception as error:  # as above
             raise UsageError(
                 f"{where} cannot be created: {type(error).__name__}: {error}. An entry point is called without arguments; "
                 "if it needs some, import it and create the hook yourself."

@@ -80,7 +80,7 @@ class SingleIterator(AsyncIterator[T_co]):
             raise StopAsyncIteration
         try:
             value = await resolve()
-        except StopAsyncIteration as error:  # it would mean "no more values" here
+        except StopAsyncIteration as error:  # an iterator raises it to signal its end
             raise RuntimeError("a mono raised StopAsyncIteration") from error
         if value is EMPTY:
             raise StopAsyncIteration

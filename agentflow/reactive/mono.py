@@ -561,7 +561,7 @@ async def _run_links(chain: Mono[Any]) -> Any:
             raise failure
         return value
     finally:
-        caught = failure = None  # their tracebacks hold this frame
+        caught = failure = None  # their tracebacks refer to this frame, in a cycle
 
 
 def _source_of(operator: str, result: object) -> object:

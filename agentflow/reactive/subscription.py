@@ -126,7 +126,7 @@ class Subscription(DisposableBase):
     def _begin(self, pump: Pump, context: contextvars.Context) -> None:
         self._thread = threading.get_ident()
         loop = asyncio.get_running_loop()
-        if self._disposed:  # before there was a task to cancel
+        if self._disposed:  # `dispose` was called before there was a task to cancel
             self._finish()
             return
         self._task = task = create_task(loop, pump(self), context)

@@ -62,7 +62,7 @@ class Transcript:
     def __init__(self, messages: Iterable[Msg] = ()) -> None:
         self.stored: list[Msg] = []
         self.open_round = _NO_CALLS
-        self._waiting: tuple[tuple[int, Msg], ...] = ()
+        self._waiting: tuple[tuple[int, Msg], ...] = ()  # messages with the index of the call that they belong to
         self.used_ids = _NO_IDS  # replaced by a new set at the first call
         for msg in messages:
             if msg.role == "tool":

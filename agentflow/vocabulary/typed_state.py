@@ -34,7 +34,7 @@ class StateMap:
     __slots__ = ("_objects", "_stored", "_urgent")
 
     def __init__(self) -> None:
-        self._urgent: tuple[Any, ...] = ()
+        self._urgent: tuple[Any, ...] = ()  # the objects with an attribute `unsaved`
         self._objects: dict[type, Any] = _NOTHING
         self._stored: Mapping[str, Any] = EMPTY
         """The loaded values: JSON data by `"module:qualname"` of its class. Objects rebuilt from them take precedence."""

@@ -82,6 +82,7 @@ class TaskHub(Generic[T]):
         self._queue: deque[tuple[T, asyncio.Future[None] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiter: asyncio.Future[None] | None = None
+        # The last taken item's source waits for this future, until the reader requests another item.
         self._held: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._closing = False

@@ -115,8 +115,7 @@ def fact_key(fact: Fact) -> str | None:
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:decided" if fact.call_id else None
         case ToolStarted():
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:{fact.attempt}:started" if fact.call_id else None
-        # Without the call and the attempt: a run has one result for each tool call, whichever call and attempt produced
-        # it.
+        # Without the call and the attempt: a run has one result for each tool call, whichever of them produced it.
         case ToolFinished():
             return f"{fact.run_id}:{fact.tool_use_id}:finished"
         case RoundClosed():
@@ -172,7 +171,7 @@ def _message(msg: Msg) -> Msg:
 
 # ---- verdicts
 
-# These names are stored too.
+# Stored with each verdict, so renaming a class of verdicts would make stored data unreadable.
 _VERDICTS: dict[str, type[AnyVerdict]] = {kind.__name__.lower(): kind for kind in get_args(AnyVerdict)}
 
 
