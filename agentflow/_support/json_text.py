@@ -4,7 +4,7 @@ Rules:
 
 1. No other module calls `json.loads`: it may raise `RecursionError`, or accept values deep enough to exhaust the stack of
    code that walks them (tests/test_json_from_outside.py).
-2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
+2. Text of more than about 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
 3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
    `json` can read them.
 4. Python's parsers accept `NaN`, `-Infinity`, and `1e999`, which does not fit a float; every provider refuses them.

@@ -86,7 +86,8 @@ class Again:
 
 @frozen
 class Stop:
-    """Ends the call when its running tools have finished, with this reason as its answer.
+    """Ends the call when its running tools have finished. The reason is its answer, unless the model has just answered
+    without tool calls.
 
     Args:
         reason: The text of the final message.

@@ -19,7 +19,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.vocabulary.messages import ToolUseBlock
 
 _MAX_DEPTH = 100
-"""The depth of nesting beyond which values are stored as text; `from_json` refuses more than 200 levels."""
+"""The depth of nesting beyond which values are stored as text; `from_json` refuses more than 201 levels."""
 
 
 def dumps(value: object) -> str:
