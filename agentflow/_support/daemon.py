@@ -30,8 +30,8 @@ async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
     context = contextvars.copy_context()
 
     def run() -> None:
-        # Cancelled before the thread started. Otherwise `done` cannot be cancelled from here on, so its result may be
-        # set.
+        # False if the wait was cancelled before the thread started. From here on `done` cannot be cancelled, so setting its
+        # result cannot fail.
         if not done.set_running_or_notify_cancel():
             return
         try:

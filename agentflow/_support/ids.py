@@ -18,8 +18,7 @@ GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b",
 """Matches ids of `new_id` anywhere in a text, with or without the digest of a workflow's step."""
 
 _MAX_PART = 64
-# The length of a session's key in `agentflow.state.statements`.
-_MAX_LENGTH = 255
+_MAX_LENGTH = 255  # of a session's key in a database (`agentflow.state.statements`)
 
 _prefix = ""
 _next = count(1).__next__

@@ -19,12 +19,15 @@ from agentflow._support.patterns_outside import PatternError, SchemaPattern
 MAX_COST: Final = 20_000
 """The maximum cost of one schema: subschemas, values of enumerations, names, and a share for each pattern."""
 MAX_STEPS: Final = 500_000
-"""The maximum number of steps of one check: some tenths of a second."""
+"""The maximum number of steps of one check, which take a few tenths of a second."""
 MAX_LEVELS: Final = 150
 """The maximum number of nested subschemas: one for each level of the value, and for each `$ref`, `allOf` and so on."""
 _MAX_IN_PLACE: Final = 50
+"""The maximum length of a chain of subschemas (by `$ref`, `allOf` and so on) for one value."""
 _MAX_REF: Final = 1_000
+"""The maximum length of a reference or `$id`, in characters."""
 _MAX_SHOWN: Final = 200
+"""The maximum length of a value in an error, in characters."""
 
 Marks: TypeAlias = "set[str | int] | None"
 """The parts of a value that keywords have evaluated, if `unevaluated...` needs them."""
@@ -126,7 +129,7 @@ class Node:
 
     def __init__(self, where: At) -> None:
         self.where = where
-        self.in_place: list[Node] = []
+        self.in_place: list[Node] = []  # the subschemas for the same value; a cycle of these would never end
         self._checks: tuple[tuple[Check, ...], tuple[Check, ...]] = ((), ())
 
     def fill(self, checks: list[Check], last: list[Check]) -> None:
@@ -163,10 +166,10 @@ class Compiler:
         self._nodes: dict[int, Node] = {}
         self._todo: list[tuple[Node, Any]] = []
         self._patterns: dict[str, SchemaPattern] = {}
-        self._bases: dict[int, str] = {}
-        self._resources: dict[str, Any] = {"": schema}
-        self._anchors: dict[tuple[str, str], Any] = {}
-        self._dynamic: set[str] = set()
+        self._bases: dict[int, str] = {}  # the base URI of each object, also by `id`
+        self._resources: dict[str, Any] = {"": schema}  # the subschemas with a `$id`, by URI
+        self._anchors: dict[tuple[str, str], Any] = {}  # the subschemas with an anchor, by URI and name
+        self._dynamic: set[str] = set()  # the dynamic anchors
         dialect = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
         dialect = dialect if isinstance(dialect, str) else ""
         self.old = any(f"draft-0{number}" in dialect for number in (4, 6, 7))
@@ -179,7 +182,7 @@ class Compiler:
         while self._todo:
             node, raw = self._todo.pop()
             self._compile(node, raw)
-        _refuse_circles(self._nodes.values())
+        _refuse_cycles(self._nodes.values())
         return root
 
     def spend(self, cost: int) -> None:
@@ -381,7 +384,7 @@ class Subschema:
         return int(rule)
 
 
-def _refuse_circles(nodes: Iterable[Node]) -> None:
+def _refuse_cycles(nodes: Iterable[Node]) -> None:
     """Refuse a schema that refers to itself, or applies too many subschemas, without a step into the value."""
     heights: dict[Node, int] = {}
     for start in nodes:
@@ -390,23 +393,23 @@ def _refuse_circles(nodes: Iterable[Node]) -> None:
         on_path = {start}
         while path:
             node, rest = path[-1]
-            below = next(rest, None)
-            if below is None:
+            child = next(rest, None)
+            if child is None:
                 path.pop()
                 on_path.discard(node)
-                heights[node] = 1 + max((heights[child] for child in node.in_place), default=0)
+                heights[node] = 1 + max((heights[inner] for inner in node.in_place), default=0)
                 if heights[node] > _MAX_IN_PLACE:
                     raise JsonSchemaError(
                         f"more than {_MAX_IN_PLACE} subschemas follow each other for one value (at "
                         f"{_named(node.where)})"
                     )
-            elif below in on_path:
+            elif child in on_path:
                 raise JsonSchemaError(
-                    f"it refers to itself in a circle (at {_named(below.where)}), so the check of a value would not end"
+                    f"it refers to itself in a cycle (at {_named(child.where)}), so the check of a value would not end"
                 )
-            elif below not in heights:
-                path.append((below, iter(below.in_place)))
-                on_path.add(below)
+            elif child not in heights:
+                path.append((child, iter(child.in_place)))
+                on_path.add(child)
 
 
 # ---- values

@@ -392,7 +392,7 @@ def _property_names(schema: Subschema, key: str, rule: Any) -> Check:
 
 
 def _required(schema: Subschema, key: str, rule: Any) -> Check | None:
-    if isinstance(rule, bool) and schema.compiler.old:  # draft 3: it belongs to the property, and is still seen
+    if isinstance(rule, bool) and schema.compiler.old:  # the form of draft 3, which some schemas still use
         return None
     names = schema.names(key, rule)
 

@@ -49,7 +49,7 @@ class JsonSchema:
 
     Example:
         >>> schema = JsonSchema({"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}})
-        >>> [(one.path, one.keyword) for one in schema.problems(["aa", 5, "a" * 5000 + "!"])]
+        >>> [(problem.path, problem.keyword) for problem in schema.problems(["aa", 5, "a" * 5000 + "!"])]
         [([1], 'type'), ([2], 'pattern')]
     """
 

@@ -4,7 +4,7 @@ Rules:
 
 1. No other module calls `json.loads`: it may raise `RecursionError`, or accept values deep enough to exhaust the stack of
    code that walks them (tests/test_json_from_outside.py).
-2. Text of more than 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
+2. Text of more than about 200 levels is refused, as by `pydantic_core`, which parses almost all JSON of this library.
 3. Lone halves of surrogate pairs are accepted, since a server that splits a text within a character sends them; only
    `json` can read them.
 4. Python's parsers accept `NaN`, `-Infinity`, and `1e999`, which does not fit a float; every provider refuses them.
@@ -122,7 +122,7 @@ def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
         ValueError: recursion limit exceeded at line 1 column 202
     """
     try:
-        # `json` may read what this refuses (rule 3), but its own error would be another text for the same mistake.
+        # If `json` refuses the text too (see rule 3), this parser's error is raised: one error text for each mistake.
         return from_json(text, allow_inf_nan=constants)
     except ValueError as error:
         refused = error
@@ -142,7 +142,7 @@ def _refused(name: str) -> object:
 def _is_too_deep(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(_MAX_DEPTH):  # level by level, since a recursive check could exhaust the stack
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return False
     return True

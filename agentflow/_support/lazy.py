@@ -157,9 +157,8 @@ def no_such_name(package: str, name: str, text: str, depth: int = 2) -> Attribut
     """
     frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] - loads no other module than this, for a fast import
     imported = opcode.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
-    if (
-        imported and f"{package}.{name}" not in sys.modules
-    ):  # otherwise Python finds the module in sys.modules, while it is being imported
+    # If `name` is a module that is being imported, Python finds it in `sys.modules` after an `AttributeError`.
+    if imported and f"{package}.{name}" not in sys.modules:
         return ImportError(text, name=name)
     return AttributeError(text, name=name, obj=sys.modules[package])
 

@@ -76,16 +76,16 @@ class FairLine:
     def _pass_on(self) -> None:
         """Hand the lock to the first waiter, or release it."""
         while True:
-            # The lock is not released: it is held for the waiter until that runs (rule 1).
-            if self._line and self._passed_on():
+            # The lock is not released, but stays locked until the waiter runs (rule 1).
+            if self._line and self._wake_next():
                 return
             self._lock.release()
             # A waiter that joined before the release found the lock held: take it again, to hand it over.
             if not self._line or not self._lock.acquire(False):
                 return
 
-    def _passed_on(self) -> bool:
-        """Hand the lock to the first waiter that still exists; return False if there is none."""
+    def _wake_next(self) -> bool:
+        """Hand the lock to the first waiter with an open event loop; return False if there is none."""
         with self._mutex:
             while self._line:
                 loop, waiter = self._line.popleft()

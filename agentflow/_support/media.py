@@ -64,6 +64,7 @@ _NO_PATH: Final = str.maketrans("/\\\0", "___")
 """A translation that replaces characters which are unsafe in file names."""
 
 _HEAD: Final = 4096
+"""The number of bytes that are examined to recognise text."""
 _UNITS: Final = ("bytes", "kB", "MB", "GB")
 _UNKNOWN: Final = "application/octet-stream"
 

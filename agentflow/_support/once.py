@@ -35,6 +35,7 @@ _MAX_PLACES: Final = 1_000
 """The maximum number of remembered places: code generated at run time could add places without end."""
 
 _MAX_LENGTH: Final = 20_000
+"""The maximum length of a logged traceback, in characters."""
 
 _lock = threading.Lock()
 _warned: set[tuple[str, str, str, int]] = set()

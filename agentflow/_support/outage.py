@@ -62,7 +62,7 @@ class Outage:
 
     def answered(self) -> None:
         """Record a success, which is logged if it ends an outage."""
-        if not self.failures:  # without the lock: the frequent case, and one number is read in one step
+        if not self.failures:  # the frequent case; reading one number needs no lock
             return
         with self._lock:
             failures, logged_at, lasted = self.failures, self._logged_at, self._now() - self._since

@@ -38,7 +38,7 @@ class NamedRegistry(Generic[T]):
     """
 
     _kind: ClassVar[str] = "item"
-    _fix: ClassVar[str] = "Give one another name: register(..., name=...)."
+    _fix: ClassVar[str] = "Register one of them under another name: register(..., name=...)."
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[T, T, str]] = {}  # registered object, stored object, place of the registration

@@ -84,7 +84,7 @@ def _forward(message: Message) -> None:
         return
     failed = entry["exception"]
     error = None if failed is None else (failed.type, failed.value, failed.traceback)
-    extra = {key: value for key, value in entry["extra"].items() if key not in _TAKEN}
+    extra = {key: value for key, value in entry["extra"].items() if key not in _RESERVED}
     record = target.makeRecord(
         entry["name"], level, entry["file"].path, entry["line"], entry["message"], (), error, entry["function"], extra
     )
@@ -93,5 +93,5 @@ def _forward(message: Message) -> None:
     target.handle(record)
 
 
-_TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+_RESERVED = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 """The attributes that every record has; `makeRecord` refuses them."""

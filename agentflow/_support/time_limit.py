@@ -59,8 +59,8 @@ class TimeLimit:
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._remaining = 0.0 if seconds is None else seconds
-        self._due = 0.0
-        self._base = 0
+        self._due = 0.0  # the loop's time at which the limit passes, while it is counting
+        self._base = 0  # the task's cancellation requests at the start
         self._counting = False
         self._held = False  # paused before the start, because the work emitted a value before its first await
         self._handle: asyncio.TimerHandle | None = None
@@ -145,7 +145,7 @@ def drive(
 
     Args:
         coro: The tool's work.
-        context: The context.
+        context: The context variables of the work.
         limit: The limit.
         yielded: The value that the first step of the coroutine yielded, if it was executed already.
 
@@ -179,7 +179,7 @@ def drive(
                 yielded = run(coro.throw, error)
             else:
                 yielded = run(coro.send, sent)
-    except BaseException as error:  # the work has ended: with a result, as a stream, or with a failure
+    except BaseException as error:  # the work has ended: with a result, at the end of a stream, or with a failure
         completed = isinstance(error, StopIteration | StopAsyncIteration)
         if limit.expired and limit.uncancel() and not isinstance(error, GeneratorExit | KeyboardInterrupt | SystemExit):
             # Any other exception is the work's own: it stays visible as the context of `LimitPassed`.

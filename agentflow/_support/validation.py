@@ -27,7 +27,7 @@ def adapter_of(form: Any) -> TypeAdapter[Any]:
     """Return the validator and serializer of a type; cached if the type is hashable.
 
     Raises:
-        PydanticUserError: The type describes no data.
+        PydanticUserError: Pydantic cannot validate this type.
 
     Example:
         >>> adapter_of(list[int]).validate_json("[1]")
@@ -140,4 +140,4 @@ def first_problem(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     found = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in found["loc"])
-    return f"{where or 'the whole'}: {found['msg'].removeprefix('Value error, ')}"
+    return f"{where or 'the value'}: {found['msg'].removeprefix('Value error, ')}"

@@ -1,7 +1,7 @@
 """Immutable values that cost no more to build than mutable ones.
 
 `@frozen` makes a frozen, slotted dataclass. The decorator of the standard library costs one `object.__setattr__` call per
-field to build a value (1.0 µs for the nine fields of a `ModelChunk` on CPython 3.12), and compiles eight methods for each
+field to build a value (1.0 µs for a value of nine fields on CPython 3.12), and compiles eight methods for each
 class (0.45 ms). Here a class has a *draft*, a subclass of the same layout with assignable attributes: building a value
 fills a draft and switches its `__class__` to the real one (0.3 µs), and the methods are shared. `fields`, `replace`,
 `match`, pydantic and type checkers treat the class as a dataclass.
@@ -378,8 +378,8 @@ def maker(
         cls: The dataclass.
         positional: The fields that the function takes, by position; the others get their defaults.
         form: The final class of the instance, if it is not `cls` but a class with the same layout.
-        computed: Fields with expressions of `source`. If given, the function takes `source`, and the positional fields as
-            one tuple (unpacking costs 0.1 µs less than `*`).
+        computed: Expressions by field, which compute its value from `source`. If given, the function takes `source`, and
+            the positional fields as one tuple (unpacking costs 0.1 µs less than `*`).
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
@@ -406,7 +406,7 @@ def maker(
 
 
 def fast_build(cls: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Replace a function that builds a slotted dataclass by a compiled one that fills a draft.
+    """Replace a function that builds a slotted dataclass with a compiled one that fills a draft.
 
     The function's body only documents the result; the function is available as `__wrapped__`.
 

@@ -47,7 +47,7 @@ from agentflow.vocabulary.verdicts import Decided, Suspend, Verdict
 
 __all__ = ["Chain", "ChainEntry", "Faults", "NoRun", "run_chain"]
 
-# Writes past the events' own `__setattr__`, which refuses everything after sealing.
+# Bypasses the events' own `__setattr__`, which refuses all assignments after sealing.
 _put = object.__setattr__
 
 
@@ -153,7 +153,7 @@ class Chain:
         make: Builds the event as `run_chain` expects it; see `Event.make`.
     """
 
-    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "make", "observers", "pre", "sealed_calls")
+    __slots__ = ("calls", "concern_checks", "editors", "guards", "kind", "make", "observers", "pre", "sealed_calls")
 
     def __init__(
         self,
@@ -174,13 +174,13 @@ class Chain:
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
         # A reply's event is skipped only if every hook overrides `concerns`: the inherited one is always True.
-        self.choosy: tuple[Callable[[Msg], bool], ...] = (_always,)
+        self.concern_checks: tuple[Callable[[Msg], bool], ...] = (_always,)
         if kind is PostReasoning and all(type(hook).concerns is not Hook.concerns for hook in hooks):
-            self.choosy = tuple(hook.concerns for hook in hooks)
+            self.concern_checks = tuple(hook.concerns for hook in hooks)
 
-    def passes(self, reply: Msg) -> bool:
+    def can_skip(self, reply: Msg) -> bool:
         """Whether this reply's event can be skipped, because no hook needs it."""
-        for concerns in self.choosy:  # noqa: SIM110 - `any` with a generator is slower
+        for concerns in self.concern_checks:  # noqa: SIM110 - `any` with a generator is slower
             if concerns(reply):
                 return False
         return True
@@ -217,7 +217,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
         for call in editing:
             try:
                 result = call(event)
-            except BaseException as error:  # its policy decides
+            except BaseException as error:  # `_failed` applies the policy of the hook
                 return _continue_editing(chain, event, faults, editing, None, error)
             if result is not event and result is not None:
                 return _continue_editing(chain, event, faults, editing, result, None)
@@ -227,7 +227,7 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
     for call in reading:
         try:
             result = call(event)
-        except BaseException as error:  # its policy decides
+        except BaseException as error:  # `_failed` applies the policy of the hook
             return _continue(chain, event, faults, reading, None, error)
         if result is not None and result is not event:
             return _continue(chain, event, faults, reading, result, None)
@@ -267,7 +267,7 @@ async def _continue_editing(
                 if faults.scope.stopped:
                     faults.check()
             except asyncio.CancelledError as error:
-                verdict = await _stray(chain, _current(chain, editing), event, error, faults)
+                verdict = await _cancelled(chain, _current(chain, editing), event, error, faults)
             except Exception as error:
                 verdict = await _failed(chain, _current(chain, editing), event, error, faults)
             # Both are evaluated, so the next iteration calls the next hook.
@@ -286,7 +286,7 @@ async def _continue_editing(
             decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
         raise
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
@@ -315,14 +315,19 @@ def _continue(
 
 
 async def _guarded(
-    chain: Chain, event: Event, faults: Faults, left: tuple[ChainEntry, ...], answer: Any, failure: BaseException | None
+    chain: Chain,
+    event: Event,
+    faults: Faults,
+    remaining: tuple[ChainEntry, ...],
+    answer: Any,
+    failure: BaseException | None,
 ) -> None:
-    """Continue after a guard that answered or failed. This guard is the first item of `left`."""
+    """Continue after a guard that answered or failed. This guard is the first item of `remaining`."""
     decided: Decided | None = None
     try:
-        decided = await _run_guards(chain, event, faults, None, left, answer, failure)
+        decided = await _run_guards(chain, event, faults, None, remaining, answer, failure)
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
         if decided is not None:
             _put(event, "decision", decided)
         if chain.observers:
@@ -334,19 +339,19 @@ async def _run_guards(
     event: Event,
     faults: Faults,
     decided: Decided | None,
-    left: tuple[ChainEntry, ...],
+    remaining: tuple[ChainEntry, ...],
     answer: Any,
     failure: BaseException | None,
 ) -> Decided | None:
     """Call the remaining guards. The first of them may have answered or failed already."""
-    for entry in left:
+    for entry in remaining:
         try:
             verdict = await _answer(chain, entry, event, faults, answer, failure)
         except BaseException as error:  # the sealed event names the hook that failed
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         finally:
-            answer = failure = None  # its traceback may hold this frame
+            answer = failure = None  # its traceback may refer to this frame, in a cycle
         if verdict is not None:
             decided = _stronger(decided, verdict, entry)
             if chain.pre:
@@ -355,17 +360,21 @@ async def _run_guards(
 
 
 async def _observe(
-    chain: Chain, event: Event, faults: Faults, left: tuple[ChainEntry, ...], answer: Any, failure: BaseException | None
+    chain: Chain,
+    event: Event,
+    faults: Faults,
+    remaining: tuple[ChainEntry, ...],
+    answer: Any,
+    failure: BaseException | None,
 ) -> None:
     """Continue after an observer that answered or failed. All observers see the event; then the first relevant failure
     is raised."""
     first: BaseException | None = None
     by = ""
     try:
-        for entry in left:
+        for entry in remaining:
             if faults.abandoned:
-                # Ends this chain as closing its coroutine would: the run has an end already, and reports no more
-                # failures.
+                # Ends this chain as closing its coroutine would: the run has ended already, so no failure is reported.
                 raise GeneratorExit("the run was abandoned")
             try:
                 await _answer(chain, entry, event, faults, answer, failure)
@@ -380,7 +389,7 @@ async def _observe(
                 _put(event, "decision", Decided(None, by, first))
             raise first
     finally:
-        first = failure = None  # a traceback may hold this frame
+        first = failure = None  # a traceback may refer to this frame, in a cycle
 
 
 async def _answer(
@@ -396,7 +405,7 @@ async def _answer(
     try:
         if failure is not None:
             raise failure
-        # None cannot be an answer that is still to be evaluated: the loops pass over it.
+        # `answer` is None only if the hook has not been called yet: a call that returned None needs no evaluation.
         result: Any = entry.call(event) if answer is None else answer
         if result is event or result is None:
             return None
@@ -406,11 +415,11 @@ async def _answer(
             faults.check()
         return verdict
     except asyncio.CancelledError as error:
-        return await _stray(chain, entry, event, error, faults)
+        return await _cancelled(chain, entry, event, error, faults)
     except Exception as error:
         return await _failed(chain, entry, event, error, faults)
     finally:
-        failure = None  # its traceback may hold this frame
+        failure = None  # its traceback may refer to this frame, in a cycle
 
 
 async def _verdict(chain: Chain, entry: ChainEntry, event: Event, result: Any, faults: Faults) -> Verdict | None:
@@ -452,7 +461,7 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
         _put(event, "tool_result", withheld_result(hook, event, found))
         return None
     found.add_note(FailureNote(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
-    # Design rule 3: after a failure on a decision the call must not continue; a notification only reports.
+    # After a failure on a decision the call must not continue; a notification only reports.
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
     if policy is None:
         policy = "skip" if hook.observer or not decision else "abort"
@@ -461,7 +470,7 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
     raise found
 
 
-async def _stray(
+async def _cancelled(
     chain: Chain, entry: ChainEntry, event: Event, error: asyncio.CancelledError, faults: Faults
 ) -> Verdict | None:
     """Handle a `CancelledError` in a hook: re-raise it if the run was cancelled; otherwise report it as a failure of

@@ -42,7 +42,7 @@ class RetryEmptyAnswers(NarrowHook):
         """Whether a reply has neither text nor tool calls. A reply that was truncated before its first word does not
         count: `RetryTruncatedAnswers` handles it."""
         for block in reply.content:
-            # White space and thoughts alone are no answer.
+            # White space or thinking alone is no answer.
             if block.text.strip() if type(block) is TextBlock else block.type != "thinking":
                 return False
         return reply.finish_reason != "length"

@@ -70,7 +70,8 @@ def _offers() -> dict[str, EntryPoint]:
     by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         others = by_name.setdefault(entry.name, [])
-        if all(_distribution(entry) != _distribution(other) for other in others):  # a path may be listed twice
+        # `sys.path` may contain a folder twice.
+        if all(_distribution(entry) != _distribution(other) for other in others):
             others.append(entry)
     offers: dict[str, EntryPoint] = {}
     for name in sorted(by_name):
@@ -113,7 +114,7 @@ def _load(name: str, entry: EntryPoint) -> tuple[Hook, ...]:
     if callable(target) and not isinstance(target, Hook):  # a `FunctionHook` is callable, but is a hook already
         try:
             target = cast("Callable[[], Any]", target)()
-        except Exception as error:  # the same
+        except Exception as error:  # as above
             raise UsageError(
                 f"{where} cannot be created: {type(error).__name__}: {error}. An entry point is called without arguments; "
                 "if it needs some, import it and create the hook yourself."

@@ -114,7 +114,8 @@ def _hint(function: Callable[..., Any]) -> Any:
     inner = plain(function)
     # Annotations may be texts that refer to names of the function's module; a bound method keeps it in `__func__`.
     scope = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # others might not resolve
+    # Only this annotation: names in the others might be undefined.
+    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})
     return typing.get_type_hints(holder, scope)["event"]
 
 
@@ -126,7 +127,7 @@ def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ..
     """Refuse a function if the annotation of its argument excludes events that the function would receive."""
     try:
         members = _members(_hint(function))
-    except NameError:  # imported for type checkers only, so it cannot be checked
+    except NameError:  # a name that is imported only for type checkers
         return
     if not all(isinstance(member, type) and issubclass(member, Event) for member in members):
         return

@@ -37,16 +37,16 @@ class Hook:
         guard: Whether the hook is a guard: it runs on the sealed event, after all editing hooks. A guard may deny,
             stop, suspend or ask again, but never edit or answer.
         observer: Whether the hook is an observer: it always runs, on the sealed event, after the chain. An observer
-            changes nothing, and its failure does not affect the call.
+            changes nothing, and by default its failure does not affect the call.
         scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
-        serial: The hook never runs twice at the same time, even in parallel rounds or runs.
+        serial: The hook never runs twice at the same time in one event loop, even in parallel rounds or runs.
         shadow: Runs on a copy of the event. The hook's changes are not applied, but recorded in
             `event.context.shadows`.
         in_thread: Runs `on_event`, a blocking function, in a thread.
-        tags: Labels for filters.
+        tags: Labels. A process-wide hook with tags applies only to agents, turns and tools with one of them.
         only_tools: Patterns such as `"delete_*"`: the hook does not see events of other tools.
         events: The event classes (or base classes) that the hook handles; None: all. An event that no hook handles is
-            not built.
+            built only for the reader of a stream.
         wraps: The Pre events for which `around` is called; None: all four. (`around_model` and `around_tool` are called
             without an entry here.)
 

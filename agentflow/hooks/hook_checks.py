@@ -47,9 +47,12 @@ _METHODS: dict[str, _Method] = {
     "on_tool_work": _Method(WorkListener.on_tool_work, ("event", "work"), True),
 }
 _OF_HOOK = {name: method for name, method in _METHODS.items() if hasattr(Hook, name)}
+"""The methods of every hook; the others belong to listeners and wrappers of side calls."""
 _STAGES: frozenset[object] = frozenset(WRAPPED)
 _KNOWN = {name.replace("_", ""): name for name in (*Hook.__annotations__, *_METHODS)}
+"""Options and methods by their names without underscores, to recognise a name such as `onEvent`."""
 _OURS = (Hook, ChangeListener, SideWrapper, WorkListener)
+"""The library's base classes, which do nothing themselves."""
 _OPTIONS = tuple(Hook.__annotations__)
 
 _checked: WeakSet[type[Hook]] = WeakSet()

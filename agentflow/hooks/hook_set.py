@@ -169,7 +169,7 @@ class FullHookSet(HookSet):
 
     def _compile(self, kind: type[Event]) -> Chain | None:
         parts: tuple[list[ChainEntry], list[ChainEntry], list[ChainEntry]] = ([], [], [])
-        # A hook that was registered in two scopes runs once, at its first place.
+        # A hook that was registered in two scopes runs once, at the first of its positions.
         known: set[int] = set()
         for hook in self.hooks:
             if id(hook) not in known and listens_to(hook, kind):
@@ -184,9 +184,10 @@ class FullHookSet(HookSet):
                         call = of_its_replies(call, hook)
                 parts[_class_of(hook)].append(ChainEntry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
+        # If no hook can decide, there is no verdict to report.
         if not deciders and all(
             isinstance(entry.hook, VerdictListener) and kind in entry.hook.for_verdicts for entry in observers
-        ):  # without a hook that can decide, there is no verdict to report
+        ):
             return None
         return Chain(kind, *map(tuple, parts))
 
@@ -222,8 +223,8 @@ class FullHookSet(HookSet):
         """Return the hooks that wrap the work of a Pre event, outermost first."""
         found = self._arounds.get(kind)
         if found is None:
-            once = {id(hook): hook for hook in self.hooks}  # in the chain's order: editing hooks, guards, observers
-            wrapping = [(around, hook) for hook in once.values() if (around := around_of(hook, kind)) is not None]
+            distinct = {id(hook): hook for hook in self.hooks}  # in the chain's order: editing hooks, guards, observers
+            wrapping = [(around, hook) for hook in distinct.values() if (around := around_of(hook, kind)) is not None]
             if self.listeners:
                 wrapping = [
                     pair

@@ -21,7 +21,7 @@ class Injections:
     Args:
         run: The run. Injections into another run are not recorded here.
         marked: Called if the hook or tool injects messages (`"injected"`), and before it decides a race
-            (`"decided"`). An awaitable that it returns is awaited first.
+            (`"decided"`); then an awaitable that it returns is awaited before the decision.
     """
 
     __slots__ = ("added", "marked", "run")
@@ -55,7 +55,7 @@ async def before_deciding() -> None:
     A listener records the position of this decision in the order of the run's events. A replay waits until the run
     reaches this position.
     """
-    noting = injecting.get()
-    work = None if noting is None or noting.marked is None else noting.marked("decided")
+    record = injecting.get()
+    work = None if record is None or record.marked is None else record.marked("decided")
     if work is not None:
         await work

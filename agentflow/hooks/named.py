@@ -116,11 +116,11 @@ on_complete = NamedEvent("on_complete", PostCall, "the call has a reply")
 on_error = NamedEvent("on_error", Error, "a model call, a tool, a hook or a store failed")
 before_put = NamedEvent("before_put", PrePut, "a turn is about to be put into a queue")
 after_put = NamedEvent("after_put", PostPut, "a turn was put into a queue")
-before_turn = NamedEvent("before_turn", PreTurn, "a turn is about to run without a model")
-on_turn_value = NamedEvent("on_turn_value", TurnValue, "a turn has yielded a value or returned its result")
+before_turn = NamedEvent("before_turn", PreTurn, "a turn is about to run, directly or from a queue")
+on_turn_value = NamedEvent("on_turn_value", TurnValue, "a turn has yielded a value, or returned its result")
 after_turn = NamedEvent("after_turn", PostTurn, "a turn has finished")
-on_pause = NamedEvent("on_pause", Paused, "an agent pauses between turns")
-on_resume = NamedEvent("on_resume", Resumed, "an agent resumes its turns")
+on_pause = NamedEvent("on_pause", Paused, "the queue was paused between two turns")
+on_resume = NamedEvent("on_resume", Resumed, "the queue continues")
 
 
 class HooksByName(TypedDict, total=False):
@@ -188,10 +188,10 @@ def _flat(source: Any) -> Iterator[Hook]:
     elif isinstance(source, Mapping):
         for event, functions in cast("Mapping[Any, Any]", source).items():
             yield from _by_event(event, functions)
-    elif _says_its_events(source):
+    elif _is_annotated_function(source):
         yield FunctionHook(source, annotated(source))
     elif (
-        # Texts are iterable, and a coroutine may be a call that should have been a function.
+        # A str is iterable, and a coroutine may be `f()` written instead of `f`.
         isinstance(source, str | bytes | Awaitable)
         or callable(source)
         or not (source is None or isinstance(source, Iterable))
@@ -202,7 +202,7 @@ def _flat(source: Any) -> Iterator[Hook]:
             yield from _flat(item)
 
 
-def _says_its_events(source: Any) -> bool:
+def _is_annotated_function(source: Any) -> bool:
     """Whether this is a plain function with an annotated argument."""
     if not callable(source) or isinstance(source, type | NamedEvent | Iterable | Awaitable):
         return False
@@ -212,7 +212,7 @@ def _says_its_events(source: Any) -> bool:
 def _by_event(event: Any, functions: Any) -> Iterator[Hook]:
     kinds_of(event)  # check the event even if the list is empty
     for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
-        # Its own events would contradict the key.
+        # A hook's own events could contradict the key.
         if isinstance(function, Hook):
             key = event if isinstance(event, type) else repr(event)
             raise UsageError(

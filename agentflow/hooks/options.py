@@ -131,10 +131,9 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
             async with strict(deadline):
                 return await settle(result)
         except TimeoutError as error:
-            # Otherwise the hook itself raised the TimeoutError, which is an ordinary failure.
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
-            raise
+            raise  # the hook itself raised it, which is an ordinary failure
 
     def timed(event: Any) -> Any:
         result = call(event)
@@ -190,7 +189,7 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
             answer = await settle(answer)
             # An invalid answer is a failure too. The chain raises the same error, but could not undo the edits.
             evaluate(hook, kind, event, answer)
-        # A CancelledError may be the hook's own, which counts as a failure (see `_stray` in the chain).
+        # A CancelledError may be the hook's own, which counts as a failure (see `_cancelled` in the chain).
         except (Exception, asyncio.CancelledError) as error:
             failed(error, event, before)
             raise

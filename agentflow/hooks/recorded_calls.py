@@ -39,7 +39,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     """
     observes, names = hook.observer, tuple(kind.writable)
     values_of = getter(names)
-    quiet = observes or (not hook.shadow and skip_unchanged(listeners))
+    may_skip = observes or (not hook.shadow and skip_unchanged(listeners))
     marking = _Marking(hook, listeners)
 
     def watching(event: Any) -> Any:
@@ -60,7 +60,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 
         # For most calls: decides that there is nothing to report, without building a `HookCall`.
         def unchanged() -> bool:
-            return quiet and not injections.added and (observes or all(map(is_, before, values_of(event))))
+            return may_skip and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
         outer = injecting.get()
         injecting.set(injections)
@@ -115,7 +115,7 @@ def in_awaited_hook() -> bool:
 
 
 class _Marking:
-    """Notifies listeners when a hook begins and when it injects messages.
+    """Notifies listeners when a hook begins, injects messages, and ends.
 
     Args:
         hook: The hook.
@@ -140,14 +140,17 @@ class _Marking:
         notify_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
 
     def around(self, call: Call) -> Call:
-        """Wrap the hook's call so that its beginning is reported."""
+        """Wrap the hook's call so that its beginning and its end are reported."""
         if self._ends:
             call = partial(self._until_end, call)
         if not self._begins:
             return call
 
-        async def later(ready: Awaitable[None], event: Event) -> Any:
+        async def later(ready: Awaitable[None], event: Event, others: Listeners) -> Any:
             await ready
+            for listener in others:
+                if (other := listener.on_begin(self._hook, event)) is not None:
+                    await other
             result = call(event)
             if result is not None and is_later(result):
                 return await settle(result)
@@ -156,10 +159,10 @@ class _Marking:
             return result
 
         def begun(event: Event) -> Any:
-            for listener in self._begins:
+            for number, listener in enumerate(self._begins, 1):
                 ready = listener.on_begin(self._hook, event)
                 if ready is not None:
-                    return later(ready, event)
+                    return later(ready, event, self._begins[number:])
             return call(event)
 
         return begun
@@ -224,11 +227,11 @@ class _Watch:
         notify_all(self.listeners, lambda listener: listener.on_call(call))
 
 
-def notify_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
-    """Notify all listeners."""
+def notify_all(listeners: Listeners, notify: Callable[[ChangeListener], None]) -> None:
+    """Call `notify` with each listener; log a failure instead of raising it."""
     for listener in listeners:
         try:
-            say(listener)
+            notify(listener)
         except Exception as error:  # rule 2 of `agentflow.hooks.recording`
             # The first failure at a place is logged with its traceback, the later ones without.
             if not warn_skipped_listener(listener.name, error):

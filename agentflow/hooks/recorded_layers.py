@@ -60,7 +60,7 @@ class Side:
         return fold(self.chunks, id="") if self.chunks else self.value
 
     def same(self, other: Side) -> bool:
-        """Whether identical objects passed both sides."""
+        """Whether identical objects passed through both sides."""
         return (
             self.value is other.value
             and len(self.chunks) == len(other.chunks)
@@ -87,7 +87,7 @@ class _WatchedModel(Flux[ModelChunk]):
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
         take, layer = self.side.take_chunk, self._layer
-        chunks = self._watched.open() if layer is None else layer.noting(self._watched.open())
+        chunks = self._watched.open() if layer is None else layer.with_injections(self._watched.open())
         try:
             async for chunk in chunks:
                 take(chunk)
@@ -174,7 +174,7 @@ class _Layer:
             watched = _WatchedWork(mono, self.after, self)
         return observed_as(wrapped, watched)
 
-    async def noting(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
+    async def with_injections(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
         """Yield the chunks, and record messages that the wrapper injects meanwhile as its own."""
         outer = injecting.get()
         try:

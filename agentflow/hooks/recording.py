@@ -1,8 +1,8 @@
 """Report the effect of each hook on each event to `ChangeListener`s: the interface for provenance.
 
-If a set of hooks contains a `ChangeListener`, the calls of its editing hooks and guards, and its `around` wrappers, are
-wrapped in code that compares the event before and after (`recorded_calls`, and `recorded_layers` for `around`). A set
-without a listener pays nothing: its compiled calls are the hooks' own methods.
+If a set of hooks contains a `ChangeListener`, the calls of the other hooks are wrapped in code that compares the event
+before and after (`recorded_calls`), and so are their `around` wrappers (`recorded_layers`). A set without a listener pays
+nothing: its compiled calls are the hooks' own methods.
 
 Rules:
 
@@ -42,7 +42,7 @@ class HookCall:
 
     Attributes:
         hook: The hook.
-        event: The event, still open for later hooks.
+        event: The event; later editing hooks may still change it.
         changes: The fields that the hook changed.
         verdict: The hook's verdict.
         error: The exception that the hook raised.
@@ -212,7 +212,7 @@ class WorkListener(Hook):
         """Return the work of a model, observed; None means `work` itself.
 
         A generator that reads the reply should close it in a `finally`. Otherwise, if a wrapper stops reading early,
-        the model call outlives its stage.
+        the connection to the model stays open.
 
         Args:
             event: The sealed event of the model call.

@@ -77,7 +77,7 @@ class HookScope(TakesHooks):
 
     def _check(self, hook: Hook) -> None:
         received, wanted = self._events, hook.events
-        # A hook with `events = ()` serves by other methods, such as those of a listener.
+        # A hook with `events = ()` is used through other methods, such as those of a listener.
         if received is None or not wanted or any(issubclass(kind, wanted) for kind in received):
             return
         if around_of(hook, PreActing) is not None:

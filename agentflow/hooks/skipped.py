@@ -1,4 +1,4 @@
-"""Logs a warning if a failing hook or listener is skipped, or a hook denies because it failed. Nothing else would report the
+"""Log a warning if a failing hook or listener is skipped, or a hook denies because it failed. Nothing else would report the
 failure: the run continues, or is denied as if the hook had intended it.
 
 This module's log is enabled by default, like that of `EventLog`: `logger.disable("agentflow.hooks.skipped")` silences it,

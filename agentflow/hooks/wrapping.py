@@ -4,7 +4,7 @@ Rules:
 
 1. A source stays a source through any number of hooks: the result of one hook, even of a plain operator, is passed to
    the next hook as a source. So each wrapper can change the request (`using`) or a tool's chunks (`chunks`).
-2. Such a change is passed to the innermost source, and each hook on the way applies its `around` to the new source.
+2. Such a change is passed to the innermost source, and each hook that has wrapped it applies its `around` to the new source.
 3. Plain operators of several wrappers (`map`, `filter`, `tap` and similar) run as one loop: a source passes them on to
    the stream inside it. If all wrappers are plain, the loop applies them to each chunk itself, without a stream.
 """
@@ -41,11 +41,11 @@ ChangesChunks: TypeAlias = Callable[[Transform], "ToolSource"]
 G = TypeVar("G", bound=Callable[..., AsyncIterator[Any]])
 
 CHECK_THEIR_END: Final[set[CodeType]] = set()
-"""The code objects of generators marked by the function below."""
+"""The code objects of the generators that `checks_its_end` marked."""
 
 
 def checks_its_end(generator: G) -> G:
-    """Mark a generator that never ends early by swallowing a cancellation, so that the stage need not check its end.
+    """Mark a generator that never ends early by swallowing a cancellation, so that the loop need not check how it ended.
 
     Each `async for` in it must read a source of the stage, and it must not handle `CancelledError`.
     """
@@ -252,7 +252,7 @@ def layered(layers: Sequence[Layer], event: Event, source: Any, outermost: Layer
         around, hook = layer
         try:
             wrapped = around(event, source)
-        except Exception as error:  # raised again, with a note of whose code it was
+        except Exception as error:  # raised again, with a note that names the hook
             kind = type(event).__name__
             error.add_note(FailureNote(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
             raise

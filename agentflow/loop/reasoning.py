@@ -85,7 +85,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 additions.transient = ()
     if messages is not base:
         # A view that only adds system messages before the legal history and user texts after it is legal too.
-        legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
+        legal = legal and isinstance(messages, MessageView) and messages.only_adds_to(base)
     if not legal:
         messages = legalise(messages, config.new_id)
     request = ModelRequest(messages, tools, options, model_name)
@@ -124,7 +124,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     run.add_usage(used)
     duration_ms = (config.clock.monotonic() - started) * 1000
     chain = events.chains[PostReasoning]
-    if chain is None or chain.passes(reply):
+    if chain is None or chain.can_skip(reply):
         events.seq += 1
         post: PostReasoning | None = None
         if events.buffer is not None:

@@ -1,4 +1,4 @@
-"""Mono and Flux: cold, pulled, cancellable reactive types, which are also reactivex observables (layer 1)."""
+"""Mono and Flux: cold, pulled, cancellable reactive types, which are also reactivex observables."""
 
 from agentflow.reactive.bridge import LoopScheduler
 from agentflow.reactive.call_mono import CallMono

@@ -120,12 +120,12 @@ class LoopScheduler(PeriodicScheduler):
         """
         cancellation: asyncio.CancelledError | None = None
         # Listed again after each wait, because the cleanup of one run may dispose others.
-        while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
+        while closing := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
             try:
-                await left[0].closed()
+                await closing[0].closed()
             except asyncio.CancelledError as error:
                 cancellation = error
-                for run in left:
+                for run in closing:
                     run.cancel()
         if cancellation is not None:
             raise cancellation

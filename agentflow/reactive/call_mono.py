@@ -73,7 +73,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
         try:
             return super().throw(typ, val, tb)
         finally:
-            del typ, val, tb  # its traceback holds this frame
+            del typ, val, tb  # its traceback refers to this frame, in a cycle
 
     def close(self) -> None:
         """End this task's run. As with a coroutine, an explicit `close` does not warn."""

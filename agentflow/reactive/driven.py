@@ -73,7 +73,7 @@ class DrivenMono(Piping[T_co], Coroutine[Any, Any, T_co]):
             runs.pop(driver, None)
             raise
         finally:
-            del typ, val, tb, error  # its traceback holds this frame
+            del typ, val, tb, error  # its traceback refers to this frame, in a cycle
 
     def close(self) -> None:
         """End this task's run, if there is one."""

@@ -131,7 +131,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
             index -= 1
         await close(entered.pop(index)[1])
 
-    # ---- making one
+    # ---- constructors
 
     @staticmethod
     def of(*values: A) -> Flux[A]:
@@ -192,7 +192,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     def wrap(source: AsyncIterable[A]) -> Flux[A]: ...
     @staticmethod
     def wrap(source: object) -> Flux[Any]:
-        """A Flux of any source: a Flux as it is, a Mono, an observable, an awaitable, an async iterable."""
+        """A Flux of a Mono, an observable, an awaitable or an async iterable; a Flux is returned unchanged."""
         if isinstance(source, Flux):
             return cast("Flux[Any]", source)
         if isinstance(source, AsyncIterable) and not isinstance(source, Observable):
@@ -358,7 +358,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         """The source that signals first; the others are then cancelled."""
         return _amb(self, right_source, *sources)
 
-    # ---- when it fails
+    # ---- failures
 
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Flux[T_co]], Source[A]]
@@ -394,8 +394,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     ) -> Flux[T_co | A]:
         """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
 
-        The reader's own time does not count, and the reader's awaits are never cancelled. A `TimeoutError` of the source
-        itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
+        A `datetime` limits all items together. The reader's own time does not count, and its awaits are never cancelled. A
+        `TimeoutError` of the source itself is an ordinary failure. With a scheduler, reactivex's own operator runs.
         """
         if scheduler is not None:
             return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
@@ -428,11 +428,11 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
 
 class _StepFlux(Flux[T_co], Generic[T_co]):
-    """One fused step. A run combines all neighbouring steps in one loop."""
+    """One fused step, or (`is_factory`) a function that creates it for each run. One loop runs all neighbouring steps."""
 
     def __init__(self, upstream: Flux[Any], step: Any, is_factory: bool = False) -> None:
         self.upstream = upstream
-        self.made = step
+        self.step = step
         self.is_factory = is_factory
 
     def open(self) -> AsyncIterator[T_co]:
@@ -444,7 +444,7 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
         opens = self.opens
         while True:
             if type(node) is _StepFlux:
-                row.append(node.made() if node.is_factory else node.made)
+                row.append(node.step() if node.is_factory else node.step)
                 node = node.upstream
             elif node.inner is not None:
                 opens, node = node.opens, node.inner
@@ -467,7 +467,7 @@ def steps_over(flux: Flux[Any], source: Flux[Any]) -> list[items.Step] | None:
     node: Flux[Any] | None = flux
     while node is not source:
         if type(node) is _StepFlux:
-            step = node.made() if node.is_factory else node.made
+            step = node.step() if node.is_factory else node.step
             if type(step) is items.End:
                 return None
             steps.append(step)

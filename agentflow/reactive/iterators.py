@@ -59,7 +59,7 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError) -> None:
-    """Raise a cancellation in a stream that is between two items; return if the stream raises no other error."""
+    """Raise a cancellation in a stream that is between two items. If the stream raises another error, it propagates."""
     throw: Callable[[BaseException], Awaitable[object]] | None = getattr(stream, "athrow", None)
     if throw is not None:
         with suppress(StopAsyncIteration, asyncio.CancelledError):
@@ -80,7 +80,7 @@ class SingleIterator(AsyncIterator[T_co]):
             raise StopAsyncIteration
         try:
             value = await resolve()
-        except StopAsyncIteration as error:  # it would mean "no more values" here
+        except StopAsyncIteration as error:  # an iterator raises it to signal its end
             raise RuntimeError("a mono raised StopAsyncIteration") from error
         if value is EMPTY:
             raise StopAsyncIteration

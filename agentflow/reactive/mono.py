@@ -97,7 +97,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
         """Start a run as an iterator of at most one value."""
         return SingleIterator(self.resolve)
 
-    # ---- making one
+    # ---- constructors
 
     @staticmethod
     def just(value: A) -> Just[A]:
@@ -188,7 +188,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
     def wrap(value: A) -> Mono[A]: ...
     @staticmethod
     def wrap(value: object) -> Mono[Any]:
-        """A mono of anything: a mono as it is, an observable's last value, an awaitable, or the plain value."""
+        """A mono of an observable's last value, an awaitable or a plain value; a mono is returned unchanged."""
         if isinstance(value, Mono):
             return cast("Mono[Any]", value)
         if isinstance(value, Observable):
@@ -197,7 +197,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
             return Mono.from_awaitable(cast("Awaitable[Any]", value))
         return Just(value)
 
-    # ---- one value in, one out
+    # ---- one value
 
     def map(self, mapper: Callable[[T_co], B]) -> Mono[B]:
         """The value, transformed by a plain function."""
@@ -249,7 +249,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
         """The value of `other`, which runs after this mono. This mono's value is discarded; its failure is raised."""
         return StepMono(self, _THEN, lambda _: other, "then")
 
-    # ---- with others
+    # ---- several sources
 
     @overload
     def zip(self, second: Source[B], /) -> Mono[tuple[T_co, B]]: ...
@@ -278,7 +278,7 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
         """All items of the source that `mapper` returns for the value."""
         return self.as_flux().concat_map(mapper)
 
-    # ---- when it fails
+    # ---- failures
 
     def catch(
         self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Mono[T_co]], Source[A]]
@@ -561,7 +561,7 @@ async def _run_links(chain: Mono[Any]) -> Any:
             raise failure
         return value
     finally:
-        caught = failure = None  # their tracebacks hold this frame
+        caught = failure = None  # their tracebacks refer to this frame, in a cycle
 
 
 def _source_of(operator: str, result: object) -> object:

@@ -193,7 +193,7 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
 
 
 def not_a_source(operator: str, source: object) -> UsageError:
-    """Return the error for a function that did not return a source as it should."""
+    """Return the error for a value that an operator got instead of a source."""
     return UsageError(
         f"{operator}() got {source!r:.80} ({type(source).__name__}); use a Mono, a Flux, any reactivex "
         "Observable, or an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"

@@ -25,13 +25,12 @@ from agentflow.reactive.tasks import create_task
 
 Pump = Callable[["Subscription"], Coroutine[object, object, None]]
 
-_live: set[Subscription] = (
-    set()
-)  # a loop holds its tasks weakly; this set keeps active subscriptions from being collected
+_live: set[Subscription] = set()
+"""The active subscriptions: a loop refers to its tasks only weakly, so they could be garbage-collected."""
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of this thread, or None."""
+    """Return the running loop of this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -127,7 +126,7 @@ class Subscription(DisposableBase):
     def _begin(self, pump: Pump, context: contextvars.Context) -> None:
         self._thread = threading.get_ident()
         loop = asyncio.get_running_loop()
-        if self._disposed:  # before there was a task to cancel
+        if self._disposed:  # `dispose` was called before there was a task to cancel
             self._finish()
             return
         self._task = task = create_task(loop, pump(self), context)
@@ -141,9 +140,8 @@ class Subscription(DisposableBase):
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             if not self._disposed:
-                self._was_cancelled(
-                    bool(task.cancelling())
-                )  # if the count is 0, the source raised CancelledError itself
+                # If the count is 0, the source raised CancelledError itself.
+                self._was_cancelled(bool(task.cancelling()))
         elif (error := task.exception()) is not None:
             if isinstance(error, Exception):
                 _report(task.get_loop(), "a subscriber's callback raised; its subscription was ended", error)
@@ -163,7 +161,11 @@ class Subscription(DisposableBase):
         if self.on_signal is not None:
             self.on_signal(signal)
         elif isinstance(signal, asyncio.CancelledError):
-            _report(asyncio.get_running_loop(), "a subscription ended without a last signal", signal)
+            _report(
+                asyncio.get_running_loop(),
+                "a subscription was ended by a CancelledError; observers cannot get it",
+                signal,
+            )
 
     def _finish(self) -> None:
         self._task = None

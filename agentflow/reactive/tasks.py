@@ -27,9 +27,8 @@ def create_task(
     context: contextvars.Context | None = None,
 ) -> asyncio.Task[None]:
     """Create a task that works for the current one."""
-    if (
-        getattr(loop.get_task_factory(), "__code__", None) is _EAGER is not None
-    ):  # an eager task would run before its reader is known
+    # An eager task would run before its reader is known.
+    if getattr(loop.get_task_factory(), "__code__", None) is _EAGER is not None:
         task = asyncio.Task(work, loop=loop, context=context)
     else:
         task = loop.create_task(work, context=context)

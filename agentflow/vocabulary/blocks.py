@@ -30,7 +30,7 @@ ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "deni
 """How a tool call ended (`docs/glossary.md`, "How things end")."""
 
 
-_set = object.__setattr__
+_set = object.__setattr__  # for `__post_init__`, since the classes are frozen
 
 
 @frozen
@@ -305,7 +305,7 @@ class ToolResultBlock:
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed."""
+        """Whether the state is not `"success"`; this includes denied and suspended calls."""
         return self.state != "success"
 
 

@@ -103,9 +103,8 @@ class _Folding:
     __slots__ = ("blocks", "calls", "cited", "current", "finish_reason", "model", "parts", "usage")
 
     def __init__(self) -> None:
-        self.blocks: list[
-            ContentBlock | list[str]
-        ] = []  # a list represents an unfinished call: its id, its name, fragments of its arguments
+        # A list represents an unfinished call: its id, its name, and the fragments of its arguments.
+        self.blocks: list[ContentBlock | list[str]] = []
         self.calls: dict[int, list[str]] = {}  # the same lists by index, to find the call of a fragment
         self.parts: list[str] = []
         self.cited: tuple[Citation, ...] = ()
@@ -169,13 +168,13 @@ class _Folding:
             call.append(delta.arguments)
 
 
-# Tell with one comparison of tuples whether other fields of a chunk are set.
+# Each pair shows with one comparison of tuples whether a chunk sets any field besides those that a fast path handles.
 _besides_text = attrgetter(*[field.name for field in fields(ModelChunk) if field.name != "text"])
 _TEXT_ALONE = _besides_text(ModelChunk(""))
-_beside_words = attrgetter("tool_uses", "thinking", "blocks", "restart", "signature", "model", "citations")
-_WORDS_ALONE = _beside_words(ModelChunk(""))
-_beside_calls = attrgetter("text", "thinking", "blocks", "signature")
-_CALLS_ALONE = _beside_calls(ModelChunk(""))
+_besides_text_and_end = attrgetter("tool_uses", "thinking", "blocks", "restart", "signature", "model", "citations")
+_TEXT_AND_END_ALONE = _besides_text_and_end(ModelChunk(""))
+_besides_calls = attrgetter("text", "thinking", "blocks", "signature")
+_CALLS_ALONE = _besides_calls(ModelChunk(""))
 
 
 def fold(
@@ -199,7 +198,7 @@ def fold(
     msg_id = new_id("msg_") if id is None else id
     if isinstance(chunks, list) and len(chunks) == 1 and len(calls := (chunk := chunks[0]).tool_uses) == 1:
         call = calls[0]  # one complete call in one chunk, as many servers send it
-        if _beside_calls(chunk) == _CALLS_ALONE and call.id not in used_ids and _LEGAL_ID.match(call.id):
+        if _besides_calls(chunk) == _CALLS_ALONE and call.id not in used_ids and _LEGAL_ID.match(call.id):
             content = (ToolUseBlock.from_json(call.id, call.name, call.arguments),)
             return message("assistant", content, msg_id, EMPTY, chunk.usage, chunk.finish_reason)
     rest = iter(chunks)
@@ -209,7 +208,7 @@ def fold(
     add = texts.append
     for chunk in rest:  # the fast path: most replies are thousands of chunks with text only
         if _besides_text(chunk) != _TEXT_ALONE:
-            if _beside_words(chunk) != _WORDS_ALONE:
+            if _besides_text_and_end(chunk) != _TEXT_AND_END_ALONE:
                 folding = _Folding()
                 if any(texts):  # empty texts begin no block
                     folding.parts, folding.current = texts, "text"

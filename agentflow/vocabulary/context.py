@@ -73,7 +73,7 @@ class AgentView(Protocol):
 
 
 class CallPort(Protocol):
-    """The loop's interface to a context."""
+    """The interface through which a context acts on its run."""
 
     @property
     def usage(self) -> Usage:
@@ -169,7 +169,7 @@ class Compaction(NamedTuple):
     """A hook's replacement of the first messages of a session's later requests.
 
     Attributes:
-        iteration: The first round with a request that used the replacement.
+        iteration: The round in which the replacement was made.
         messages: The number of replaced messages.
         tokens: The estimated tokens of the replaced messages.
         into: The number of messages that replace them.
@@ -325,7 +325,11 @@ class RunContext:
         return find_dep(self._deps, kind, name)
 
     def has_dep(self, kind: type[object], name: str = "") -> bool:
-        """Whether `deps` would return an object."""
+        """Whether `deps` would return an object.
+
+        Raises:
+            UsageError: Several objects of that type were passed, and none of them has that name.
+        """
         return dep_in(self._deps, kind, name) is not None
 
     def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
@@ -462,7 +466,7 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
     Args:
         context: The call's context.
         hook: The hook to which the object belongs.
-        make: The object's class.
+        make: The object's class, which is part of the key: a hook can keep one object of each class.
         args: The arguments of the class.
         kwargs: The keyword arguments of the class.
     """
@@ -479,11 +483,11 @@ def own(context: RunContext, hook: object, make: Callable[P, T], *args: P.args, 
 
 
 called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)
-"""The call whose hook runs in this thread."""
+"""The call of the hook that runs in this thread; set only for hooks with `in_thread=True`."""
 
 
 def note_caller(context: RunContext) -> None:
-    """Set the call in the copied context of a hook."""
+    """Set `called_from`, in the context that is copied for the thread of a hook."""
     called_from.set(port_of(context))
 
 

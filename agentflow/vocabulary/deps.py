@@ -54,7 +54,7 @@ def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T
     if len(found) > 1:
         found = [item for item in found if type(item) is kind] or found  # a subclass matches only if nothing else does
     if len(found) > 1:
-        wanted = f"parameter {name!r}" if name else "it"
+        wanted = f"parameter {name!r}" if name else f"deps({kind.__name__})"
         have = f" They are named {', '.join(map(repr, names))}." if names else ""
         raise UsageError(
             f"deps= holds {len(found)} objects of type {kind.__name__}, and {wanted} asks for one of them. Pass them by "

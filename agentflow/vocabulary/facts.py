@@ -148,7 +148,8 @@ class RoundSuspended(NamedTuple):
 class Injected(NamedTuple):
     """Messages were added to the conversation; while a round is open they wait for its end, ordered by call index.
 
-    `key`: the position in the run. It is set if the hooks that added the messages may run again after a crash, so that
+    `at`: the index of the tool call during which the messages were added. `key`: the position in the run. It is set if
+    the hooks that added the messages may run again after a crash, so that
     the same addition is recognised and not stored twice. `number`: counts the additions by hooks and tools in this
     call, from 1.
     """

@@ -1,4 +1,4 @@
-"""Read-only views of a conversation's messages; the cost of a request built from them does not grow with the history.
+"""Read-only views of a conversation's messages, so that the cost of building a request does not grow with the history.
 
 Messages are only appended, so a view of the first n messages stays valid.
 """
@@ -83,7 +83,7 @@ def _shape(msg: Msg) -> tuple[object, ...]:
 
 
 class MessageView(Sequence[Msg]):
-    """A read-only view of a growing list: an optional head, the first `stop` messages, and an optional tail.
+    """A read-only view of a growing list: an optional head, the messages from `start` to `stop`, and an optional tail.
 
     Building a view is O(1), as is adding messages before or after it (`with_head`, `with_tail`).
 
@@ -159,7 +159,7 @@ class MessageView(Sequence[Msg]):
         return at if self._start <= at < self._stop else None
 
     def shared(self, earlier: Sequence[Msg]) -> int:
-        """Return how many of the first messages are known to be those of an earlier view, without comparing them."""
+        """Return the length of the prefix that this view is known to share with an earlier one, without comparing messages."""
         if (
             not isinstance(earlier, MessageView)
             or earlier._messages is not self._messages
@@ -192,11 +192,12 @@ class MessageView(Sequence[Msg]):
             return self._messages[begin : self._stop]
         return list(map(self._stored, range(begin, self._stop)))
 
-    def lays_over(self, base: MessageView) -> bool:
-        """Whether this is `base` with only system messages before it and only user text after it."""
+    def only_adds_to(self, base: MessageView) -> bool:
+        """Whether this view is legal if `base` is: it has the same stored messages, only system messages before them, and
+        only user text after them."""
         if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
             return False
-        # Usually the same object: then it need not be read.
+        # Usually the same object, so its messages need not be read.
         if self._head is not base._head:
             for msg in (*self._head, *base._head):
                 if msg.role != "system":
@@ -217,7 +218,7 @@ class MessageView(Sequence[Msg]):
         head, start = self._head, self._start
         # The stored messages are tested first, so that the frequent case takes two comparisons.
         at = index - len(head)
-        if 0 <= at < self._stop - start:  # nearly always the case
+        if 0 <= at < self._stop - start:
             return self._messages[start + at] if self._replaced is None else self._stored(start + at)
         if index < 0:
             index += len(self)
@@ -251,7 +252,8 @@ class MessageView(Sequence[Msg]):
     def _stored(self, index: int) -> Msg:
         replacements, count = self._replaced or _NONE_REPLACED
         number, instead = replacements.by_place.get(index, _NEVER)
-        return instead if number <= count else self._messages[index]  # added after this view was made
+        # A replacement with a higher number was added after this view was made.
+        return instead if number <= count else self._messages[index]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
@@ -288,7 +290,10 @@ def _plain(msg: Msg) -> bool:
 
 
 def with_first(messages: Sequence[Msg], first: Msg, *, instead: bool) -> Sequence[Msg]:
-    """Return the messages with `first` before the first message, or instead of it. The cost is that of `with_appended`."""
+    """Return the messages with `first` before the first message, or instead of it.
+
+    The cost for a view of the history does not depend on its length.
+    """
     if isinstance(messages, MessageView) and (messages.head or not instead):
         return messages.with_head((first, *messages.head[instead:]))
     return (first, *messages[instead:])

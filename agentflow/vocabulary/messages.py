@@ -244,8 +244,8 @@ class Pending:
         request: The value of the hook's `Suspend(request)`.
         tool_use: The waiting tool call, with its effective arguments.
         hook: The hook that suspended it.
-        within: The tool call of this conversation in which a sub-agent waits; None if this conversation waits.
-        source: The path of the sub-agent's name.
+        within: The id of this conversation's tool call in which a sub-agent waits; None if this conversation itself waits.
+        source: The path of the sub-agents' names, separated by `/`; empty if this conversation itself waits.
     """
 
     id: str
@@ -312,8 +312,8 @@ class Reply(Msg, Generic[T_co]):
         """The typed output that was requested with `output=` of the agent or the call.
 
         Raises:
-            MissingOutputError: No output was requested, the call ended before the model gave one, or a hook replaced
-                the answer.
+            MissingOutputError: No output was requested, the call ended before the model returned one, or a hook
+                replaced the answer.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']))
@@ -388,7 +388,8 @@ _reply = maker(
 
 def with_metadata(msg: Msg, **notes: object) -> Msg:
     """Return a copy of the message with notes added to its metadata."""
-    return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)
+    metadata = FrozenDict({**msg.metadata, **notes})
+    return Msg(msg.role, msg.content, msg.name, msg.id, metadata, msg.usage, msg.finish_reason)
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = new_id) -> tuple[Msg, ...]:

@@ -22,7 +22,7 @@ class ServerTool:
     reply, not as a tool call: no `PreActing` is fired, and nothing is approved.
 
     Use the class methods; each lists the providers that have the tool. For other models, the request is refused before
-    it is sent.
+    it is sent, except with `tool_search`.
 
     Attributes:
         name: The name of the tool.

@@ -48,7 +48,7 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
     "memory_write": _WRITES,
     "completion_check": _WRITES,
 }
-"""The order in a round: first research, then readers, each in parallel; then writers, one by one."""
+"""The order in a round: first the research tools in parallel, then the readers in parallel, then the writers one by one."""
 
 WORKFLOW: Final = "workflow"
 """The model name of a workflow: an agent that runs code instead of a model."""
@@ -281,7 +281,7 @@ class ModelOptions:
         object.__setattr__(self, "extra", freeze(self.extra))
         if self.answer_schema is not None:
             object.__setattr__(self, "answer_schema", deep_freeze(self.answer_schema))
-        # One check for all options; the wrong one is only searched for the message.
+        # One check for all options: the name of the wrong one is only needed for the error.
         if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(
@@ -351,8 +351,8 @@ def _checked_server_tools(value: object) -> tuple[ServerTool, ...]:
             )
     checked = cast("tuple[ServerTool, ...]", tools)
     # Several MCP servers differ by label, and several tool searches by their tools.
-    once = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
-    if repeated := next((key for key in once if once.count(key) > 1), None):
+    keys = [(tool.name, tool.settings.get("label")) for tool in checked if tool.name != "tool_search"]
+    if repeated := next((key for key in keys if keys.count(key) > 1), None):
         name = repeated[0] if repeated[1] is None else f"mcp {repeated[1]!r}"
         raise UsageError(
             f"ModelOptions(server_tools=...) has {name} twice, which providers refuse. Put all settings into one."

@@ -62,7 +62,7 @@ class Transcript:
     def __init__(self, messages: Iterable[Msg] = ()) -> None:
         self.stored: list[Msg] = []
         self.open_round = _NO_CALLS
-        self._waiting: tuple[tuple[int, Msg], ...] = ()
+        self._waiting: tuple[tuple[int, Msg], ...] = ()  # messages with the index of the call that they belong to
         self.used_ids = _NO_IDS  # replaced by a new set at the first call
         for msg in messages:
             if msg.role == "tool":
@@ -82,9 +82,8 @@ class Transcript:
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
         """Return a view of the messages stored so far, with `head` in front and without the first `start` messages."""
-        view: Any = _new(
-            MessageView
-        )  # calling the class would double the cost, because C code would then call `__init__`
+        # Calling the class would double the cost, because C code would then call `__init__`.
+        view: Any = _new(MessageView)
         view._messages = messages = self.stored
         view._stop = len(messages)
         view._head = head
@@ -228,10 +227,10 @@ class Transcript:
         self.open_round = ()
         if not self._waiting:
             return msg, ()
-        landed = self.waiting
+        added = self.waiting
         self._waiting = ()
-        self.stored.extend(landed)
-        return msg, landed
+        self.stored.extend(added)
+        return msg, added
 
     def check_round(self, results: Sequence[ToolResultBlock]) -> None:
         """Check that results answer the open round.
@@ -336,7 +335,8 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     first = next((i for i, msg in enumerate(legal) if msg.role != "system"), len(legal))
     if first == len(legal) or legal[first].role != "user":
         legal.insert(first, _continuation(new_id))
-    if legal[-1].role == "assistant":  # refused, or continued as the beginning of the answer
+    # Some providers refuse a last message of the assistant, others continue it as the beginning of the answer.
+    if legal[-1].role == "assistant":
         legal[-1] = note(legal[-1], "assistant")
     return tuple(legal)
 
@@ -393,7 +393,7 @@ def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
     if not any(isinstance(block, kinds) for block in msg.content):
         return msg
     remaining = tuple(block for block in msg.content if not isinstance(block, kinds))
-    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    return Msg(msg.role, remaining, msg.name, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
 
 def _unique_calls(msg: Msg, used: set[str]) -> Msg:
@@ -408,4 +408,4 @@ def _unique_calls(msg: Msg, used: set[str]) -> Msg:
     if len(content) == len(msg.content):
         return msg
     remaining = tuple(content) or (TextBlock("(repeated)"),)
-    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    return Msg(msg.role, remaining, msg.name, msg.id, msg.metadata, msg.usage, msg.finish_reason)

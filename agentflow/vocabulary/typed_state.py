@@ -34,10 +34,10 @@ class StateMap:
     __slots__ = ("_objects", "_stored", "_urgent")
 
     def __init__(self) -> None:
-        self._urgent: tuple[Any, ...] = ()
+        self._urgent: tuple[Any, ...] = ()  # the objects with an attribute `unsaved`
         self._objects: dict[type, Any] = _NOTHING
         self._stored: Mapping[str, Any] = EMPTY
-        """Saved values that have not been used yet: JSON data by `"module:qualname"` of its class."""
+        """The loaded values: JSON data by `"module:qualname"` of its class. Objects rebuilt from them take precedence."""
 
     def __getitem__(self, kind: type[T]) -> T:
         found = self._objects.get(kind)
@@ -103,7 +103,7 @@ class StateMap:
 
         Args:
             values: JSON data by `"module:qualname"`.
-            replace: Whether to discard the existing objects; if False, they take precedence.
+            replace: Whether to discard the existing objects; if False, these take precedence over `values`.
         """
         if replace:
             self._objects = _NOTHING

@@ -1,11 +1,11 @@
-"""Verdicts: values that a hook returns to steer a run. They are frozen; control flow is never an exception.
+"""Verdicts: frozen values that a hook returns to steer a run. (A hook that raises `Veto` denies, as with `Deny`.)
 
 | Verdict | On | Effect |
 |---|---|---|
-| `Deny(reason)` | every Pre event | the work is not done; the reason is its result |
+| `Deny(reason)` | every Pre event except `PreTurn` | the work is not done; the reason is its result |
 | `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work is not done; the value is its result |
 | `Again(messages)` | `PostReasoning` | the reply is not accepted; the model is called again |
-| `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends at the next legal place |
+| `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends when its running tools have finished |
 | `Suspend(request)` | `PostReasoning`, rounds, `PreActing` | the call ends and waits to be resumed |
 | `Recover(value)` | fatal `Error` | the value replaces the failed work |
 
@@ -86,7 +86,8 @@ class Again:
 
 @frozen
 class Stop:
-    """Ends the call at the next legal place, with this reason as its answer.
+    """Ends the call when its running tools have finished. The reason is its answer, unless the model has just answered
+    without tool calls.
 
     Args:
         reason: The text of the final message.

@@ -5,7 +5,7 @@ listener.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -30,6 +30,7 @@ from agentflow import (
     PostActing,
     PostReasoning,
     PreActing,
+    PreCall,
     PreReasoning,
     Stop,
     Veto,
@@ -38,6 +39,7 @@ from agentflow import (
 from agentflow.errors import HookContractError
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing import ScriptedModel
+from agentflow.vocabulary import Event
 
 
 def _assign(event: PreActing) -> None:
@@ -397,3 +399,30 @@ async def test_the_first_guard_that_vetoes_work_decides(later: bool) -> None:
     await agent.call("go")
     assert called == ["first", f"observer: {Deny('no')}"]
     assert agent.session().messages[2].text == "Denied: no"
+
+
+async def test_each_listener_sees_a_hook_begin() -> None:
+    """A listener that makes a hook wait does not hide its beginning from the listeners after it."""
+    begun: list[str] = []
+
+    class Begins(ChangeListener):
+        events = ()
+
+        def __init__(self, label: str, delay: bool) -> None:
+            self.label, self.delay = label, delay
+
+        def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+            begun.append(f"{self.label} {hook.name}")
+            return asyncio.sleep(0) if self.delay else None
+
+        def on_call(self, call: HookCall) -> None:
+            pass
+
+    @on(PreCall)
+    def greet(_: PreCall) -> None:
+        begun.append("greets")
+
+    listeners = [Begins("first", False), Begins("second", True), Begins("third", True), Begins("fourth", False)]
+    agent = Agent("a", ScriptedModel(["Hi"]), hooks=[greet, *listeners], default_hooks=())
+    await agent.call("Go")
+    assert begun == [*[f"{listener.label} greet" for listener in listeners], "greets"]

@@ -173,7 +173,7 @@ def test_its_patterns_hold_nobody() -> None:
         "error The MCP server 'hostile' sent an invalid answer (tell): structured content does not match its schema: a"
     )
     assert lines[2:] == []
-    for name, why in (("circle", "in a circle"), ("circle_out", "in a circle"), ("looks", "looks around")):
+    for name, why in (("circle", "in a cycle"), ("circle_out", "in a cycle"), ("looks", "looks around")):
         assert any(f"its tool {name} is left out" in line and why in line for line in ended.stderr.splitlines())
 
 

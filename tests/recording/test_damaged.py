@@ -75,7 +75,7 @@ def test_what_was_not_damaged_is_read() -> None:
         ({"kind": "tool_use", "ref": "t", "value": {"id": "t"}}, "tool_use.value.name: Field required"),
         ({"kind": "tool", "ref": "t", "value": {"name": 3}}, "tool.value.name"),
         (hook("final_message", "n"), "no line before this one holds the message 'n'"),
-        (hook("input_messages", [1]), "changes of input_messages: the whole: Input should be"),
+        (hook("input_messages", [1]), "changes of input_messages: the value: Input should be"),
         (
             {
                 "kind": "fact",

@@ -7,8 +7,23 @@ from typing import Any
 import pytest
 from eventlog import use
 
-from agentflow import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
+from agentflow import (
+    Agent,
+    DataBlock,
+    Msg,
+    PreCall,
+    Reply,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    on,
+)
 from agentflow.errors import MissingOutputError, UsageError
+from agentflow.testing import ScriptedModel
+from agentflow.vocabulary.messages import with_metadata
+from agentflow.vocabulary.transcript import legalise
 
 FULL = Msg.assistant(
     [
@@ -137,3 +152,27 @@ def test_a_reply_without_typed_output() -> None:
 def test_no_usage_adds_nothing(usage: Usage) -> None:
     """`Usage()` is the zero of the sum, on either side."""
     assert usage + Usage() == usage == Usage() + usage
+
+
+def test_a_changed_copy_keeps_the_authors_name() -> None:
+    """Metadata can be added to a message, and an illegal block removed, without losing the name of its author."""
+    named = Msg.user([TextBlock("hi"), use("t1", "add")], name="Ann")
+    assert with_metadata(named, synthetic="hook").name == "Ann"
+    twice = Msg.assistant([use("t1", "add"), use("t1", "add")], name="Bob")
+    assert [(msg.role, msg.name) for msg in legalise([named, twice])] == [
+        ("user", "Ann"),
+        ("assistant", "Bob"),
+        ("tool", None),
+    ]
+
+
+async def test_an_injected_message_keeps_the_authors_name() -> None:
+    """A hook can inject a message of a named author."""
+
+    @on(PreCall)
+    def greet(event: PreCall) -> None:
+        event.context.inject(Msg.user("hello", name="Ann"))
+
+    agent = Agent("a", ScriptedModel(["Hi"]), hooks=[greet])
+    await agent.call("Go")
+    assert [msg.name for msg in agent.session().messages if msg.text == "hello"] == ["Ann"]

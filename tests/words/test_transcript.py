@@ -206,8 +206,8 @@ def test_replacements_are_seen_in_later_views_only() -> None:
     assert results(first) == ["gone 0", "result 1", "result 2"]
     assert results(second) == ["gone 0", "gone 1", "result 2"]
     assert results(base) == results(transcript.view()) == ["result 0", "result 1", "result 2"]
-    assert first.lays_over(base)
-    assert second.lays_over(base)
+    assert first.only_adds_to(base)
+    assert second.only_adds_to(base)
 
 
 def test_what_views_with_replacements_share_ends_at_the_first_that_was_added() -> None:
@@ -240,15 +240,15 @@ def test_only_what_is_legal_in_its_place_replaces() -> None:
     assert list(base.with_replacements(replacements)) == [*base[:3], result, *base[4:]]
 
 
-def test_a_view_lays_over_views_of_the_same_stored_messages() -> None:
+def test_a_view_only_adds_to_views_of_the_same_stored_messages() -> None:
     """Only system messages may differ before them, and only the user's text may follow; equal messages of another list
     are others.
     """
     stored = [Msg.user("a"), Msg.assistant("b"), Msg.user("c")]
     base = MessageView(stored, 3, (Msg.system("s"),))
     assert list(MessageView(stored, 2)) == stored[:2]
-    assert base.lays_over(base)
-    assert MessageView(stored, 3, (Msg.system("t"), Msg.system("u")), tail=(Msg.user("d"),)).lays_over(base)
+    assert base.only_adds_to(base)
+    assert MessageView(stored, 3, (Msg.system("t"), Msg.system("u")), tail=(Msg.user("d"),)).only_adds_to(base)
     others = [
         MessageView(list(stored), 3, base.head),
         MessageView([*stored[:2], Msg.user("d")], 3, base.head),
@@ -259,4 +259,4 @@ def test_a_view_lays_over_views_of_the_same_stored_messages() -> None:
         MessageView(stored, 3, base.head, tail=(Msg("user", (TextBlock("d"), DataBlock("image/png", "aGk="))),)),
         MessageView(stored, 3, base.head, tail=(Msg.user(""),)),
     ]
-    assert [view.lays_over(base) for view in others] == [False] * len(others)
+    assert [view.only_adds_to(base) for view in others] == [False] * len(others)

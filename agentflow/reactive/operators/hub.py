@@ -5,8 +5,8 @@ Rules:
 1. Strict hand-over: a source works on its next item only after the reader has asked for more, so each source is at most
    one item ahead. With a capacity it can run that many items ahead.
 2. The first failure ends the hub, once; the others are cancelled, and `close()` returns when their cleanup is done.
-3. If a source is cancelled, it has not completed: the reader gets an error. Only sources that the hub's own operator drops
-   end silently.
+3. If a source is cancelled, it has not completed: the reader gets an error. Only a source that the hub's operator itself
+   cancels (`drop`) ends silently.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     So the owner of the tasks never ends before they do, however often it is cancelled.
     """
     cancellation: asyncio.CancelledError | None = None
-    left = [task for task in tasks if not task.done()]
-    while left:
-        for task in left:
+    running = [task for task in tasks if not task.done()]
+    while running:
+        for task in running:
             task.cancel()
         try:
-            await asyncio.wait(left)  # does not raise the tasks' errors
+            await asyncio.wait(running)  # does not raise the tasks' errors
         except asyncio.CancelledError as error:
             cancellation = error
         # Repeated, because a task may have swallowed the cancellation.
-        left = [task for task in left if not task.done()]
+        running = [task for task in running if not task.done()]
     if cancellation is not None:
         raise cancellation
 
@@ -82,6 +82,7 @@ class TaskHub(Generic[T]):
         self._queue: deque[tuple[T, asyncio.Future[None] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiter: asyncio.Future[None] | None = None
+        # The last taken item's source waits for this future, until the reader requests another item.
         self._held: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._closing = False
@@ -95,7 +96,7 @@ class TaskHub(Generic[T]):
         """
         if self._closing:
             work.close()  # otherwise Python would warn that it was never awaited
-            raise asyncio.CancelledError("the reader is gone")
+            raise asyncio.CancelledError("the reader has stopped")
         task = create_task(self._loop, work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -110,7 +111,8 @@ class TaskHub(Generic[T]):
                 except asyncio.CancelledError as error:
                     if self._closing or asyncio.current_task() in self._dropped:  # cancelled by the hub itself
                         raise
-                    await raise_in(iterator, error)  # raises the error of a time limit that the source holds open
+                    # If a time limit of the source has caused the cancellation, this raises the limit's error.
+                    await raise_in(iterator, error)
                     # As a CancelledError, it would look like a cancellation of the reader, whose code may swallow that.
                     raise UsageError(_CANCELLED_BETWEEN) from error
         finally:
@@ -119,7 +121,7 @@ class TaskHub(Generic[T]):
     async def put(self, value: T) -> None:
         """Offer an item; returns when the reader requests the next item."""
         if cancel_requests():  # the source has swallowed the cancellation
-            raise asyncio.CancelledError("the reader is gone")
+            raise asyncio.CancelledError("the reader has stopped")
         if len(self._queue) < self._capacity:
             self._queue.append((value, None))
             self._wake()
@@ -176,7 +178,7 @@ class TaskHub(Generic[T]):
         self._dropped.update(task for task in dropped if not task.done())
         await cancel_all(dropped)
 
-    def leave(self) -> list[asyncio.Task[None]]:
+    def begin_close(self) -> list[asyncio.Task[None]]:
         """Stop taking items; return the running tasks, for the caller to cancel."""
         self._closing = True
         self._error = None
@@ -184,7 +186,7 @@ class TaskHub(Generic[T]):
 
     async def close(self) -> None:
         """Cancel the running tasks and wait for their cleanup."""
-        await cancel_all(self.leave())
+        await cancel_all(self.begin_close())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

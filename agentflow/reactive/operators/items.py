@@ -80,7 +80,7 @@ async def _watched(
     try:
         try:
             async for value in source:
-                for index, step in steps:  # noqa: B007 - the handler below reads the failed place
+                for index, step in steps:  # noqa: B007 - the handler below reads the index of the failed step
                     value = step(value)
                     if value is DROP:
                         break
@@ -99,7 +99,7 @@ async def _watched(
         if failure is not None:
             raise failure
     finally:
-        del failure  # its traceback holds this frame
+        del failure  # its traceback refers to this frame, in a cycle
 
 
 def _notify_ends(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
@@ -113,7 +113,7 @@ def _notify_ends(error: Exception, failed: int, ends: Sequence[tuple[int, End]])
                     error = another
         return error
     finally:
-        del error  # its traceback may hold this frame
+        del error  # its traceback may refer to this frame, in a cycle
 
 
 def keep_if(predicate: Callable[[object], object]) -> Step:

@@ -123,9 +123,8 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper) -> AsyncItera
 
 
 async def _close_all(hubs: Iterable[TaskHub[object]]) -> None:
-    await cancel_all(
-        [task for hub in hubs for task in hub.leave()]
-    )  # (`gather` would end when the first task is cancelled)
+    # Not with `gather`, which would end when the first task is cancelled.
+    await cancel_all([task for hub in hubs for task in hub.begin_close()])
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
@@ -169,8 +168,8 @@ class _Failure:
 async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
     """Pair each item with its source's index, and report the end as an item: the completion as `EMPTY`, or a failure.
 
-    So the failure of a source that has already lost is ignored; whether it fails before it is cancelled depends on the
-    event loop.
+    So `amb` ignores a failure of a source that has already lost. It cannot prevent the failure: whether the source fails
+    before it is cancelled depends on the event loop.
     """
     try:
         value: object = None

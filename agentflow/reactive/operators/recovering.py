@@ -36,7 +36,7 @@ async def catch(source: P, handler: Callable[[Exception, P], object]) -> AsyncIt
     try:
         fallback = open_source("catch", handler(failure, source))
     finally:
-        del failure  # its traceback holds this frame
+        del failure  # its traceback refers to this frame, in a cycle
     try:
         async for value in fallback:
             yield value

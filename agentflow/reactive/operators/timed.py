@@ -50,7 +50,7 @@ class _Limited:
         """This limit's own error, to distinguish it from one that the source passed on."""
 
     async def run(self, start: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Await `start()` for at most `seconds`, or for the time that the previous parts have left.
+        """Await `start()` for at most `seconds`, or for the time that remains after the previous parts.
 
         Raises:
             SourceTimeoutError: The limit passed first; the awaited work was cancelled.
@@ -185,11 +185,11 @@ async def delay_subscription(source: Publisher[T], seconds: float) -> AsyncItera
 async def buffer_with_time(source: Publisher[T], seconds: float) -> AsyncIterator[list[T]]:
     """Lists of the items that arrived within `seconds`.
 
-    A span begins when the reader asks, so a slow reader slows the source instead of filling memory.
+    A span begins when the reader requests a list, so a slow reader slows the source instead of filling memory.
     """
     clock = asyncio.get_running_loop().time
     hub = TaskHub[T]()
-    limit = _Limited("buffer_with_time", "span over")
+    limit = _Limited("buffer_with_time", "no item came")
     try:
         hub.spawn(hub.feed(source.open()))
         while True:

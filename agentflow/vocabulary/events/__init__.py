@@ -104,7 +104,7 @@ class ActingEvent(Event):
 
 
 class TurnEvent(Event):
-    """Events of turns that the agent's own queue runs."""
+    """Events of turns, and of an agent's queue of turns."""
 
     __slots__ = ()
 
@@ -181,6 +181,7 @@ class ReasoningChunk(ReasoningEvent, Notification):
     incremental_chunk: Final[ModelChunk] = ModelChunk()
     attempt: Final[int] = 1
     restart: Final[bool] = False
+    # All events of an attempt share the growing list `_chunks`; `_stop` is its length at the time of this event.
     _chunks: Final[Sequence[ModelChunk]] = ()
     _stop: Final[int] = 0
 
@@ -276,10 +277,10 @@ class PostActing(ActingEvent, Decision):
         tool_use: The call as it ran, after the hooks.
         original_tool_use: The call as the model made it.
         tool_result: The result (writable; used by history, model and stream).
-        duration_ms: How long the tool worked, including retries and the hooks that wrap it, but without the waits.
+        duration_ms: How long the tool worked, including retries and the hooks that wrap it, but without `waited_ms`.
         waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
-            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks. Includes the time during
-            which all agent calls that it made (of sub-agents, say) waited for any of these or for a breakpoint.
+            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks. If the tool has called
+            agents (such as sub-agents), the time in which all of them waited in this way is included.
     """
 
     tool_use: Final[ToolUseBlock]
@@ -439,14 +440,14 @@ class PostPut(TurnEvent, Notification):
 
 @event_class
 class PreTurn(TurnEvent, Decision):
-    """The queue is about to run a turn."""
+    """A turn is about to run, directly or from a queue."""
 
     turn: Final[TurnView]
 
 
 @event_class
 class TurnValue(TurnEvent, Notification):
-    """A turn of the queue has produced a value."""
+    """A turn has yielded a value, or returned its result."""
 
     turn: Final[TurnView]
     value: Final[Any] = None
@@ -454,7 +455,7 @@ class TurnValue(TurnEvent, Notification):
 
 @event_class
 class PostTurn(TurnEvent, Decision):
-    """A turn of the queue has finished; see `turn.stop_reason`."""
+    """A turn has finished; see `turn.stop_reason`."""
 
     turn: Final[TurnView]
     error: Final[BaseException | None] = None
@@ -495,4 +496,4 @@ HookEvent: TypeAlias = (
 """Any event; a `match` over this union can end in `assert_never`."""
 
 EVENT_TYPES: tuple[type[Event], ...] = get_args(HookEvent)
-"""The members of `HookEvent`, in the order in which they occur in a run."""
+"""The members of `HookEvent`, in the order of the union."""

@@ -44,7 +44,7 @@ Check: TypeAlias = "Callable[[Any, object], object]"
 
 
 class _WithVerdicts(Protocol[_V]):
-    """An event with the type of its verdicts."""
+    """Lets type checkers derive the type of `Event.verdict` from the `verdicts` of the event's class."""
 
     verdicts: ClassVar[tuple[type[_V], ...]]  # pyright: ignore[reportGeneralTypeIssues] - each event class has its own
 
@@ -262,7 +262,7 @@ _COMMON: Final = {
     "seq": "source.seq",
     "time": "source.now()",
 }
-"""The fields besides `decision` that all events have, and where they come from."""
+"""The fields that all events have, except `decision`, with the expressions of their values; `source` is the run's `Events`."""
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from agentflow._support.json_text import read_json_text
 from agentflow.vocabulary.chunks import ModelChunk
 
-_LOOKS: Final = 4
+_MAX_EVENTS: Final = 4
 """How many events of a stream are searched for an id; some servers send a ping or a role first."""
 
 _MAX_LENGTH: Final = 256
@@ -71,13 +71,13 @@ answer_origin: ContextVar[AnswerOrigin | None] = ContextVar("agentflow_answer_or
 """The record for adapters to fill; None if no tracing is active."""
 
 
-class _Noting:
+class _OriginReader:
     """Reads events, and records the origin from the first ones."""
 
     def __init__(self, reader: _EventReader, origin: AnswerOrigin) -> None:
         self._reader = reader
         self._origin = origin
-        self._looks = _LOOKS
+        self._remaining = _MAX_EVENTS
 
     @property
     def finish_reason(self) -> str | None:
@@ -88,12 +88,12 @@ class _Noting:
         return self._reader.ended
 
     def read(self, data: bytes) -> Iterable[ModelChunk]:
-        if self._looks and not self._origin.response_id:  # later events cost no parsing
-            self._looks -= 1
-            self._look(data)
+        if self._remaining and not self._origin.response_id:  # later events cost no parsing
+            self._remaining -= 1
+            self._search(data)
         return self._reader.read(data)
 
-    def _look(self, data: bytes) -> None:
+    def _search(self, data: bytes) -> None:
         """Search an event for the answer's id: at the top level (chat completions), or in `message` or `response`."""
         try:
             event = read_json_text(data)
@@ -115,4 +115,4 @@ def noting_origin(url: str, reader: R) -> R:
     if origin is None:
         return reader
     origin.at(url)
-    return cast("R", _Noting(reader, origin))
+    return cast("R", _OriginReader(reader, origin))

@@ -75,7 +75,7 @@ class MemoryStore(SessionStore):
         journal = self._journals.get(session_id)
         if expected is None:
             journal = self._journal(session_id)
-            facts = _news(session_id, journal, facts)
+            facts = _new_facts(session_id, journal, facts)
         elif journal is None:
             if expected:  # the writer knows a session that was deleted
                 raise conflict(session_id, expected, 0)
@@ -174,14 +174,14 @@ class MemoryStore(SessionStore):
         await self.close()
 
 
-def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fact]:
+def _new_facts(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fact]:
     """Return the facts that are not stored yet."""
-    news: list[Fact] = []
+    found: list[Fact] = []
     for fact in facts:
         key = fact_key(fact)
         stored = None if key is None else journal.known().get(key)
         if stored is None:
-            news.append(fact)
+            found.append(fact)
         elif stored != fact:
             raise fact_conflict(session_id, key or "")
-    return news
+    return found

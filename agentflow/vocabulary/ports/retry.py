@@ -2,9 +2,10 @@
 
 Rules:
 
-1. Only temporary failures are retried, as `should_retry` decides. Cancellation, `Veto`, `UsageError` and contract errors of
-   hooks are never retried.
-2. A requested wait (`ModelError.retry_after`) is kept exactly; if it is longer than `max_wait`, there is no retry.
+1. Only temporary failures are retried, as `should_retry` decides. Cancellation, `Veto`, `UsageError` and `HookError` are
+   never retried.
+2. A wait that the provider requests (`ModelError.retry_after`) is used exactly; if it is longer than `max_wait`, there is no
+   retry.
 3. Otherwise the wait doubles from `first_wait`, with jitter added, up to `max_wait`.
 4. After the last attempt its error is raised, with a note added.
 
@@ -56,7 +57,7 @@ def model_may_recover(error: Exception) -> bool:
     return isinstance(error, ConnectionError | TimeoutError)
 
 
-_SETTLED = (
+_PERMANENT = (
     ToolArgumentError,
     ToolNotFoundError,
     SafeExecutionError,
@@ -88,8 +89,8 @@ def tool_may_recover(error: Exception) -> bool:
     if isinstance(error, ModelError):
         return error.retryable
     if isinstance(error, AgentFlowError):
-        return isinstance(error, ToolError | SourceTimeoutError) and not isinstance(error, _SETTLED)
-    return not isinstance(error, _SETTLED)
+        return isinstance(error, ToolError | SourceTimeoutError) and not isinstance(error, _PERMANENT)
+    return not isinstance(error, _PERMANENT)
 
 
 @frozen(kw_only=True)
@@ -102,7 +103,7 @@ class RetryPolicy:
         first_wait: The first wait, in seconds, without jitter; each further wait is twice as long.
         max_wait: The longest wait, in seconds. If the error requests a longer one, there is no further attempt.
         jitter: Up to this many seconds are added to a wait, so that many callers do not retry at the same time.
-        should_retry: Returns whether a failure may be temporary; called once for each failure.
+        should_retry: Returns whether a failure may be temporary; called at most once for each failure.
 
     Raises:
         UsageError: A number is invalid.
@@ -129,7 +130,7 @@ class RetryPolicy:
             )
 
     def allows(self, error: BaseException) -> bool:
-        """Whether another attempt may succeed, after at most the longest wait."""
+        """Whether the failure may be temporary, and requests no wait longer than `max_wait`."""
         if not isinstance(error, Exception) or isinstance(error, UsageError | Veto | HookError):
             return False
         requested = _requested_wait(error)
@@ -191,7 +192,8 @@ class RetryAttempts:
         return True
 
     def wait_after(self, error: BaseException) -> float | None:
-        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there is none."""
+        """Return the seconds to wait before another attempt, for callers that wait by other means; None if there
+        is no further attempt."""
         policy = self._policy
         if policy.attempts == 1 or not policy.allows(error):
             return None

@@ -187,7 +187,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def rename(self, session_id: str, new_id: str) -> None:
-        """Give a session another id.
+        """Give a session another id; the sessions of its sub-agents keep theirs.
 
         Raises:
             StoreError: There is no such session, or `new_id` exists.
@@ -195,7 +195,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session.
+        """Delete a session, but not those of its sub-agents.
 
         Returns:
             Whether the session existed.
@@ -222,11 +222,11 @@ class SessionStore(Store, Protocol):
             The deleted sessions.
         """
         found = await self.sessions()
-        going = prunable(found, prune_before(older_than, statuses), statuses, keep)
-        return [info for info in going if await self.delete(info.id)]
+        outdated = prunable(found, prune_before(older_than, statuses), statuses, keep)
+        return [info for info in outdated if await self.delete(info.id)]
 
     async def export(self, session_id: str) -> dict[str, Any]:
-        """Return a session as JSON-compatible data.
+        """Return a session, with those of its sub-agents, as JSON-compatible data.
 
         Raises:
             StoreError: There is no such session, or it cannot be read.
@@ -234,7 +234,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """Store a session from the data of `export` or `Session.to_dict`.
+        """Store a session from the data of `export` or `Session.to_dict`, with those of its sub-agents.
 
         Args:
             data: The session.
@@ -389,15 +389,15 @@ def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
     for index, fact in enumerate(inner):
         if isinstance(fact, CallOpened):
             if any(msg.metadata.get("within", None) not in (None, *started) for msg in fact.messages):
-                return index  # asked after the fork, in a continued conversation
+                return index  # this call of a continued conversation was made after the fork
         elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(wait.id for wait in fact.pending):
             closed = (n for n in range(index, len(inner)) if isinstance(inner[n], CallClosed))
-            return next(closed, index) + 1  # the decisions on the call were made later
+            return next(closed, index) + 1  # the suspended call was resumed after the fork
     return len(inner)
 
 
 def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the saved sessions of sub-agents that wait inside a saved session, by tool-use id.
+    """Return the saved sessions of sub-agents inside a saved session, by key (see `kept_inside`).
 
     Raises:
         StoreError: `inner` is not a mapping.

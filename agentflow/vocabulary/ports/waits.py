@@ -52,7 +52,7 @@ def waiting(wait: Wait) -> Generator[None]:
         ...     await asyncio.sleep(0.0)
     """
     listener = on_wait.get()
-    on_end = None if listener is None else _begun(listener, wait)
+    on_end = None if listener is None else _notify_begin(listener, wait)
     try:
         yield
     finally:
@@ -60,7 +60,7 @@ def waiting(wait: Wait) -> Generator[None]:
             _call_safely(on_end)
 
 
-def _begun(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
+def _notify_begin(listener: OnWait, wait: Wait) -> Callable[[], object] | None:
     try:
         return listener(wait)
     except Exception as error:  # noqa: BLE001, RUF100 - a failing display must not end the work

@@ -5,7 +5,7 @@ Turns, queues, agents and requests to workers are composed of these; their own f
 Rules:
 
 1. A fact can always be written. If a value has no JSON form (such as NaN), its text is stored. Data that a person saves
-   (a verdict, a turn, an agent) is refused instead if it would not be restored exactly.
+   (a verdict, a turn, an agent) is refused instead if it contains such a value, unless it is NaN or infinite.
 2. Reading returns an equal value or raises an error with advice. It never guesses and never reads partially.
 3. Fields with a default may be missing. Data with a field that this code does not know is newer than the code. So
    `CODEC_VERSION` should be increased if a field or a kind of fact is added.
@@ -115,8 +115,7 @@ def fact_key(fact: Fact) -> str | None:
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:decided" if fact.call_id else None
         case ToolStarted():
             return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:{fact.attempt}:started" if fact.call_id else None
-        # Without the call and the attempt: a run has one result for each tool call, whichever call and attempt produced
-        # it.
+        # Without the call and the attempt: a run has one result for each tool call, whichever of them produced it.
         case ToolFinished():
             return f"{fact.run_id}:{fact.tool_use_id}:finished"
         case RoundClosed():
@@ -135,7 +134,7 @@ def fact_key(fact: Fact) -> str | None:
             assert_never(fact)
 
 
-# ---- facts out
+# ---- writing facts
 
 
 def fact_to_json(fact: Fact) -> str:
@@ -172,7 +171,7 @@ def _message(msg: Msg) -> Msg:
 
 # ---- verdicts
 
-# These names are stored too.
+# Stored with each verdict, so renaming a class of verdicts would make stored data unreadable.
 _VERDICTS: dict[str, type[AnyVerdict]] = {kind.__name__.lower(): kind for kind in get_args(AnyVerdict)}
 
 
@@ -194,7 +193,7 @@ def verdict_to_dict(verdict: AnyVerdict, label: str = "A verdict") -> dict[str, 
 
 
 def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
-    """Build a verdict from the data of `verdict_to_dict`; its value has the original type.
+    """Build a verdict from the data of `verdict_to_dict`. Messages, results and blocks in it have their original type.
 
     Raises:
         ValueError: The data is not a verdict.
@@ -260,7 +259,8 @@ def _form_of(value: object) -> tuple[str | None, object]:
 def _form_of_list(items: Sequence[object]) -> tuple[str | None, object]:
     if items and all(isinstance(item, Msg) for item in items):
         return "messages", [_message(item) for item in cast("Sequence[Msg]", items)]
-    if any(isinstance(item, TextBlock | DataBlock) for item in items):  # as tools may return them
+    # A tool may return blocks together with other values.
+    if any(isinstance(item, TextBlock | DataBlock) for item in items):
         return "blocks", [item if isinstance(item, TextBlock | DataBlock | str) else text_of(item) for item in items]
     return None, items
 
@@ -289,7 +289,7 @@ def _block_in(data: Any) -> TextBlock | DataBlock:
     return adapter_of(kind).validate_python(data)
 
 
-# ---- facts in
+# ---- reading facts
 
 
 def fact_from_json(text: str | bytes) -> Fact:
@@ -335,9 +335,9 @@ def _fact_in(data: object) -> Fact:
         raise _damaged(f"the {name} has wrong fields: {first_problem(error)}") from error
 
 
-def _damaged(label: str) -> StoreError:
+def _damaged(problem: str) -> StoreError:
     return StoreError(
-        f"A stored fact cannot be read: {label}. Restore it from a backup, or fork the session at an earlier point."
+        f"A stored fact cannot be read: {problem}. Restore it from a backup, or fork the session at an earlier point."
     )
 
 

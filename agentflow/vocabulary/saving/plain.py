@@ -1,7 +1,7 @@
 """Convert any value to data with a JSON form.
 
 `dumps` is for values that a run used, none of which may be lost: it writes the text of a value without a JSON form.
-`as_data` is for data that a person saves, which must be restored exactly: it refuses a value without a JSON form.
+`as_data` is for data that a person saves, which should be restored: it refuses such a value, except NaN and the infinities.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.vocabulary.messages import ToolUseBlock
 
 _MAX_DEPTH = 100
-"""The depth of nesting beyond which values are stored as text (readers stop at 200)."""
+"""The depth of nesting beyond which values are stored as text; `from_json` refuses more than 201 levels."""
 
 
 def dumps(value: object) -> str:
@@ -36,10 +36,10 @@ def plain(value: object) -> Any:
 
 
 def as_data(label: str, value: object) -> Any:
-    """Return a value as data that can be restored exactly.
+    """Return a value as JSON-compatible data; NaN and the infinities become their text.
 
     Raises:
-        UsageError: A value has no JSON form; `label` names the object in the message.
+        UsageError: Another value has no JSON form; `label` names the object in the message.
     """
     try:
         return from_json(to_json(value, fallback=_strictly, inf_nan_mode="strings"))
@@ -90,7 +90,7 @@ def _simple(value: object, depth: int) -> object:
     """Convert any value to plain data with a JSON form (slow)."""
     if value is None or isinstance(value, bool | int | float):
         return value  # `to_json` writes NaN as text
-    if isinstance(value, str):  # repairs lone surrogates, the most frequent reason for this slow way
+    if isinstance(value, str):  # repairs lone surrogates, the most frequent reason for this slow path
         return encodable(value)
     if isinstance(value, bytes | bytearray):
         try:
