@@ -49,7 +49,7 @@ def read_script(log: RunLog) -> Script:
 
 
 class _EntryReader:
-    """Reads the entries of a log into a script, and keeps what is known so far about the work that is running.
+    """Reads the entries of a log into a script, and tracks the running work.
 
     Args:
         script: The script, which is empty at first.
@@ -76,9 +76,9 @@ class _EntryReader:
                 if entry.parent is not None:
                     number = self._normalizer.number(entry.parent.call, entry.parent.tool_use)
                     self._script.children[entry.parent.call, number].append(entry.call)
-                    for works in self._running.get(entry.parent.call, {}).values():
-                        if works.use == entry.parent.tool_use:
-                            works.children.append(entry.call)
+                    for work in self._running.get(entry.parent.call, {}).values():
+                        if work.use == entry.parent.tool_use:
+                            work.children.append(entry.call)
             case HookEntry(via="on_event") if entry.error is not None and entry.error["type"] != "CancelledError":
                 self._script.owners[f"{entry.call} {entry.seq} {entry.hook}"] = entry.call
                 self._order.add_failure(entry)
@@ -118,12 +118,12 @@ class _EntryReader:
                 self._events(entry, entry.time)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self._normalizer.request(entry))
-                asking = None if entry.work is None else self._by_number.get(entry.work)
-                if asking is None:
+                tool_work = None if entry.work is None else self._by_number.get(entry.work)
+                if tool_work is None:
                     self._script.replies[entry.call, entry.iteration, entry.side].append(reply)
                     self._script.attempts[entry.call, entry.iteration] += not entry.side
                 else:
-                    asking.asked.append(reply)
+                    tool_work.side_replies.append(reply)
                 self._begin(reply, entry.call)
             case ReplyEntry():
                 if entry.n in self._by_number:
@@ -145,13 +145,13 @@ class _EntryReader:
                 pass
 
     def _in_order(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
-        """Record the chunks of an entry, and the events of those chunks."""
+        """Add the chunks of an entry to the order, with their events and the waits for their reader."""
         chunks_before = 0 if work is None else len(work.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
             seq = _next_event(entry) if isinstance(entry, ReplyEntry) else entry.seq + n
             if work is not None and (cancellation := self._ahead.pop(work.n, None)) is not None:
-                self._order.put_back(work.n, chunks_before + n, cancellation, entry.call, seq)
+                self._order.add_chunk_before(cancellation, work.n, chunks_before + n, entry.call, seq)
             elif work is not None:
                 self._order.add_chunk(work.n, chunks_before + n, entry.call, seq, time)
             position = len(self._steps[entry.call]) + n
@@ -184,7 +184,7 @@ class _EntryReader:
                 self._own_chunks[n] = self._own_chunks.get(n, 0) + 1
 
     def _is_chunk_of(self, work: RecordedWork, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
-        """Whether an event is a chunk of the work."""
+        """Return whether an entry contains chunks of the work."""
         match entry:
             case ChunksEntry():
                 return work.step is not None and entry.reply in (None, work.n)
@@ -194,45 +194,45 @@ class _EntryReader:
             case EventEntry():
                 return False
 
-    def _begin(self, reply: RecordedWork, call: str) -> None:
+    def _begin(self, work: RecordedWork, call: str) -> None:
         self._entries_seen += 1
-        self._order.add(("begun", reply.n, 0), reply.time)
-        reply.cut = self._order.cuts.get(call)
-        self._by_number[reply.n] = reply
-        self._script.owners[reply.n] = call
-        self._running[call][reply.n] = reply
-        self._last[reply.n] = self._entries_seen
+        self._order.add(("begun", work.n, 0), work.time)
+        work.cut = self._order.cuts.get(call)
+        self._by_number[work.n] = work
+        self._script.owners[work.n] = call
+        self._running[call][work.n] = work
+        self._last[work.n] = self._entries_seen
 
     def _entry_between(self, n: int) -> bool:
-        """Whether another entry was recorded since the last step of the work."""
+        """Return whether another entry was recorded since the last step of the work."""
         between = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
         self._last[n] = self._entries_seen
         return between
 
-    def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
-        between, before = self._entry_between(reply.n), self._script.total
-        if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
+    def _pieces(self, work: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+        """Add the chunks of an entry to their work. `ahead`: each chunk came before its event."""
+        between, before = self._entry_between(work.n), self._script.total
+        if not isinstance(entry, ReplyEntry):  # an `Error` event of a failed hook is logged before the hook's event
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self._steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
-            # A model's chunk comes before its event.
-            reply.pieces.append(DueStep(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
+            work.pieces.append(DueStep(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
-        reply = self._by_number.get(entry.n)
-        if reply is None:
+        work = self._by_number.get(entry.n)
+        if work is None:
             return
         self._order.add(("over", entry.n, 0), entry.time)
-        reply.end_due = DueStep(entry.time, self._script.total, self._entry_between(entry.n))
-        reply.end, reply.error = entry.end, entry.error
-        if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
-            self._order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
+        work.end_due = DueStep(entry.time, self._script.total, self._entry_between(entry.n))
+        work.end, work.error = entry.end, entry.error
+        if work.cut is not None and work.end == "cut" and not work.pieces and not work.marks:
+            self._order.unreached.setdefault(work.cut, []).extend([("begun", work.n, 0), ("over", work.n, 0)])
         if isinstance(entry, FinishedEntry):
-            reply.result, reply.injected = entry.result, entry.injected
+            work.result, work.injected = entry.result, entry.injected
         self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 
     def _add_cancellation(self, entry: InterruptEntry) -> None:
-        """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
+        """Add a cancellation to the script, according to its origin."""
         if entry.by_caller and not self._running[entry.call]:
             self._ending[entry.call] = entry
         elif entry.by_caller:
@@ -251,7 +251,7 @@ class _EntryReader:
             self._by_number[entry.work].interrupts = entry.reason
 
     def _request(self, key: Key, entry: InterruptEntry | MarkEntry) -> None:
-        """Add a cancellation that the run's own code requests."""
+        """Add a cancellation that the run's own code requests; older logs have no positions for it."""
         if entry.at and key not in self._script.requests:
             self._order.add(key, entry.time)
             self._ahead.update(dict.fromkeys(entry.given, key))
@@ -259,13 +259,13 @@ class _EntryReader:
 
 
 def _next_event(entry: ReplyEntry) -> int:
-    """Return the number of the first event of the call after some chunks; 0 if it is unknown."""
+    """Return the number of the call's first event after the chunks of an entry; 0 if it is unknown."""
     return 0 if entry.after is None else entry.after + 1
 
 
 def _check_complete(log: RunLog) -> None:
-    """Refuse a log with an end but no start, because its oldest entries were discarded from memory. The reader refuses a
-    log with other missing lines.
+    """Refuse a log that lacks the start of some work, or the end of a call inside a call that has ended, for example because
+    a recorder has discarded its oldest entries from memory. `LogReader` refuses a log with other missing lines.
 
     Raises:
         StoreError: The log is incomplete.
