@@ -127,7 +127,7 @@ def logs_to_delete(
         age = now - log.updated
         too_old = max_age is not None and age > max_age.total_seconds()
         too_much = max_bytes is not None and left > max_bytes
-        # A log in use is kept even beyond the limits: a store ignores further writes to a deleted log.
+        # A log in use is kept even beyond the limits: if it were deleted, its next lines would be lost too.
         if age >= _IN_USE and (too_old or too_much):
             deleted.append(log)
             left -= log.size

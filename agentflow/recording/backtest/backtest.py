@@ -34,7 +34,7 @@ from agentflow.recording.reading import LogReader, read_lines
 __all__ = ["backtest"]
 
 _START: Final = 60.0
-"""The limit for the start of a process and the import of its modules, in seconds."""
+"""Seconds after which a process should have started and imported its modules."""
 
 
 def backtest(

@@ -130,7 +130,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         short: The maximum number of characters of the short forms in `records`; 0: digests only, and no text is written.
         every_call: Also record calls of hooks that changed nothing (for their durations).
         interval: Seconds between two writes during a call.
-        redaction: Removes secrets from the log; use the agent's `Redaction`, or one with the same rules.
+        redaction: Removes secrets from the log; it should be the agent's `Redaction`, or one with the same rules.
         max_bytes: The maximum size of all logs in the folder or store: the oldest are deleted. None: no limit.
         max_age: The maximum time since the last write to a log: older logs are deleted. None: no limit.
 

@@ -53,9 +53,8 @@ class RecordedAttempts:
         task, early = asyncio.current_task(), 0
 
         def may_start() -> bool:
-            if (
-                not remaining
-            ):  # a running attempt may still win the race and cancel this one; otherwise the replay diverges
+            if not remaining:
+                # A running attempt may still win the race and cancel this one; otherwise the replay diverges.
                 return not self._running[round_] or self._script.attempts[round_] == 1
             return self._progress.is_next(("begun", remaining[0].n, 0))
 

@@ -75,7 +75,8 @@ class CancellationRequest:
         self._cancel()
 
     def performed(self) -> Awaitable[None] | None:
-        """Return a future for the hook's task to await; None if the request was performed already, or in another task."""
+        """Return a future for the hook's task to await; None if the request was performed already, or if another task
+        calls this."""
         if self._performed.done() or self.task is not asyncio.current_task():
             return None
         return self._performed

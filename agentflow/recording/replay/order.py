@@ -227,7 +227,8 @@ class Progress:
 
     def next_failure(self, event: Key, hook: str) -> Key | None:
         """Return the next failure of a hook at an event; None if the recording has no more."""
-        keys = [key for key in self._order.failures_of(event) if str(key[1]).endswith(f" {hook}")]
+        name = f"{event[1]} {self._order.seq(event)} {hook}"
+        keys = [key for key in self._order.failures_of(event) if key[1] == name]
         position = self._marked[keys[0]] if keys else 0
         if position >= len(keys):
             return None
@@ -338,6 +339,7 @@ class Progress:
         await self._until(len(self._keys) - 1, lambda: reached() or self.free())
 
     async def _until(self, position: int, reached: Callable[[], bool]) -> None:
+        """Wait until a condition is true. Without progress, stop waiting after the recorded time of `position` (rule 3)."""
         patience = _PATIENCE
         while not reached():
             if self._moved is None:

@@ -278,11 +278,12 @@ class Player(Recorder):
         self._progress.report_cancellation()
 
     def has_started(self, root: CallEntry) -> bool:
-        """Whether a call of the run has fired an event in the replay."""
+        """Return whether a call of the run has fired an event in the replay."""
         return root.call in self.compared.new_calls
 
     async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
-        """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
+        """Wait to be cancelled as recorded. If that does not happen by the recorded time, the replay diverges; at the end of
+        an incomplete recording, it stops."""
         if self.compared.reaction is None and self.compared.pairs.get(call) in self.script.broken_off:
             self._waiting_for_end = True
             self._end_of_log()
@@ -292,7 +293,7 @@ class Player(Recorder):
             known = [work.end_due.time] if work is not None and work.end_due is not None else []
             await self._clock.reach(max(known + ([] if cancellation is None else [cancellation.time]), default=0.0))
             await asyncio.sleep(PATIENCE)
-            now = "it continues; the recorded one " + ("was cancelled" if known else "has no recorded end")
+            now = "it continues; " + ("the recorded one was cancelled" if known else "its end is not in the recording")
             kind = "tool" if work is not None and work.step is None else "request"
             iteration = self._runs[call].events.iteration
             self.compared.diverge(

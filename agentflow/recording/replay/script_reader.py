@@ -70,7 +70,7 @@ class _EntryReader:
         self._ending: dict[str, InterruptEntry] = {}  # cancellations by an enclosing call while no work ran
 
     def read(self, entry: Entry) -> None:
-        """Read one entry: a call, its events and its end; `_read_work` reads a model's reply or a tool's work."""
+        """Read the next entry of the log."""
         match entry:
             case CallEntry():
                 if entry.parent is not None:
@@ -84,11 +84,11 @@ class _EntryReader:
                 self._order.add_failure(entry)
             case EventEntry():
                 position = len(self._steps[entry.call])
-                self._events(entry, entry.time)
+                self._add_events(entry)
                 use = entry.fields.get("tool_use")
-                self._event_in_order(entry.call, position, entry.type, use, entry.seq, entry.time)
+                self._order_event(entry.call, position, entry.type, use, entry.seq, entry.time)
             case MarkEntry(what="read" | "unread"):
-                self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
+                self._order_wait(entry.call, entry.seq, entry.time, entry.what == "unread")
             case MarkEntry(what="twice" | "pending" | "swallowed"):
                 pass  # such a log is refused, unless inexact
             case MarkEntry(what="failed"):
@@ -102,20 +102,20 @@ class _EntryReader:
                 self._read_work(entry)
 
     def _read_work(self, entry: Entry) -> None:
-        """Read one entry of a model's reply or a tool's work."""
+        """Read an entry of a model's reply or a tool's work; ignore any other."""
         match entry:
             case ChunksEntry():
                 reply = None if entry.reply is None else self._by_number.get(entry.reply)
-                self._in_order(reply, entry)
+                self._order_chunks(reply, entry)
                 if reply is not None:
-                    self._pieces(reply, entry, ahead=True)
-                self._events(entry, entry.time)
+                    self._add_chunks(reply, entry, ahead=True)
+                self._add_events(entry)
             case PiecesEntry():
                 works = [work for work in self._running[entry.call].values() if self._is_chunk_of(work, entry)]
-                self._in_order(works[0] if works else None, entry)
+                self._order_chunks(works[0] if works else None, entry)
                 for work in works[:1]:
-                    self._pieces(work, entry, ahead=False)
-                self._events(entry, entry.time)
+                    self._add_chunks(work, entry, ahead=False)
+                self._add_events(entry)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self._normalizer.request(entry))
                 tool_work = None if entry.work is None else self._by_number.get(entry.work)
@@ -127,8 +127,8 @@ class _EntryReader:
                 self._begin(reply, entry.call)
             case ReplyEntry():
                 if entry.n in self._by_number:
-                    self._in_order(self._by_number[entry.n], entry)
-                    self._pieces(self._by_number[entry.n], entry, ahead=False)
+                    self._order_chunks(self._by_number[entry.n], entry)
+                    self._add_chunks(self._by_number[entry.n], entry, ahead=False)
             case StartedEntry():
                 use = str(self._log.use_data(entry.tool_use)["id"])
                 work = RecordedWork(entry.n, entry.time, use=use)
@@ -144,7 +144,7 @@ class _EntryReader:
             case _:
                 pass
 
-    def _in_order(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+    def _order_chunks(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
         """Add the chunks of an entry to the order, with their events and the waits for their reader."""
         chunks_before = 0 if work is None else len(work.pieces)
         for n, at in enumerate(entry.at):
@@ -156,25 +156,25 @@ class _EntryReader:
                 self._order.add_chunk(work.n, chunks_before + n, entry.call, seq, time)
             position = len(self._steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
-                self._event_in_order(entry.call, position, "ReasoningChunk", None, seq, time)
+                self._order_event(entry.call, position, "ReasoningChunk", None, seq, time)
             elif isinstance(entry, PiecesEntry):
-                self._event_in_order(entry.call, position, "ActingChunk", entry.tool_use, seq, time)
+                self._order_event(entry.call, position, "ActingChunk", entry.tool_use, seq, time)
             if not isinstance(entry, ReplyEntry) and n < len(entry.paused) and entry.paused[n]:
-                self._wait(entry.call, seq, time + entry.paused[n] / 1000)
+                self._order_wait(entry.call, seq, time + entry.paused[n] / 1000)
 
-    def _wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
+    def _order_wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
         key: Key = ("read", call, seq)
         self._order.add(key, time)
         self._script.waits[key] = ReaderWait(time, cancelled)
 
-    def _event_in_order(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
+    def _order_event(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
         ending = self._ending.pop(call, None)
         if ending is not None and position and kind in ("PostToolRound", "CallEnded"):
             self._script.last_events["event", call, position - 1] = ending
         number = "" if use is None else self._normalizer.number(call, str(self._log.use_data(use)["id"]))
         self._order.add_event(call, position, kind, number, seq, time)
 
-    def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
+    def _add_events(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
         steps = self._normalizer.steps(entry)
         self._steps[entry.call].extend(steps)
         self._script.total += len(steps)
@@ -209,7 +209,7 @@ class _EntryReader:
         self._last[n] = self._entries_seen
         return between
 
-    def _pieces(self, work: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+    def _add_chunks(self, work: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
         """Add the chunks of an entry to their work. `ahead`: each chunk came before its event."""
         between, before = self._entry_between(work.n), self._script.total
         if not isinstance(entry, ReplyEntry):  # an `Error` event of a failed hook is logged before the hook's event
