@@ -165,7 +165,7 @@ class _TreeBuilder:
                 if (entry.changes or entry.verdict or entry.error) and entry.hook not in part.hooks:
                     part.hooks.append(entry.hook)
         for call in self.calls.values():
-            # A hook's entry precedes that of its event, so rounds may be found out of order.
+            # A hook's entry may precede that of its event, so rounds may be found out of order.
             call.parts.sort(key=lambda part: int(part.name))
 
     def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> RunPart:

@@ -280,7 +280,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """The effect of a hook on an event, written before the entry of the event.
+    """The effect of a hook on an event, written before the entry of the event; for an `around` wrapper, after its work.
 
     Attributes:
         event: The event's class.

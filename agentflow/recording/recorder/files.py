@@ -53,7 +53,7 @@ class Sink(Protocol):
 
 
 class FileSink:
-    """A file.
+    """A file to which lines are appended.
 
     Args:
         path: The file's path; the file and its folder are created if missing.
