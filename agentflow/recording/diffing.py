@@ -165,7 +165,7 @@ class _TreeBuilder:
                 if (entry.changes or entry.verdict or entry.error) and entry.hook not in part.hooks:
                     part.hooks.append(entry.hook)
         for call in self.calls.values():
-            # A hook's entry precedes that of its event, so rounds may be found out of order.
+            # A hook's entry may precede that of its event, so rounds may be found out of order.
             call.parts.sort(key=lambda part: int(part.name))
 
     def _part(self, entry: EventEntry | HookEntry, event: str, tool_use: str | None) -> RunPart:
@@ -267,7 +267,7 @@ def _facts_that_differ(where: str, one: RunPart, other: RunPart, names: Sequence
     hooks = tuple(dict.fromkeys((*one.hooks, *other.hooks)))
     for name in names:
         a, b = one.facts.get(name), other.facts.get(name)
-        if a != b and name == "request":  # the position of the first message that differs
+        if a != b and name == "request":  # reports only the first message that differs
             pairs = _aligned(a or [], b or [], repr)
             a, b = next(((was, now) for was, now in pairs if was != now), (None, None))
         if a != b:
@@ -278,7 +278,7 @@ def _key(part: RunPart) -> str:
     """Return the text by which parts of two runs are aligned."""
     if part.kind != "round":
         return part.name
-    # By content, so that one more round shifts the others instead of making all of them differ.
+    # By content, not number: otherwise all rounds after an additional one would differ.
     return repr((part.facts.get("reply", ""), [(tool.name, tool.facts.get("input")) for tool in part.parts]))
 
 

@@ -36,12 +36,12 @@ Line: TypeAlias = dict[str, Any]
 Clean: TypeAlias = Callable[[Any, str], Any]
 """Takes a value and its run id, and returns the value without secrets."""
 
-_REMEMBERED = 20_000  # objects of each kind; bounds the memory of a recorder that runs for weeks
+_REMEMBERED = 20_000  # objects of each kind, so that a recorder that runs for weeks does not keep all of them alive
 SCALARS = (str, int, float, bool, type(None))
 
 
 def header_line(mark: str = "", content: bool = True, origin: str = "recorder") -> Line:
-    """The first line of a log.
+    """Return the first line of a log.
 
     Args:
         mark: The suffix of this writer's refs.
@@ -70,6 +70,7 @@ class ErrorText(NamedTuple):
         """Describe an exception."""
         kind = type(error)
         described: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
+        # Read by name, since they may be class attributes, which `__dict__` lacks.
         slots = {
             name: value
             for name in ("retryable", "retry_after", "status")
@@ -148,7 +149,7 @@ class Encoder:
         self._messages, self._uses, self._results, self._tools = (_Known(mark) for _ in range(4))
         self._lists: dict[str, tuple[Sequence[Msg], list[str]]] = {}
 
-    # ---- what has a ref
+    # ---- objects with a ref
 
     def message(self, msg: Msg) -> str:
         """Return the ref of a message, writing the message if needed."""
@@ -286,7 +287,7 @@ class Encoder:
             return self.tool(value)
         if isinstance(value, ModelOptions):
             options = set_fields(value)
-            if "extra" in options:  # for example keys in headers
+            if "extra" in options:  # may contain secrets, such as keys in headers
                 options["extra"] = self.value(call, options["extra"])
             return options
         if isinstance(value, Usage):
@@ -321,7 +322,7 @@ class Encoder:
             return data
         else:
             value = plain(self.cleaned(value))
-            # The user's data may look like a ref; wrapped, it is read as data.
+            # The user's data may look like a ref, so it is wrapped.
             if isinstance(value, dict) and list(cast("Line", value)) in _LIKE_REFS:
                 value = cast("Line", {"data": value})
         data[field] = value
@@ -368,6 +369,7 @@ class Encoder:
             if isinstance(value, tuple) and value and _are_messages(cast("tuple[Any, ...]", value)):
                 data[name] = [self.message(msg) for msg in cast("tuple[Msg, ...]", value)]
             elif isinstance(value, str):
+                # All other strings of facts are ids, keys and names.
                 data[name] = value if name != "stop" else self.text(value)
             else:
                 data[name] = self.value(call, value)
@@ -383,12 +385,12 @@ def _are_messages(values: Sequence[Any]) -> bool:
 
 
 def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
-    """Return the fields of a frozen value that differ from their defaults."""
+    """Return the fields of a frozen value that differ from their defaults or are named in `keep`."""
     data: Line = {}
     for field in fields(value):
         held = getattr(value, field.name)
         if field.name in keep or not (
-            # The types too, because `True == 1` and `1 == 1.0`.
+            # The types must be equal too, because `True == 1` and `1 == 1.0`.
             held is None or held == {} or (type(held) is type(field.default) and held == field.default)
         ):
             data[field.name] = plain(held)

@@ -205,7 +205,7 @@ class EventEntry:
     decision: DecisionData | None = None
 
     def ref(self, name: str) -> str:
-        """The ref in a field that is required for the event, according to `REQUIRED`."""
+        """Return the ref in a field that `REQUIRED` lists for the event's type."""
         return cast("Mapping[str, str]", self.fields)[name]
 
 
@@ -244,7 +244,7 @@ class PiecesEntry:
     """Consecutive `ActingChunk` events of one tool call; `decision` as in `ChunksEntry`.
 
     Attributes:
-        n: The number of the tool's work; None if the call had no other one at that time.
+        n: The number of the tool's work; None unless the same tool call was running more than once at that time.
     """
 
     kind: Literal["pieces"] = "pieces"
@@ -280,7 +280,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
-    """The effect of a hook on an event, written before the entry of the event.
+    """The effect of a hook on an event, written before the entry of the event; for an `around` wrapper, after its work.
 
     Attributes:
         event: The event's class.
@@ -440,10 +440,10 @@ class InterruptEntry:
 
     Attributes:
         how: `"interrupt"`, `"timeout"`, `"left"` (a cancelled task or a closed stream) or `"shutdown"` of the process.
-        reason: The reason for an interrupt; for `"left"`, whether the reader closed the stream.
+        reason: The reason for an interrupt; for `"left"`, empty unless the reader closed the stream.
         by_itself: Whether a hook or tool of the call interrupted the call.
         by_caller: Whether a hook or tool of an enclosing call interrupted it, for example because another step won a race.
-        at: The suspension points when the call was ended from outside or by an awaited hook (shown as `"here"`): the
+        at: The suspension points when the call was ended from outside, or by an awaited hook (whose task is `"here"`): the
             call's driver, then its parallel tool calls and sub-agents. Empty if they are unknown.
         given: The numbers of the replies whose last chunk the hooks had not passed on yet.
         work: If a tool interrupted the call, the number of the tool's work.

@@ -56,7 +56,7 @@ Json: TypeAlias = Any
 
 # Larger integers are not exact in JavaScript, in which the inspector reads logs.
 Count: TypeAlias = Annotated[int, Within(0, 2**53)]
-# About 3,000 years before and after 1970: a time outside is damaged.
+# About 3,000 years before and after 1970: a time outside this range can only come from a damaged log.
 Time: TypeAlias = Annotated[float, Within(-1e11, 1e11)]
 """Seconds since the epoch."""
 Milliseconds: TypeAlias = Annotated[float, Within(-1e14, 1e14)]

@@ -56,7 +56,7 @@ class LogStore(Protocol):
         Args:
             run_id: The run's id.
             writer: The writer's id.
-            number: The number of this write, from 1. Writes after the first to a log that was deleted are ignored.
+            number: The number of this write, from 1. If the log was deleted, only a first write creates it again.
             lines: The lines, separated by newlines.
         """
         ...
@@ -127,7 +127,7 @@ def logs_to_delete(
         age = now - log.updated
         too_old = max_age is not None and age > max_age.total_seconds()
         too_much = max_bytes is not None and left > max_bytes
-        # A log in use is kept even beyond the limits: without its beginning, the rest of it would be lost.
+        # A log in use is kept even beyond the limits: if it were deleted, its next lines would be lost too.
         if age >= _IN_USE and (too_old or too_much):
             deleted.append(log)
             left -= log.size

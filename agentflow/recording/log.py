@@ -72,7 +72,7 @@ class RunLog:
         return self._entries
 
     def has(self, kind: str, ref: str) -> bool:
-        """Whether the log holds an object.
+        """Return whether the log contains an object.
 
         Args:
             kind: `"message"`, `"tool call"`, `"tool result"`, `"tool"` or `"call"`.
@@ -83,7 +83,8 @@ class RunLog:
     def add(self, entry: Entry) -> None:
         """Add the next entry, which `LogReader` has validated against the earlier ones.
 
-        Raises: ValueError: The entry's list claims to share more messages with the previous list than that list has.
+        Raises:
+            ValueError: The entry's list claims to share more messages with the previous list than that list has.
         """
         self._entries.append(entry)
         match entry:
@@ -117,7 +118,7 @@ class RunLog:
         """Record a list of messages as the latest of its call."""
         last = self._last.get(call)
         if data.keep > (0 if last is None else last.length):
-            raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
+            raise ValueError(f"{name}: keep is {data.keep}, but the previous list has fewer messages")
         record = _List(last, data.keep, data.add)
         self._lists[id(entry), name] = record
         if not separate:  # the next list does not build on the list of a side call
@@ -163,7 +164,7 @@ class RunLog:
         calls = {call for call in self.calls if self.root_of(call).run == run_id}
         return RunLog([entry for entry in self.entries if getattr(entry, "call", None) in (None, *calls)], self.name)
 
-    # ---- what entries refer to
+    # ---- objects that entries refer to
 
     def message(self, ref: str) -> Msg:
         """Return a message, without texts if the log records only digests.
@@ -237,7 +238,8 @@ class RunLog:
 
         Args:
             value: The value of the verdict's field.
-            known: Whether all refs must be in the log, since logs without numbers may contain other data of this form.
+            known: Whether a value with refs that are not in the log is plain data. Logs without entry numbers do not wrap
+                plain data that looks like a ref.
 
         Returns:
             The kind of object, as for `has`, and the refs; no refs if the value is plain data.

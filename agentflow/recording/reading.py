@@ -5,7 +5,8 @@ Rules:
 1. A `RunLog` consists of typed entries that are all usable: every ref resolves, every message, call and result can be built,
    every list has as many messages as it states. Code that uses a `RunLog` never reads JSON.
 2. An invalid line is a `RunLogError` that names the line and the problem.
-3. A killed process leaves half a line: the last line of the file, or the last one before another writer's first line.
+3. A killed process may leave an incomplete line. It is skipped at the end of the file, before another writer's first line,
+   and between the lines of several writers.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _MAY_OVERFLOW = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 
 
 class RunLogError(StoreError):
-    """A run log cannot be read, or lacks the requested run."""
+    """A run log is missing, damaged or too new to be read."""
 
 
 def load(path: str | Path) -> RunLog:
@@ -74,7 +75,7 @@ def load(path: str | Path) -> RunLog:
     """
     try:
         data = Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
+    except (OSError, ValueError) as error:  # a path with a null character raises a ValueError
         reason = getattr(error, "strerror", None) or error
         raise RunLogError(f"The run log {path} cannot be read: {reason}.") from error
     return read_lines(data.split(b"\n"), str(path))
@@ -129,7 +130,7 @@ class LogReader:
             RunLogError: The line is invalid, does not fit the earlier lines, or was written by a newer agentflow.
         """
         self.number += 1
-        # Lone surrogates reach the parser, which refuses the line with its number.
+        # `surrogatepass`: a line with a lone surrogate is then refused as invalid JSON, with its number.
         raw = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
         if not raw.strip():
             return None
@@ -172,9 +173,9 @@ class LogReader:
         return self.log
 
     def lost(self) -> str:
-        """Describe lines that must be missing: a call has ended, but work inside it has not. Empty if there are none."""
+        """Return a description of missing lines, or an empty text: a call has ended, but the end of work in it is missing."""
         for (call, n), what in self._open.items():
-            # If the recorder has reported dropped entries, a missing end is no damage.
+            # If the recorder has reported dropped entries, a missing end does not mean that the file is damaged.
             if call in self._ended and not self._dropped:
                 return (
                     f"the line with the end of {what} {n} of call {call!r:.80} is missing, although the call has ended. "
@@ -183,7 +184,8 @@ class LogReader:
         return ""
 
     def _check_torn(self) -> None:
-        """Refuse an incomplete line, unless another writer starts after it or continues after it."""
+        """Refuse an incomplete line if the file has a single writer, since that writer continued after the line."""
+        # With several writers, the lines after it may belong to another one.
         if self._writers == 1:
             raise self._damaged("it is not JSON", self._torn)
 
@@ -198,7 +200,7 @@ class LogReader:
             data: Any = from_json(raw, allow_inf_nan=False)
         except ValueError:
             return None
-        # The search over the bytes is fast, and avoids a walk over nearly all lines.
+        # The search over the bytes is fast, so that only few lines need a check of all their numbers.
         if _MAY_OVERFLOW.search(raw) and not all_finite(data):
             raise self._damaged("it contains a number that is too large")
         if not isinstance(data, dict):
@@ -224,7 +226,7 @@ class LogReader:
             last = self._numbers[entry.call]
             if entry.number - 1 not in last:
                 raise ValueError(f"a line is missing, entry {last[-1] + 1} of call {entry.call!r:.80}")
-            # Several writers may write entries of one call, and each counts for itself.
+            # Several writers may write entries of one call, and each writer numbers its own.
             last[last.index(entry.number - 1)] = entry.number
 
     # ---- checks against earlier lines

@@ -1,4 +1,4 @@
-"""The JSON Schema of a run log's lines, made of the entries' classes."""
+"""The JSON Schema of a run log's lines, generated from the entry classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["json_schema"]
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of one line.
+    """Return the schema of one line.
 
     Example:
         >>> json_schema()["title"]

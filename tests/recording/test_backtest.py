@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -339,6 +340,18 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     for more in ({"workers": -1}, {"limit": 0}, {"limit": float("nan")}):
         with pytest.raises(UsageError, match="are invalid; workers must be at least 0"):
             backtest([tmp_path], variant(), **more)
+
+
+def make_clerk() -> Variant:
+    """A module-level function, as worker processes need it."""
+    return Variant(Agent("clerk", Offline(), tools=[delete]))
+
+
+def test_a_process_that_does_not_start(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the limit for the start of a process, not that for a run."""
+    monkeypatch.setattr(sys.modules["agentflow.recording.backtest.backtest"], "_START", 0.001)
+    with pytest.raises(UsageError, match=r"exceeded the limit of 0.001 s before its first run"):
+        backtest(runs, make_clerk, workers=1, limit=30)
 
 
 def test_runs_in_a_store_and_in_one_file(tmp_path: Path) -> None:

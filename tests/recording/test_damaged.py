@@ -57,7 +57,7 @@ def test_what_was_not_damaged_is_read() -> None:
         (event("PostReasoning", reasoning_result="n"), "no line before this one holds the message 'n'"),
         (event("PostReasoning"), "PostReasoning needs reasoning_result"),
         (event("Novel"), "event.type: Input should be"),
-        (event("PreReasoning", input_messages={"keep": 1}), "it keeps 1 messages of a list that has fewer"),
+        (event("PreReasoning", input_messages={"keep": 1}), "keep is 1, but the previous list has fewer messages"),
         (event("CallEnded", usage={"cost": "much"}), "event.fields.usage.cost"),
         ({**event("CallEnded"), "call": "d"}, "no line before this one holds the call 'd'"),
         ({**event("CallEnded"), "time": 1e300}, "event.time: Input should be less than"),

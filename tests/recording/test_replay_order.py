@@ -12,10 +12,11 @@ from recorded_programs import kinds
 
 from agentflow import Agent, Hook, RunContext, ToolUseBlock, tool
 from agentflow.agent.orchestration import StepError, ask, race, workflow
-from agentflow.recording.entries import MarkEntry
+from agentflow.recording.entries import HookEntry, MarkEntry
 from agentflow.recording.recorder import Recorder
 from agentflow.recording.replay import Replay, ReplayResult
 from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.order import Key, Order, Progress
 from agentflow.recording.replay.script_reader import read_script
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.vocabulary.events import HookEvent, PostActing
@@ -249,6 +250,21 @@ def test_a_tool_that_interrupts_the_run_does_so_in_its_turn() -> None:
 
     _, done = recorded_and_replayed(make)
     assert done.divergence is None, str(done)
+
+
+def test_the_failure_of_a_hook_is_found_by_its_whole_name() -> None:
+    """The name of a hook may be the last word of another hook's name."""
+    event: Key = ("event", "c", 0)
+    order = Order()
+    order.add_failure(
+        HookEntry(hook="the guard", event="PreCall", call="c", seq=1, error={"type": "ValueError", "message": "no"})
+    )
+    order.add_event("c", 0, "PreCall", "", 1, 0.0)
+    order.settle()
+    progress = Progress(order, ReplayClock(0.0), lambda: False)
+    assert progress.next_failure(event, "guard") is None
+    assert progress.next_failure(event, "the guard") == ("failed", "c 1 the guard", 0)
+    assert progress.next_failure(event, "the guard") is None
 
 
 def test_the_clock_jumps_forward_only_and_wakes_what_waits_for_its_time() -> None:

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. With `workers=0` all logs are evaluated in this process; otherwise in new processes (`spawn`), each of which
+1. With `workers=0` all logs are evaluated in this process; otherwise in worker processes (`spawn`), each of which
    evaluates one log at a time.
-2. If a process exceeds the limit or dies, the evaluation of its log ends, and the result contains the reason.
-3. In processes, output of hooks goes to standard error, and the library logs nothing.
+2. If a worker process exceeds the limit or dies, the evaluation of its log ends, and the result contains the reason.
+3. In worker processes, output of hooks goes to standard error, and the library logs nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agentflow.recording.reading import LogReader, read_lines
 __all__ = ["backtest"]
 
 _START: Final = 60.0
-"""Seconds in which a process should start and import its modules."""
+"""Seconds after which a process should have started and imported its modules."""
 
 
 def backtest(
@@ -52,10 +52,10 @@ def backtest(
 
     Args:
         runs: A run log, a folder of them (`*.jsonl`), a store, or several of these.
-        make: Makes the agent and the change, again for each run, so that hooks share no state.
-        workers: The number of processes, for which `make` should be a module-level function; 0 means this process.
-        limit: Seconds for each run in a process.
-        results: A file that stores the results. An interrupted backtest continues there if the settings are the same.
+        make: Creates the agent and the change. It is called for each run, so that hooks share no state.
+        workers: The number of worker processes; 0 means this process. With workers, `make` should be a module-level function.
+        limit: The maximum number of seconds for each run in a worker process.
+        results: A file that stores the results. A later backtest with the same settings reuses them.
 
     Raises:
         UsageError: There are no runs, a name or number is wrong, or `results` has other settings.
@@ -83,11 +83,11 @@ def backtest(
             digest = hashlib.sha256(data).hexdigest()
             known = [each for each in file.known if (each.log, each.digest) == (name, digest)]
             found.extend(known)
-            if all(each.run for each in known):  # otherwise the log is unreadable
+            if all(each.run for each in known):  # a result without a run means that the log is unreadable
                 yield _Job(name, digest, data, frozenset([each.run for each in known]))
 
     try:
-        results_here = (result for job in jobs() for result in _judged(job, make))
+        results_here = (result for job in jobs() for result in _results_of(job, make))
         for result in _in_processes(jobs(), make, workers, limit) if workers else results_here:
             found.append(result)
             file.add(result)
@@ -118,7 +118,7 @@ def _logs(runs: Iterable[str | Path | LogStore]) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The content of a log; `skip` contains the ids of runs with a result."""
+    """A log to evaluate; `skip` contains the ids of runs that have a result already."""
 
     name: str
     digest: str
@@ -130,7 +130,7 @@ class _Job:
         return replace(known, reason=reason, passing=passing)
 
 
-def _judged(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
+def _results_of(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
     try:
         log = read_lines(job.data.split(b"\n"), job.name)
     except Exception as error:  # a damaged log, or one of a newer version
@@ -145,21 +145,22 @@ def _judged(job: _Job, make: Callable[[], Variant]) -> Iterator[RunResult]:
 
 
 def _work(pipe: Any, make: Callable[[], Variant]) -> None:
-    """Evaluate logs in a process until the caller ends it; the process sends None when it is ready for a log."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which ends its processes
+    """Evaluate logs in a worker process until the main process ends it. The worker sends None when it is ready for a log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends its workers
     sys.stdout = sys.stderr  # output of the user's code must not mix with the report
     logger.disable("agentflow")
+    # Both are slow the first time, and should not use up the time limit of the first run.
     make()
-    LogReader("")  # builds the validators
+    LogReader("")
     while True:
         pipe.send(None)
-        for result in _judged(pipe.recv(), make):
+        for result in _results_of(pipe.recv(), make):
             pipe.send(result)
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process, its job (None while it starts), and its deadline for a report."""
+    """A worker process, its job (None while it starts, and when no job is left), and the deadline for its next message."""
 
     process: Any
     pipe: Any
@@ -173,8 +174,8 @@ class _Process:
 
 
 def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: int, limit: float) -> Iterator[RunResult]:
-    """Evaluate logs in processes; yield each result when it is available."""
-    # A forked process would inherit the locks of other threads as they are at that moment, perhaps held.
+    """Evaluate logs in worker processes; yield each result when it is available."""
+    # A forked process would inherit locks that other threads hold at that moment.
     context: Any = multiprocessing.get_context("spawn")
     running: dict[Any, _Process] = {}
     waiting = next(jobs, None)
@@ -184,16 +185,14 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                 pipe, child_end = context.Pipe()
                 process = context.Process(target=_work, args=(child_end, make), daemon=True)
                 process.start()
-                child_end.close()  # so that reading reports the end of the process
+                child_end.close()  # otherwise reading would not raise `EOFError` when the process ends
                 running[pipe] = _Process(process, pipe, time.monotonic() + _START)
             soonest = min(each.until for each in running.values())
             ready = connection.wait([*running], max(soonest - time.monotonic(), 0.0))
             for runner in [*running.values()]:
-                failure = (
-                    ""
-                    if runner.pipe in ready or time.monotonic() < runner.until
-                    else f"exceeded the limit of {limit:g} s"
-                )
+                failure = ""
+                if runner.pipe not in ready and time.monotonic() >= runner.until:
+                    failure = f"exceeded the limit of {_START if runner.job is None else limit:g} s"
                 if runner.pipe in ready:
                     # Each message restarts the limit, so it holds for one run, not for a log with several.
                     runner.until = time.monotonic() + limit
@@ -209,7 +208,7 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                         runner.process.join()
                         failure = f"ended with code {runner.process.exitcode}"
                 if failure:
-                    # Killed, since code that blocks cannot be cancelled. Another process takes its place.
+                    # Killed, since blocking code cannot be cancelled. The loop starts another process in its place.
                     running.pop(runner.pipe).end()
                     if runner.job is None:
                         raise UsageError(f"backtest: a process {failure} before its first run. Is `make` in a module?")

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The comparison of a run ends at its first difference. What would have followed is not guessed; if a live model is
-   set, it continues the run.
+1. The comparison of a run ends at its first difference, since the later events are unknown. If a live model is set, it
+   continues the run.
 2. A difference counts only if the agent without the change repeats the recording up to that point.
 3. A run that is not comparable has a reason, and is never counted as unchanged.
 """
@@ -43,7 +43,7 @@ class Variant:
             the recorded decision of a hook in `without`, with the same text, the run counts as unchanged.
 
     Raises:
-        UsageError: The agent has no hook of a name in `without`.
+        UsageError: The agent lacks a hook named in `without`.
     """
 
     def __init__(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> None:
@@ -56,11 +56,11 @@ class Variant:
             raise UsageError(f"Agent {agent.name!r} has no hook {wrong[0]!r}. Its hooks: {', '.join(known) or 'none'}.")
 
     def settings(self) -> dict[str, str]:
-        """Describe the variant, with a digest of the files that define its hooks."""
+        """Return the settings of the variant as text, with a digest of the files that define its hooks."""
         added = hooks_of(self.options.get("hooks", ()))
         modules = {getattr(hook, "handler", type(hook)).__module__ for hook in (*self.agent.hooks, *added)}
         files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
-        # By content, so that stored results are not used after a hook was edited.
+        # A digest of the content, so that stored results are not used after a hook was edited.
         code = b"".join(Path(file).read_bytes() for file in files if file is not None and Path(file).is_file())
         named = {**self.options, "agent": self.agent.name, "hooks": [hook.name for hook in added]}
         named["model"] = getattr(self.options.get("model"), "name", self.options.get("model"))
@@ -74,7 +74,9 @@ class RunResult:
     Attributes:
         log: The name of its log.
         run: Its id; empty if the log is unreadable.
-        reason: Why it is not comparable; of a changed run, the text of the new verdict.
+        digest: The digest of its log.
+        status: `"same"` if no event differs, `"changed"` or `"incomparable"`.
+        reason: Why it is not comparable; for a changed run, the text of the new verdict.
         passing: Whether the reason is temporary, such as a time limit. Such a result is not stored.
         kind: `"decision"`: another decision; `"wording"`: the same verdict with another text; `"edit"`: another event or
             request; `"unrecorded"`: a model call or tool that the recording lacks.
@@ -117,32 +119,30 @@ class RunResult:
 
 
 def judge(log: RunLog, variant: Variant) -> RunResult:
-    """Replay one run with a variant."""
-    usage, ends = (
-        _usage_of_run(log),
-        [each.fields.get("outcome", "") for each in log.events() if each.type == "CallEnded"],
-    )
+    """Replay one run with a variant, and return the result. Errors are results too."""
+    usage = _usage_of_run(log)
+    ends = [each.fields.get("outcome", "") for each in log.events() if each.type == "CallEnded"]
     known = RunResult(log=log.name, run=log.run_ids[0], tokens=usage.total_tokens, cost=usage.cost)
     known = replace(known, outcome=ends[-1] if ends else "")
     agent = log.calls[next(iter(log.calls))].agent
     try:
         if agent != variant.agent.name:
             raise UsageError(f"it is a run of the agent {agent!r:.80}, not {variant.agent.name!r}")
-        return _judged(log, variant, known)
+        return _evaluate(log, variant, known)
     except Exception as error:  # a hook or a damaged log may raise anything; the other runs continue
         return replace(known, status="incomparable", reason=described(error))
 
 
-def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
+def _evaluate(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
     live = variant.options.get("model") is not None
-    done = _exchanged(log, variant)
+    done = _replay(log, variant)
     found = done.divergence
     if found is None:
         return known
     if found.no_data and not live:
         reason = f"the change needs a {found.event} that is not in the recording; set a model to continue"
         return replace(known, status="incomparable", reason=reason)
-    # Only now, since most runs do not differ: a second replay for each would double the time.
+    # Rule 2. Most runs do not differ, so this second replay is not needed for them.
     base = Replay(log).run(variant.agent, **variant.unchanged).divergence
     if base is not None and (base.source != found.source or base.seq <= found.seq):
         reason = f"the agent differs from the recording without the change too: {_text(str(base))}"
@@ -154,9 +154,9 @@ def _judged(log: RunLog, variant: Variant, known: RunResult) -> RunResult:
     return replace(known, new_outcome=ended, new_tokens=usage.total_tokens, new_cost=usage.cost)
 
 
-def _exchanged(log: RunLog, variant: Variant) -> ReplayResult:
+def _replay(log: RunLog, variant: Variant) -> ReplayResult:
     """Replay a run. If another hook now makes the recorded decision of a hook in `without`, the decision counts as
-    unchanged."""
+    unchanged: the run is replayed again, with the other hook's name in the log."""
     compared, last = log, -1
     while True:
         done = Replay(compared).run(variant.agent, **variant.options)
@@ -164,7 +164,7 @@ def _exchanged(log: RunLog, variant: Variant) -> ReplayResult:
         if found is None or found.field != "decision.hook":
             return done
         position = _place(log, done.log, found)
-        # Each pass must get further than the last one, so that this ends.
+        # Each replay must get further than the last one, so that the loop ends.
         if position <= last or _decision(log.entries[position])[0] not in variant.without:
             return done
         last, entries = position, [*compared.entries]
@@ -232,7 +232,7 @@ def _decision(entry: object) -> tuple[str, str, str]:
 
 
 def _succeeded(log: RunLog, entry: object) -> bool:
-    """Whether the recorded work after a decision was a success: the tool calls, or else the whole call."""
+    """Return whether the recorded work after a decision succeeded: one of its tool calls, or else the whole call."""
     if not isinstance(entry, EventEntry):
         return False
     refs = [entry.fields["tool_use"]] if "tool_use" in entry.fields else entry.fields.get("tool_uses", [])
@@ -263,7 +263,7 @@ def _usage_before(log: RunLog, end: int) -> Usage:
 
 
 def _usage_of_run(log: RunLog) -> Usage:
-    """Return the usage of a run: of its calls, or of its model calls if it breaks off."""
+    """Return the usage of a run: of its calls, or of its model calls if the log breaks off."""
     ended = {each.call: usage_of(each.fields.get("usage")) for each in log.events() if each.type == "CallEnded"}
     roots = {call for call, entry in log.calls.items() if entry.parent is None}
     return Usage.total(ended[root] for root in roots) if ended.keys() >= roots else _usage_before(log, len(log.entries))

@@ -1,4 +1,4 @@
-"""The report of a backtest, and the file of results, with which an interrupted backtest can continue."""
+"""The report of a backtest, and the file of results from which an interrupted backtest continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BacktestReport:
     results: tuple[RunResult, ...]
 
     def of(self, status: str) -> tuple[RunResult, ...]:
-        """Return the results with a status; `"refused"`: the possible false refusals."""
+        """Return the results with a status, or for `"refused"` the possible false refusals."""
         return tuple(each for each in self.results if (each.refused if status == "refused" else each.status == status))
 
     @property
@@ -37,7 +37,7 @@ class BacktestReport:
         """The runs that change in the same way, the most frequent change first, then the most expensive."""
         found: dict[tuple[str, ...], list[RunResult]] = {}
         for each in self.of("changed"):
-            # Without positions in lists, so that the same change in longer and shorter runs is one group.
+            # Without positions in lists, so that the same change is one group, whatever the length of the conversation.
             where = re.sub(r"\[\d+\]", "[]", each.field)
             values = (each.recorded, each.now) if where == "decision" else ()
             found.setdefault((each.event, each.source, each.tool, where, *each.hooks, *values), []).append(each)
@@ -144,7 +144,7 @@ class ResultFile:
             return
         try:
             data = path.read_bytes() if path.exists() else b""
-            whole = data[: data.rfind(b"\n") + 1]  # an interrupted write leaves half a line
+            whole = data[: data.rfind(b"\n") + 1]  # without the incomplete line of an interrupted write
             self._read(path, whole, settings)
             self._file = path.open("ab")
             self._file.truncate(len(whole))
@@ -160,7 +160,7 @@ class ResultFile:
             form, was = first["form"], dict[str, str](first["settings"])
             self.known = [adapter_of(RunResult).validate_python(line) for line in lines[1:]]
         except (ValueError, TypeError, LookupError) as error:
-            raise StoreError(f"{path} has no results of a backtest. Delete it, or choose another file.") from error
+            raise StoreError(f"{path} does not contain backtest results. Delete it, or choose another file.") from error
         different = [name for name in {**was, **settings} if was.get(name) != settings.get(name)]
         if form != _FORM or different:
             raise UsageError(
@@ -168,7 +168,7 @@ class ResultFile:
             )
 
     def add(self, result: RunResult) -> None:
-        """Write a result, unless it may be different next time."""
+        """Write a result, unless its reason is temporary, so that the run is evaluated again next time."""
         if not result.passing:
             self._write(asdict(result))
 

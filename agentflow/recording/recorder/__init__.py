@@ -1,4 +1,4 @@
-"""`Recorder`: writes a run log while the run runs (`docs/plugins/recorder.md`)."""
+"""`Recorder`: writes the log of a run while it is in progress (`docs/plugins/recorder.md`)."""
 
 from agentflow.recording.recorder.export import export_log
 from agentflow.recording.recorder.hook import Recorder

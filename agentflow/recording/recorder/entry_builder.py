@@ -52,7 +52,7 @@ __all__ = [
 
 
 class FactsSeen:
-    """How many facts of a run have been observed; its calls share it."""
+    """The number of observed facts of a run, shared by the run's calls."""
 
     __slots__ = ("count",)
 
@@ -66,12 +66,12 @@ class RecordedCall:
     Args:
         line: The call's entry in the log.
         above: The call that contains it, if it runs in a tool of another call.
-        facts: The facts of its run that have been observed.
+        facts: The count of the observed facts of its run.
 
     Attributes:
         root: The outermost run; its log records the call.
         interrupted: Whether the cause of its early end has been observed.
-        begun: The hooks of all calls of its run that have begun since the last observation.
+        begun: The starts, not recorded yet, of running hooks of this call and of the calls that contain it or run inside it.
         working: The kind of the entry that will end each running work of a model or tool, by the work's number.
     """
 
@@ -85,7 +85,7 @@ class RecordedCall:
         self.source: str = line.get("source", "")
         self.parent: Line | None = line.get("parent")
         self.root: str = self.run if above is None else above.root
-        # Shared with sub-agents: whatever happens in one of them happens during the hooks of its callers.
+        # Shared with sub-agents: whatever happens in a sub-agent happens during the hooks of its callers.
         self.begun: list[EntryValues] = [] if above is None else above.begun
         self.interrupted = False
         self.working: dict[int, str] = {}
@@ -119,7 +119,8 @@ class RawChunk(NamedTuple):
 
 
 class EntryValues(NamedTuple):
-    """Anything else: the kind and the fields of its entry, with values instead of refs; `facts` becomes several entries."""
+    """Any other observation: the kind and the fields of its entry, with values instead of refs. An observation of kind
+    `facts` becomes an entry for each fact."""
 
     owner: RecordedCall
     kind: str
@@ -139,7 +140,7 @@ NAMES: dict[type[Event], tuple[str, ...]] = {
 def _values_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
     names = (*_COMMON, *NAMES[kind])
     read: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
-    # Values of tools are the user's objects: copied now, since the writer's thread reads them later.
+    # Values of tools are the user's objects, which may change before the writer's thread reads them, so they are copied.
     changeable = NAMES[kind] if issubclass(kind, TurnEvent) else ("chunk",) if kind is ActingChunk else ()
 
     def copied(name: str, value: Any) -> Any:
@@ -148,8 +149,7 @@ def _values_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
         return plain(value) if name in changeable and type(value) not in SCALARS else value
 
     if not changeable and not issubclass(kind, Error | CallEnded):
-        # One call in C for nearly all events.
-        return read
+        return read  # for nearly all events: a single call, implemented in C
     return lambda event: tuple(map(copied, names, read(event)))
 
 
@@ -160,13 +160,13 @@ VALUES_OF = {kind: _values_of(kind) for kind in NAMES}
 
 
 class EntryBuilder:
-    """Builds entries, in order; its caller holds a lock.
+    """Builds entries, in order. It is not thread-safe; the writer calls it while holding a lock.
 
     Args:
         content: Whether to keep texts.
         clean: Removes secrets from values.
         finds: Finds secrets in a text that is still incomplete, if `clean` can.
-        mark: The suffix of each ref, if others write into the same log.
+        mark: The suffix of each ref, if there are several writers to the same log.
     """
 
     def __init__(
@@ -176,18 +176,21 @@ class EntryBuilder:
         self._encoder = encoder = Encoder(content, clean, mark)
         self._redactor: StreamRedactor | None = None
         if clean is not None:
-            self._redactor = StreamRedactor(encoder.cleaned, finds and _finds_now(finds, encoder))
+            self._redactor = StreamRedactor(encoder.cleaned, finds and _for_current_run(finds, encoder))
         self._numbers: dict[str, int] = {}
         """The number of the last entry of each call."""
-        self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
-        """The last `PreReasoning` of each call: refs of its messages and tools, options."""
+        self._last_request: dict[str, tuple[list[str], list[str], Line]] = {}
+        """The last `PreReasoning` of each call: the refs of its messages and tools, and its options."""
         self._raw: dict[int, RawChunk] = {}
         """The last chunk of each reply, as long as it may still become an event."""
         self._works: dict[int, str] = {}
-        """The ref of the tool call of each tool run in progress."""
+        """The ref of the tool call of each running work of a tool."""
         self._now: Observation | None = None
+        """The observation that is being handled; None after the last one."""
         self._batch: Line | None = None
+        """The entry of the latest consecutive chunks; the next chunk may still belong to it."""
         self._head: tuple[Any, ...] = ()
+        """The properties that all chunks of the batch share; see `_HEADS`."""
         self._run_of_batch = ""
 
     def header(self, lost: int = 0) -> Line:
@@ -196,8 +199,7 @@ class EntryBuilder:
         return {**line, "lost": lost} if lost else line
 
     def lines(self, observations: Iterable[Observation]) -> list[Line]:
-        """Return the entries of observations. A batch that is being redacted is returned only as far as it is known to be
-        clean.
+        """Return the entries of observations; of a batch that is being redacted, only the part that is known to be clean.
 
         Args:
             observations: The observations, in order.
@@ -205,11 +207,11 @@ class EntryBuilder:
         for observation in observations:
             self._encoder.run = observation.owner.run
             self._now = observation
-            # A call's entry precedes all its others.
+            # A call's own entry precedes all other entries of the call.
             if observation.owner.call not in self._numbers:
                 self._numbers[observation.owner.call] = 0
                 self._add(self._call(observation.owner.line))
-            self._one(observation)
+            self._handle(observation)
         if self._redactor is None:
             self._close()
         else:
@@ -228,14 +230,14 @@ class EntryBuilder:
 
     # ---- single observations
 
-    def _one(self, observation: Observation) -> None:
-        # Facts precede the event that was observed with them: a fact is written before its event.
+    def _handle(self, observation: Observation) -> None:
+        # Facts precede the event that was observed with them, since the run stores a fact before it fires the event.
         if isinstance(observation, EventSeen) and observation.facts:
             self._facts(observation.owner.call, observation.facts, observation.values[2])
         match observation:
             case RawChunk():
                 self._write_raws(observation.owner)
-                # Held back until its event shows whether hooks passed it on unchanged; then it is written once.
+                # Held back until its event shows whether hooks passed it on unchanged, so that it is written only once.
                 self._raw[observation.n] = observation
             case EventSeen(kind=kind) if kind is ReasoningChunk:
                 self._chunk(observation)
@@ -327,7 +329,7 @@ class EntryBuilder:
             elif value is not None and not (value == () or value == ""):
                 fields[name] = encoder.value(call, value)
         if kind is PreReasoning:
-            self._asked[call] = refs, fields.get("tools", []), fields.get("options", {})
+            self._last_request[call] = refs, fields.get("tools", []), fields.get("options", {})
         line: Line = {"kind": "event", "type": kind.__name__, "call": call, "seq": seq}
         line.update({"iteration": iteration, "time": time, "fields": fields})
         if decision is not None:
@@ -335,7 +337,7 @@ class EntryBuilder:
         self._add(line)
         if kind is CallEnded:
             encoder.forget(call)
-            self._asked.pop(call, None)
+            self._last_request.pop(call, None)
             if self._redactor is not None:
                 self._redactor.forget(call)
 
@@ -352,7 +354,7 @@ class EntryBuilder:
         """Write a request, without values that equal those of the call's last `PreReasoning`."""
         encoder, side = self._encoder, sent["side"]
         self._close()
-        before = self._asked.get(call)
+        before = self._last_request.get(call)
         if side:
             listed, refs = {"add": [encoder.message(msg) for msg in sent["messages"]]}, list[str]()
         else:
@@ -371,7 +373,7 @@ class EntryBuilder:
         """Batch a chunk of a reply. A chunk that hooks passed on unchanged is written once, as an event with the reply's
         number."""
         seq, iteration, time, _, chunk, attempt, restart = observation.values
-        # The same object, so no hook has changed it.
+        # Compared by identity: a hook that changes a chunk passes on another object.
         reply = next((n for n, raw in self._raw.items() if raw.chunk is chunk), None)
         if reply is not None:
             del self._raw[reply]
@@ -387,12 +389,12 @@ class EntryBuilder:
         call = observation.owner.call
         seq, iteration, time, _, use, value, n = observation.values
         ref = self._encoder.tool_use(use)
-        # Only wrappers that run a tool twice at once need the number to tell the chunks apart.
+        # The number is needed only if a wrapper runs the same tool call twice at once.
         several = sum(known == ref for known in self._works.values()) > 1
         head = ("pieces", call, iteration, ref, n if several else None)
-        # A text is not cleaned by itself, since a secret may continue in the next chunk; the redactor cleans the batch.
-        alone = self._redactor is None or not self._encoder.content or not isinstance(value, str)
-        piece = self._encoder.value(call, value) if alone else plain(value)
+        # A text is not cleaned here, since a secret may continue in the next chunk: the redactor cleans the whole batch.
+        clean_here = self._redactor is None or not self._encoder.content or not isinstance(value, str)
+        piece = self._encoder.value(call, value) if clean_here else plain(value)
         self._end_failed(observation, self._append(observation.owner, head, time, piece, seq))
 
     def _paused(self, read: EntryValues) -> bool:
@@ -431,7 +433,7 @@ class EntryBuilder:
         """Add a chunk to the batch, or to a new batch if the chunk does not continue this one."""
         batch = self._batch
         continues = batch is not None and head == self._head and not restart
-        # Only the first number is written, so the events of a batch must follow each other without a gap.
+        # Only the first event's number is written, so the events of a batch must follow each other without a gap.
         if batch is None or not continues or (seq is not None and batch["seq"] + len(batch["pieces"]) != seq):
             self._close()
             batch = {name: value for name, value in zip(_HEADS[head[0]], head, strict=True) if value is not None}
@@ -497,10 +499,11 @@ class EntryBuilder:
 
 
 FindMatchesOfRun = Callable[[str, int, bool, str], tuple[list[Match], int]]
-"""Like `Finds`, but for the values of one run."""
+"""Like `FindMatches`, with the run id as the last argument."""
 
 
-def _finds_now(finds: FindMatchesOfRun, encoder: Encoder) -> FindMatches:
+def _for_current_run(finds: FindMatchesOfRun, encoder: Encoder) -> FindMatches:
+    # The run id is read at each call, since one builder handles many runs.
     return lambda text, start, whole: finds(text, start, whole, encoder.run)
 
 
@@ -511,6 +514,6 @@ _HEADS = {
 }
 """The properties that all chunks of a batch share."""
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
-"""Fields of events with a fixed name rather than content."""
+"""Fields of events that contain names, not content: they are written as they are."""
 _ENCODED = frozenset({"tool_use", "result", "error", "verdict", "injected", "reason", "changes"})
-"""The other fields with content."""
+"""The fields of other entries that contain content."""

@@ -1,4 +1,4 @@
-"""Run logs from the facts of a stored session, converted to events."""
+"""Make run logs from the facts of stored sessions, by converting the facts to events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from agentflow.vocabulary.verdicts import Answer, AnyVerdict, Approve, Decided, 
 __all__ = ["KnowsTimes", "export_log", "lines_of_facts"]
 
 _UNKNOWN_HOOK = "a hook"
-"""The hook that decided: facts do not contain its name."""
+"""Stands in for the name of a hook that decided, since most facts do not contain it."""
 
 
 @runtime_checkable
@@ -110,9 +110,9 @@ def lines_of_facts(
     agent: str = "",
     redaction: Redacts | None = None,
 ) -> list[str]:
-    """Make a run log from facts; without `times`, only durations are known, and a run begins at 0."""
+    """Make a run log from facts; without `times`, only durations are known, and the session begins at 0."""
     converter = _Converter(session_id, agent)
-    # Filtered after the conversion, since the history of a run contains the runs before it.
+    # Filtered after the conversion, since the history of a run contains the messages of earlier runs.
     observations = [
         observation for observation in converter.all(facts, times) if run_id in (None, observation.owner.run)
     ]
@@ -135,14 +135,14 @@ class _Converter:
         self._usage = Usage()
 
     def all(self, facts: Sequence[Fact], times: Sequence[float] | None) -> Iterable[Observation]:
-        # Reversed, so that the first model of each run is kept.
+        # Reversed, so that the first model of each run replaces its later ones.
         models = {fact.run_id: fact.model for fact in reversed(facts) if isinstance(fact, Reasoned)}
         for fact, time in zip(facts, repeat(None) if times is None else times, strict=times is not None):
-            # Not backwards: the clocks of the processes that wrote the facts may differ.
+            # Time never goes backwards, although the clocks of the processes that wrote the facts may differ.
             self._time = self._time + _seconds(fact) if time is None else max(time, self._time)
             if isinstance(fact, CallOpened | CallResumed):
                 self._begin(fact, models.get(fact.run_id, ""))
-            # Before the fact is applied, since its event shows the history before it.
+            # Read before the fact is applied, since an event shows the history before it.
             history = self._machine.transcript.messages
             added = self._machine.apply(fact)
             if self._owner.call:
@@ -168,7 +168,7 @@ class _Converter:
     ) -> EventSeen:
         self._seq += 1
         decision = None
-        if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # an approval is a person's
+        if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # a person approves, not a hook
             decision = Decided(decided, hook)
         when = self._time if time is None else time
         fields = [values.get(name) for name in NAMES[kind]]

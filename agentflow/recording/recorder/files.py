@@ -3,7 +3,7 @@
 Rules:
 
 1. Each write appends whole lines at once: several processes may write into one file.
-2. A line that a killed process left incomplete is terminated by the next writer, so that only that line is lost.
+2. If a killed process has left an incomplete line, the next writer starts a new line, so that no other line is lost.
 3. A write that a store cannot accept yet is repeated later, and stored once.
 4. If a folder or a store exceeds its limits, the oldest logs are deleted; logs in use stay.
 """
@@ -31,16 +31,16 @@ __all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_fol
 _PATIENCE = 60.0
 """Seconds to wait for a store."""
 _MAX_WAITING = 16_000_000
-"""Characters that wait for an unreachable store."""
+"""The maximum number of characters kept in memory for an unreachable store."""
 _PAUSE = 5.0
-"""Seconds until such a store is tried again."""
+"""Seconds until the next attempt to write to an unreachable store."""
 
 
 class Sink(Protocol):
     """A destination of lines."""
 
     def open(self) -> str:
-        """Open the destination. Returns the suffix of this writer's refs; empty if there is no other writer."""
+        """Open the destination, and return a suffix for this writer's refs; it is empty if they are unique without one."""
         ...
 
     def write(self, lines: Sequence[str]) -> None:
@@ -48,12 +48,12 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop writing for now."""
+        """Release the destination's resources."""
         ...
 
 
 class FileSink:
-    """A file.
+    """A file to which lines are appended.
 
     Args:
         path: The file's path; the file and its folder are created if missing.
@@ -81,9 +81,10 @@ class FileSink:
         assert self._fd is not None
         # `replace`: a text of a model can contain lone surrogates, which UTF-8 refuses.
         data = "".join([f"{line}\n" for line in lines]).encode("utf-8", "replace")
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            data = b"\n" + data
+        if size := os.fstat(self._fd).st_size:
+            os.lseek(self._fd, size - 1, os.SEEK_SET)  # Windows lacks `pread`; the position does not affect appends
+            if os.read(self._fd, 1) != b"\n":
+                data = b"\n" + data
         while data:
             data = data[os.write(self._fd, data) :]  # a write may be partial
 
@@ -104,19 +105,20 @@ class StoreTarget:
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._waiting: deque[tuple[str, str, int, str]] = deque()
-        self._again = 0.0
+        self._retry_at = 0.0  # 0 while the store is reachable
 
     def __call__(self, run_id: str) -> Sink:
         """Return the sink of a run's log."""
         return StoreSink(self, run_id)
 
-    def give(self, run_id: str, writer: str, number: int, lines: str) -> None:
-        """Add lines to a run's log, and wait until they are stored.
+    def write(self, run_id: str, writer: str, number: int, lines: str) -> None:
+        """Add lines to a run's log, and wait until they are stored, or keep them while the store is unreachable.
 
-        Raises: StoreError: The failure is permanent, or too many lines wait.
+        Raises:
+            StoreError: The failure is permanent, or too many lines are kept.
         """
         self._waiting.append((run_id, writer, number, lines))
-        if time.monotonic() < self._again:
+        if time.monotonic() < self._retry_at:
             return
         try:
             while self._waiting:
@@ -124,15 +126,15 @@ class StoreTarget:
                 self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
                 self._waiting.popleft()
         except StoreError as error:
-            # The caller stops writing then; what waits is given up, so that memory stays bounded.
+            # The caller stops writing after this error, so the kept lines are discarded to free their memory.
             if not error.retryable or sum(len(batch[-1]) for batch in self._waiting) > _MAX_WAITING:
                 self._waiting.clear()
                 raise
-            if not self._again:
-                logger.warning("run logs cannot be stored for now, and wait: {}", error)
-            self._again = time.monotonic() + _PAUSE
+            if not self._retry_at:
+                logger.warning("run logs are kept in memory until the store is reachable again: {}", error)
+            self._retry_at = time.monotonic() + _PAUSE
         else:
-            self._again = 0.0
+            self._retry_at = 0.0
 
 
 class StoreSink:
@@ -150,7 +152,7 @@ class StoreSink:
         self._number = 0
 
     def open(self) -> str:
-        """Begin; see `Sink`."""
+        """Choose an id for this writer; see `Sink`."""
         self._writer = secrets.token_hex(5)
         return f"@{self._writer[:6]}"
 
@@ -158,15 +160,15 @@ class StoreSink:
         """Add lines."""
         self._number += 1
         text = "\n".join(lines).encode("utf-8", "replace").decode()
-        self._target.give(self._run_id, self._writer, self._number, text)
+        self._target.write(self._run_id, self._writer, self._number, text)
 
     def close(self) -> None:
-        """Do nothing: the store belongs to its owner."""
+        """Do nothing: the caller who created the store closes it."""
 
 
 def is_folder(path: str | Path) -> bool:
     """Return whether a path names a folder: it exists as a folder, ends with a slash, or has no suffix and does not
-    exist. (`/dev/null` exists.)
+    exist. (`/dev/null` has no suffix, but it exists as a file.)
     """
     text = str(path)
     path = Path(text)
@@ -175,7 +177,7 @@ def is_folder(path: str | Path) -> bool:
 
 def file_of(folder: Path, run_id: str) -> Path:
     """Return the file of a run's log."""
-    # Most file systems limit a name to 255 bytes, and a run id may contain slashes.
+    # A run id may contain slashes, and most file systems limit a name to 255 bytes.
     return folder / f"{quote(run_id, safe='')[:200] or 'run'}.jsonl"
 
 
@@ -186,7 +188,7 @@ def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None)
         try:
             stat = path.stat()
         except OSError:
-            continue  # another process has deleted the log first
+            continue  # another process has deleted the log meanwhile
         found.append(KeptLog(path.name, stat.st_mtime, stat.st_mtime, stat.st_size))
     for log in logs_to_delete(found, time.time(), max_bytes, max_age):
         try:
@@ -207,7 +209,8 @@ Prune: TypeAlias = Callable[[int | None, timedelta | None], None]
 
 
 def target_of(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, Prune | None]:
-    """Return the factory of sinks; if each run has its own log, also the function that deletes the oldest logs."""
+    """Return the factory of sinks, or None for memory only; if each run has its own log, also the function that deletes the
+    oldest logs."""
     if where is None:
         return None, None
     if isinstance(where, str) and "://" in where:

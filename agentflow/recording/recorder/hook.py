@@ -1,12 +1,12 @@
 """`Recorder`: writes a complete log of runs: events, messages, results of models and tools, and the effects of hooks.
 
-It is an observer and changes nothing. The run log (`docs/run-log.md`) can be read, explained, compared and replayed. Priority
-990: the last of the observers. It listens to the work of models and tools inside all wrappers.
+It is an observer and changes nothing. The run log (`docs/run-log.md`) can be read, explained, compared and replayed. With
+priority 990 it is the last of the observers. It listens to the work of models and tools inside all wrappers.
 
 Rules:
 
-1. During a run it keeps only references; a thread builds the entries and writes them, or the reader of `log` builds them. Only
-   the end of the outermost call waits for a write, so a recorder never changes the order of events.
+1. During a run it keeps only references. A thread builds the entries and writes them; without a file or store, reading `log`
+   builds them. Only the end of the outermost call waits for a write, so a recorder never changes the order of events.
 2. It never breaks a run: if a log cannot be written, this is reported once (`failure`), and writing stops.
 3. It sees data before redaction: `redaction=` redacts the log, `short=0` keeps no content at all.
 """
@@ -39,12 +39,12 @@ from agentflow.hooks.recording import (
     ToolWork,
     WorkListener,
 )
-from agentflow.hooks.wrapping import ToolSource, checks_its_end
+from agentflow.hooks.wrapping import checks_its_end
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.scope_parts import Notice
 from agentflow.loop.stage import close_quietly
 from agentflow.loop.suspended import suspends_as
-from agentflow.reactive import Empty, Flux
+from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close, raise_in
 from agentflow.recording.encoding import Clean, ErrorText, Line
 from agentflow.recording.fields import End
@@ -60,10 +60,7 @@ from agentflow.recording.recorder.entry_builder import (
     RawChunk,
     RecordedCall,
 )
-from agentflow.recording.recorder.files import (
-    StoreTarget,
-    target_of,
-)
+from agentflow.recording.recorder.files import StoreTarget, target_of
 from agentflow.recording.recorder.reader_wait import ReaderWait
 from agentflow.recording.recorder.records import Explanation, Recording, RunRecord, records_of
 from agentflow.recording.recorder.running_work import WORKS, in_hook, work_of
@@ -98,10 +95,10 @@ _LAYERS: dict[type[Event], str] = {
 }
 _CHUNKS = frozenset({ReasoningChunk, ActingChunk})
 _NONE: tuple[Any, ...] = ()
-_make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - a named tuple is made
-"""Makes a named tuple without a call in Python: a run makes some for each of its events."""
+_make = cast("Callable[..., Any]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+"""Creates a named tuple without its Python constructor, since a run creates several for each event."""
 _NO_CALL: Line = {"kind": "call", "call": "", "run": "", "session": ""}
-# the maximum number of open calls; the oldest are forgotten, since calls stay open if they are never finished
+# The maximum number of open calls. The oldest are forgotten, since a call that never finishes would stay open.
 _MAX_CALLS = 10_000
 
 
@@ -133,9 +130,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         short: The maximum number of characters of the short forms in `records`; 0: digests only, and no text is written.
         every_call: Also record calls of hooks that changed nothing (for their durations).
         interval: Seconds between two writes during a call.
-        redaction: Removes secrets from the log: it should be the agent's `Redaction`, or one with the same rules.
+        redaction: Removes secrets from the log; it should be the agent's `Redaction`, or one with the same rules.
         max_bytes: The maximum size of all logs in the folder or store: the oldest are deleted. None: no limit.
-        max_age: The maximum time since the last write to a log there: older logs are deleted. None: no limit.
+        max_age: The maximum time since the last write to a log: older logs are deleted. None: no limit.
 
     Raises:
         UsageError: An argument is invalid.
@@ -251,14 +248,14 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             return None
         owner = self._owners.get(frame.call_id) or self._begin(event, frame)
         kind = event.__class__
-        values = VALUES_OF[kind](event)  # read now, since an event keeps its whole run alive
+        values = VALUES_OF[kind](event)  # read now: keeping the event would keep its whole run alive
         decision, facts = values[3], _NONE
         if owner.begun:
             self._write_begun(owner, event.seq)
         if decision is not None or kind not in _CHUNKS:
             run: Any = port_of(frame.context)
             run_facts = owner.facts
-            facts = run.journal.facts[run_facts.count :]  # each fact once, although calls share a run
+            facts = run.journal.facts[run_facts.count :]  # each fact once, although the calls of a run share them
             if facts:
                 run_facts.count += len(facts)
             if run.scope.cause is not None and not owner.interrupted:
@@ -281,7 +278,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._end_abandoned(owner, time)
         self._put(ended)
         self._owners.pop(call_id, None)
-        # A call inside another call's tool does not wait: concurrent work would overtake it.
+        # A call inside another call's tool does not wait, since this would change the order of concurrent work.
         if self.where is not None and owner.parent is None and current_turn.get() is None:
             return asyncio.to_thread(self._writer.flush)  # a slow disk must not block the event loop
         return None
@@ -293,9 +290,9 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         owner.working.clear()
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """Note that a hook begins; its start is recorded if anything else happens before it ends."""
+        """Keep the start of a hook; it is recorded if anything else happens before the hook ends."""
         frame = frame_of(event)
-        # the hook runs after the recorder, so the event is recorded already
+        # Such a hook runs after the recorder, so its event is recorded already.
         if hook.observer and hook.priority >= self.priority:
             return None
         if frame is not None:
@@ -326,10 +323,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._put(_make(EntryValues, (owner, kind, fields)))
 
     def _write_begun(self, owner: RecordedCall, seq: int = 0) -> None:
-        """Record the starts of running hooks, except the last ones if they belong to the event that ends now."""
+        """Record the starts of running hooks, except the last ones if they handle event `seq`, which is recorded next."""
         begun = owner.begun
         while begun and begun[-1].owner is owner and begun[-1].fields["seq"] == seq:
-            begun.pop()  # nothing happened during the hook, so its event is enough
+            begun.pop()  # nothing else happened during the hook, so the entry of its event is enough
         for mark in begun:
             self._put(mark)
         begun.clear()
@@ -341,7 +338,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             verdict, error = Deny(error.reason), None
         if isinstance(error, asyncio.CancelledError) and (frame := frame_of(call.event)) is not None:
             events = run_of(frame.context).events
-            if not events.is_cancelled():  # the chain reports it as a failure
+            if not events.is_cancelled():  # the run was not cancelled, so the chain reports this as a failure
                 error = cancellation_error(call.hook, type(call.event), events.why_cancelled())
         if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
@@ -363,14 +360,14 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             RecordedCall(_NO_CALL) if frame is None else self._owners.get(frame.call_id) or self._begin(event, frame)
         )
         if effect.get("error") is not None and owner.begun:
-            self._write_begun(owner, event.seq)  # a failure also has a position in the order
+            self._write_begun(owner, event.seq)  # a replay repeats failures in their order too
         line: Line = {"hook": hook.name, "priority": hook.priority, "event": type(event).__name__, "via": via}
         line.update({"seq": event.seq, "iteration": event.iteration, "time": event.time})
         line.update({"tool_use": getattr(event, "tool_use", None), "duration_ms": of.duration_ms, **effect})
         self._put(EntryValues(owner, "hook", line))
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
-        """Create the shared data of a call's observations."""
+        """Create the data that all observations of a call share."""
         view, run, turn = frame.agent, run_of(frame.context), current_turn.get()
         line: Line = {"kind": "call", "call": frame.call_id, "run": frame.run_id, "session": frame.session_id}
         line.update({"source": frame.source, "agent": view.name, "description": view.description})
@@ -390,8 +387,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             owner.root = turn.run.run_id
         buffer = run.events.buffer
         if buffer is not None and (run.parent is None or run.parent.events.buffer is not buffer):
-            buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)  # another recorder may be there
-        listener = run.scope.listener  # the listener of another recorder
+            buffer.on_wait = partial(self._wait_for_reader, buffer.on_wait)  # wraps that of another recorder, if any
+        listener = run.scope.listener  # that of another recorder, or None
 
         def notice(what: Notice) -> None:
             if listener is not None:
@@ -402,7 +399,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         for known in (self._owners, self._seen_facts):
             if len(known) > _MAX_CALLS:
                 known.popitem(last=False)
-        if run.scope.cause is not None:  # the call was made in a hook that runs before the recorder
+        if run.scope.cause is not None:  # a hook that runs before the recorder has already ended the call
             self._look_for_end(owner, run, late=True)
         return owner
 
@@ -423,7 +420,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         return ReaderWait(until, self._writer.latest, now, record)
 
     def _on_notice(self, owner: RecordedCall, run: RunBase, what: Notice) -> None:
-        """Record a cancellation, the positions of parallel tool calls when one failed, or a use that is not replayable."""
+        """Record a cancellation, the positions of parallel tool calls when one failed, or an action that is not replayable."""
         if what == "cancelled":
             self._look_for_end(owner, run)
             return
@@ -433,7 +430,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._in_order(owner, "mark", line)
 
     def _look_for_end(self, owner: RecordedCall, run: RunBase, late: bool = False) -> None:
-        """Record the cause of an early end of the call: at once, or before anything else of the call (`late`)."""
+        """Record the cause of an early end of the call. `late`: the cause is older than the recorder's first observation of the
+        call, so the position of the running task is not that of the cause."""
         cause = run.scope.cause
         if cause is None or owner.interrupted:
             return
@@ -458,7 +456,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         self._in_order(owner, "interrupt", line)
 
     def _work_here(self, owner: RecordedCall) -> int | None:
-        """Return the number of the call's work to which the running code belongs, also in its tasks; None in a hook."""
+        """Return the number of the call's work to which the running code belongs, also in tasks of it; None in a hook."""
         return None if in_hook(Recorder._tool_work.__code__) else work_of(owner)
 
     # ---- results of models and tools
@@ -504,8 +502,8 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         events = (run := run_of(context)).events
         sent: Line = {"n": n, "iteration": iteration, "time": now(), "side": side, "model": request.model}
         sent.update({"messages": request.messages, "tools": request.tools, "options": request.options})
-        if side and (asking := self._work_here(owner)) is not None:
-            sent["work"] = asking
+        if side and (tool_work := self._work_here(owner)) is not None:
+            sent["work"] = tool_work
         self._in_order(owner, "request", sent)
         owner.working[n] = "answered"
         end: End = "done"
@@ -515,10 +513,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         try:
             stream = work()
             async for chunk in stream:
-                put(_make(RawChunk, (owner, n, now(), chunk, events.seq)))  # before its hooks, which may change it
+                put(_make(RawChunk, (owner, n, now(), chunk, events.seq)))  # recorded before hooks can change it
                 try:
                     yield chunk
-                except asyncio.CancelledError as error:  # a time limit of the model has expired meanwhile
+                except asyncio.CancelledError as error:  # a time limit of the model has expired during the yield
                     await raise_in(stream, error)
                     raise
             if run.scope.is_cancelled() and not (side and owner.interrupted):  # the model swallowed the cancellation
@@ -530,11 +528,10 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
             raise
         finally:
             try:
-                # A generator that has ended needs no closing.
+                # A generator without a frame has ended, so it needs no closing.
                 if stream is not None and getattr(stream, "ag_frame", stream) is not None:
-                    await (
-                        close(stream) if side else close_quietly(stream)
-                    )  # the model's reply is kept even if this fails
+                    # The reply of the loop's own request is kept even if closing its stream fails.
+                    await (close(stream) if side else close_quietly(stream))
             finally:
                 if owner.working.pop(n, None) is not None:  # otherwise the call was abandoned
                     answered: Line = {"n": n, "time": now(), "end": end, "error": failure, "waited": waited}
@@ -543,9 +540,6 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
     def on_tool_work(self, event: PreActing, work: ToolWork) -> ToolWork:
         """Record the result of the tool, after all other hooks."""
         return partial(self._tool_work, event, work)
-
-    def _work(self, event: PreActing, source: ToolSource) -> Awaitable[ToolResultBlock | Empty]:
-        return self._tool_work(event, source.resolve)
 
     @suspends_as("tool")
     async def _tool_work(self, event: PreActing, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -582,7 +576,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
                 self._in_order(owner, "finished", finished)
 
     def _ending(self, owner: RecordedCall, run: RunBase, error: BaseException) -> tuple[End, ErrorText | None]:
-        """Return how work ended that raised an exception."""
+        """Return the end and the error of work that raised an exception."""
         self._look_for_end(owner, run)
         stopped = isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled()
         if stopped or isinstance(error, GeneratorExit):

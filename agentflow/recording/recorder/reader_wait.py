@@ -1,6 +1,6 @@
-"""A run's wait for its reader, recorded.
+"""Record how long a run waits for its reader.
 
-A slow reader decides the order of parallel tools, and time limits expire while the run waits.
+A replay needs this: a slow reader affects the order of parallel tools, and time limits expire while the run waits.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 __all__ = ["ReaderWait"]
 
 _NOTICEABLE = 0.001
-"""Seconds of a wait that are recorded even if nothing else happens meanwhile."""
+"""The minimum duration, in seconds, of a wait that is recorded even if nothing else happens meanwhile."""
 
 
 class ReaderWait:
     """The object that a run awaits after an event, until its reader has requested enough further events.
 
     Args:
-        inner: The awaitable that completes at that time.
+        inner: The awaitable that completes when the reader has done so.
         latest: Returns the latest observation.
         now: The run's clock.
-        record: Called after the wait if it could matter, with whether it was cancelled.
+        record: Called after a wait that a replay has to repeat; its argument is whether the wait was cancelled.
     """
 
     __slots__ = ("_inner", "_latest", "_now", "_record")

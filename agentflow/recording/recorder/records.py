@@ -72,14 +72,14 @@ def show(value: Any, short: int) -> Shown:
     """Convert a value of a writable field.
 
     Args:
-        value: Messages, a message, a call, a result, results, tools, options or text; None: there was no value.
+        value: Messages, a message, a call, a result, results, tools, options or text; None if there was no value.
         short: The maximum number of characters of the short form.
     """
     match value:
         case None:
             return Shown("")
         case Msg():
-            digest = _message_digest(value)  # not by id, so that a copy of a message is known
+            digest = _message_digest(value)  # without the id, so that copies of a message have equal digests
             return Shown(digest, _shortened(message_text(value, " "), short), ((value.id, digest),))
         case ToolUseBlock():
             digest = digest_of(f"{value.name} {value.raw}")
@@ -115,7 +115,7 @@ def _show_many(values: Sequence[Any], short: int) -> Shown:
 
 
 def _joined(shown: Sequence[Shown], short: int) -> Shown:
-    """Join several values."""
+    """Combine several values into one."""
     if not shown:
         return Shown(digest_of(""), _shortened("(none)", short))
     parts = tuple(part for item in shown for part in item.parts)
@@ -128,7 +128,7 @@ def _joined(shown: Sequence[Shown], short: int) -> Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """The place of a record in its run."""
+    """The base of all records: the position in the run."""
 
     run_id: str = ""
     call_id: str = ""
@@ -141,7 +141,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A field before and after a hook; for an `around` hook, the result of the work and the result of the wrapper."""
+    """A field before and after a hook; for an `around` wrapper, the result of the work and the result of the wrapper."""
 
     field: str
     before: Shown
@@ -150,12 +150,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRecord(RunRecord):
-    """A call of a hook with an effect (or any call, if the recorder records all).
+    """A call of a hook with an effect (or any call, if `every_call` of the recorder is set).
 
     Attributes:
         hook: The hook's name.
         event: The event's name.
-        via: `on_event` or `around`, or shadow if the hook only ran as a shadow hook, without an effect.
+        via: How the hook was called: by `on_event`, by `around`, or as a shadow hook, whose effects are not applied.
         edits: The changes by the hook.
         verdict: The verdict's name, empty if there is none.
         detail: The text of the verdict or the error, shortened.
@@ -270,7 +270,7 @@ class _RecordReader:
 
     def records(self) -> Iterable[RunRecord]:
         for entry in self._log.entries:
-            if isinstance(entry, LogEntry):  # another writer begins
+            if isinstance(entry, LogEntry):  # another writer begins, or entries were lost: messages are reported again
                 self._known.clear()
             elif isinstance(entry, EventEntry):
                 yield from self._of_event(entry)
@@ -312,16 +312,16 @@ class _RecordReader:
         edits: list[Edit] = []
         for change in entry.changes:
             found = [self._refs(entry, change, side) for side in ("before", "after")]
-            refs = [some if kind == "message" else () for kind, some in found]
+            refs = [of_side if kind == "message" else () for kind, of_side in found]
             if entry.via != "around":
-                for some in refs:
-                    yield from self._new(some, entry.event, where)
+                for of_side in refs:
+                    yield from self._new(of_side, entry.event, where)
             was, now = (self._shown(entry, change, side) for side in ("before", "after"))
             if was != now:
                 edits.append(Edit(change.field, was, now))
             if entry.via != "around":
-                edits.extend(self._marked(change.field, *refs))
-        # Only ids have changed, which digests ignore, or the effect is an injection, which has a record of its own.
+                edits.extend(self._metadata_edits(change.field, *refs))
+        # Either only ids have changed, which digests ignore, or the effect is an injection, which has its own record.
         if (entry.changes or entry.injected) and not (edits or entry.verdict or entry.error):
             return
         verdict, failed = entry.verdict, entry.error
@@ -368,7 +368,7 @@ class _RecordReader:
                 continue
             msg = self._log.message(ref)
             key = msg.id, self._digest(ref)
-            self._known.add(ref)  # by ref first, which avoids the digest
+            self._known.add(ref)  # so that the next look-up needs no digest
             if key in self._known:
                 continue
             self._known.add(key)
@@ -390,7 +390,7 @@ class _RecordReader:
         value = getattr(change, side)
         if change.field in LISTS:
             return "message", self._log.messages(entry, side)
-        kind = _KIND_OF.get(change.field, "message" if change.field in _MADE_OF else "")
+        kind = _KIND_OF.get(change.field, "message" if change.field in _MESSAGE_FIELDS else "")
         refs = cast("list[object]", value if change.field == "tool_results" and isinstance(value, list) else [value])
         found = tuple([ref for ref in refs if kind and isinstance(ref, str) and self._log.has(kind, ref)])
         return kind, found if len(found) == len(refs) else ()
@@ -418,8 +418,8 @@ class _RecordReader:
             return show(value, self._short)
         return Shown(kept, "", ((value.tool_use_id if isinstance(value, ToolResultBlock) else value.id, kept),))
 
-    def _marked(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
-        """Return the changes in the metadata of messages that exist before and after."""
+    def _metadata_edits(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
+        """Return the changes in the metadata of messages that exist before and after. (Digests ignore metadata.)"""
         old = {msg.id: msg for msg in map(self._log.message, before)}
         for msg in map(self._log.message, after):
             was = old.get(msg.id)
@@ -440,7 +440,7 @@ class _RecordReader:
         return "" if value is None or value == "" or value == () else show(value, self._short).short
 
 
-_MADE_OF = ("reasoning_result", "final_message", "reply", "message")
+_MESSAGE_FIELDS = ("reasoning_result", "final_message", "reply", "message")
 """The fields that contain a message."""
 _KIND_OF = {"tool_use": "tool call", "tool_result": "tool result", "tool_results": "tool result"}
 
@@ -455,12 +455,12 @@ class Explanation:
     Attributes:
         message_id: The message's id.
         known: Whether the records contain it at all.
-        changes: The effects of hooks on it (or on its sources), in order: edits, verdicts that created it, wrappers of `around`
-            that changed its chunks.
-        request_changes: For a reply: hooks' changes to its request.
+        changes: The effects of hooks on it (or on the messages that it was made from), in order: edits, verdicts that created
+            it, `around` wrappers that changed its chunks.
+        request_changes: For a reply, the hooks' changes to its request.
         shadows: The effects that shadow hooks would have had on it.
-        additions: Its origin, if no other event contains it.
-        injections: The hook or tool that injected it, even if for one request only.
+        additions: The records of its addition, if only `MessagesAdded` events contain it.
+        injections: The records of its injection by a hook or a tool, even if for one request only.
     """
 
     message_id: str
@@ -521,11 +521,11 @@ class Recording:
         if isinstance(message, Msg):
             calls |= {result.tool_use_id for result in message.tool_results}
         born = {(r.call_id, r.iteration) for r in messages if r.event == "PostReasoning" and r.role == "assistant"}
-        # A reply of the model belongs to its round. Only other final messages come from verdicts about the whole call.
+        # A reply of the model is attributed to its round. Only other final messages come from verdicts on the whole call.
         ends = {r.call_id for r in messages if r.event == "PostCall"} if not born else set[str]()
         shaped: list[HookRecord] = []
         shadows: list[HookRecord] = []
-        asked: list[HookRecord] = []
+        request_edits: list[HookRecord] = []
         for record in self.hook_records:
             if record.via == "shadow":
                 if _would_shape(record, ids, calls):
@@ -533,7 +533,7 @@ class Recording:
             elif _shapes(record, ids, calls, born, ends):
                 shaped.append(record)
             elif record.event == "PreReasoning" and record.edits and (record.call_id, record.iteration) in born:
-                asked.append(record)
+                request_edits.append(record)
         added = tuple(
             record
             for record in self.records
@@ -545,17 +545,17 @@ class Recording:
             if isinstance(record, InjectedRecord) and any(shown_id in ids for shown_id, _ in record.messages)
         )
         known = bool(messages or shaped or added or injected)
-        return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
+        return Explanation(message_id, known, tuple(shaped), tuple(request_edits), tuple(shadows), added, injected)
 
     def _ancestors(self, message_id: str) -> set[str]:
         """Return the ids of the message and of those from which hooks made it."""
         ids = {message_id}
-        # From the last edit to the first, so that one pass follows a chain of edits to its beginning.
+        # Backwards, so that one pass follows a chain of edits to its beginning.
         for record in reversed(self.hook_records):
             if record.via == "shadow":
                 continue
             for edit in record.edits:
-                if edit.field in _MADE_OF and any(shown_id in ids for shown_id, _ in edit.after.parts):
+                if edit.field in _MESSAGE_FIELDS and any(shown_id in ids for shown_id, _ in edit.after.parts):
                     ids.update(shown_id for shown_id, _ in edit.before.parts if shown_id)
                 # An edited message of the user can have a new id, so messages at the same position belong together.
                 elif record.event == "PreCall" and len(edit.before.parts) == len(edit.after.parts):
@@ -565,7 +565,7 @@ class Recording:
 
 
 def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[str, int]], ends: set[str]) -> bool:
-    """Return whether a hook's effect is in the message."""
+    """Return whether the message contains the effect of a hook."""
     same_round = (record.call_id, record.iteration) in born
     if calls and (record.tool_use_id in calls or (record.event == "PreToolRound" and _touches(record, calls))):
         return bool(record.edits or record.verdict or record.error)

@@ -3,10 +3,10 @@
 Rules:
 
 1. Only settled text is written: text that cannot become part of a secret, whatever text follows.
-2. Without matches, chunks are written unchanged. With a match, the batch's first chunk contains the whole text.
+2. Without matches, chunks are written unchanged. With a match, the first chunk that has text gets the text of the batch.
 3. If a batch has to end within a text because another entry follows, the unsettled rest moves to the next batch of the
    stream.
-4. The arguments of a call are settled when the call is complete: a secret may contain JSON escapes.
+4. The arguments of a tool call are settled when the call is complete, since a secret may contain JSON escapes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTEXT = 200
 
 
 class _Channel:
-    """A text that arrives in chunks."""
+    """A text that arrives in chunks: a reply's text, its thinking, or the arguments of a tool call."""
 
     __slots__ = ("before", "held")
 
@@ -38,12 +38,13 @@ class _Channel:
         self.held = ""  # unsettled text from the last batch
 
     def look(self, finds: FindMatches, raw: str, whole: bool) -> tuple[list[Match], int]:
-        """Search a text that follows the written one."""
+        """Search the text that follows the written one; positions in the result are relative to `raw`."""
         start = len(self.before)
         found, reached = finds(self.before + raw, start, whole)
         return [(begin - start, end - start, replacement) for begin, end, replacement in found], reached - start
 
     def advance(self, raw: str, settled_end: int) -> None:
+        """Mark the text as written up to `settled_end`, and hold back the rest."""
         self.before, self.held = (self.before + raw[:settled_end])[-_CONTEXT:], raw[settled_end:]
 
 
@@ -52,7 +53,7 @@ class StreamRedactor:
 
     Args:
         clean: Removes secrets from a value.
-        finds: Locates them in a text; if None, a text is settled when it is complete.
+        finds: Locates secrets in a text; if None, a text is settled only when it is complete.
     """
 
     def __init__(self, clean: Callable[[Any], Any], finds: FindMatches | None) -> None:
@@ -77,7 +78,7 @@ class StreamRedactor:
             del self._streams[key]
 
     def take_settled(self, batch: Batch) -> Batch | None:
-        """Split off the leading chunks of an open batch that may be written; None if there are none."""
+        """Split off and return the leading chunks of an open batch that may be written; None if there are none."""
         pieces = cast("list[Any]", batch["pieces"])
         calls = [n for n, piece in enumerate(pieces) if batch["kind"] != "pieces" and _has_calls(piece)]
         # Arguments are cleaned as a whole (rule 4), so nothing from the first call on is split off.
@@ -90,14 +91,14 @@ class StreamRedactor:
             raw = channel.held + "".join([_text(batch, piece, name) for piece in pieces])
             looked.append((name, raw, *channel.look(self._finds, raw, whole=False), borders))
 
-        def free(n: int) -> bool:
+        def can_split(n: int) -> bool:
             return all(
                 borders[n] <= reached and not any(begin < borders[n] < end for begin, end, _ in found)
                 for _, _, found, reached, borders in looked
             )
 
-        # As many chunks as possible, up to a border that is settled and inside no secret, for each of the texts.
-        n = next((n for n in range(most, 0, -1) if free(n)), 0)
+        # As many chunks as possible, up to a border that in each of the texts is settled and not inside a secret.
+        n = next((n for n in range(most, 0, -1) if can_split(n)), 0)
         if n == 0:
             return None
         front = {**batch, "pieces": pieces[:n], "at": batch["at"][:n]}
@@ -106,7 +107,7 @@ class StreamRedactor:
             front["paused"] = paused[:n]
         for name, raw, found, _, borders in looked:
             self._write(front, name, raw, [match for match in found if match[1] <= borders[n]], borders[n])
-            self._channels(batch)[name].held = ""
+            self._channels(batch)[name].held = ""  # the rest of the text is still in the chunks of the open batch
         self._clean_whole_fields(front)
         batch["pieces"] = pieces[n:]
         if batch["pieces"]:
@@ -150,15 +151,15 @@ class StreamRedactor:
             return
         places = [n for n, piece in enumerate(pieces) if _text(batch, piece, name)] or [len(pieces) - 1]
         if found:
-            _say(batch, places[0], name, _replaced(raw[:settled_end], found))
+            _set_text(batch, places[0], name, _replaced(raw[:settled_end], found))
             # A replacement has another length, so the text can no longer be divided as it arrived.
             for n in places[1:]:
-                _say(batch, n, name, "")
+                _set_text(batch, n, name, "")
             return
         begin = 0
         for index, n in enumerate(places):
             end = begin + len(_text(batch, pieces[n], name)) + (held if index == 0 else 0)
-            _say(batch, n, name, raw[begin : min(end, settled_end)])
+            _set_text(batch, n, name, raw[begin : min(end, settled_end)])
             begin = min(end, settled_end)
 
     def _arguments(self, batch: Batch, whole: bool) -> None:
@@ -172,26 +173,26 @@ class StreamRedactor:
             deltas.setdefault(delta["index"], []).append(delta)
         for name in [name for name in known if name.startswith("arguments")]:
             index, held = int(name.rpartition(" ")[2]), known[name].held
-            batches = deltas.get(index, [])
-            raw = held + "".join([delta.get("arguments", "") for delta in batches])
+            parts = deltas.get(index, [])
+            raw = held + "".join([delta.get("arguments", "") for delta in parts])
             clean = self._clean_arguments(raw) if whole and raw else ""
             known[name].held = "" if whole else raw
             if clean == raw and not held:
                 continue
-            for delta in batches:
+            for delta in parts:
                 delta.pop("arguments", None)
-            if clean and not batches:
-                batches = [Batch(index=index)]
-                _as_object(pieces, len(pieces) - 1).setdefault("tool_uses", []).extend(batches)
+            if clean and not parts:
+                parts = [Batch(index=index)]
+                _as_object(pieces, len(pieces) - 1).setdefault("tool_uses", []).extend(parts)
             if clean:
-                batches[-1]["arguments"] = clean
+                parts[-1]["arguments"] = clean
 
     def _clean_arguments(self, raw: str) -> str:
         use = ToolUseBlock.from_json("call", "call", raw)
         return str(self._clean(raw) if use.input_error is not None else self._clean(use).raw)
 
     def _clean_whole_fields(self, batch: Batch) -> None:
-        """Clean those values in a model's chunks that are never split."""
+        """Clean the fields of a model's chunks that are never split over several chunks."""
         for piece in batch["pieces"] if batch["kind"] != "pieces" else ():
             for name in _WHOLE:
                 if name in piece and not isinstance(piece, str):
@@ -199,6 +200,7 @@ class StreamRedactor:
 
 
 _WHOLE = ("blocks", "citations")
+"""The fields of a model's chunk that are never split over several chunks."""
 
 
 def _key(batch: Batch) -> tuple[Any, ...]:
@@ -224,7 +226,7 @@ def _as_object(pieces: list[Any], n: int) -> dict[str, Any]:
     return pieces[n]
 
 
-def _say(batch: Batch, n: int, name: str, text: str) -> None:
+def _set_text(batch: Batch, n: int, name: str, text: str) -> None:
     pieces = batch["pieces"]
     if isinstance(pieces[n], str) and name == "text":
         pieces[n] = text

@@ -3,8 +3,8 @@
 Rules:
 
 1. The run only appends observations: it waits for no lock, builds no entry and writes no file.
-2. If the log is written, a thread builds and writes the entries, every `interval` seconds while there are observations; `flush`
-   does it at once. So a process that is killed loses only the observations since the last interval.
+2. If there is a file or store, a thread builds and writes the entries, every `interval` seconds while there are observations;
+   `flush` writes them at once. So a process that is killed loses only the observations since the last interval.
 3. Otherwise entries are built when they are read.
 4. The queue is bounded, and a full one never makes the run wait. If a thread writes the log, further observations
    are dropped, and the log contains their number (`LogEntry.lost`); otherwise the oldest are dropped.
@@ -34,9 +34,9 @@ __all__ = ["Target", "Writer", "as_text", "log_of"]
 
 _MIN_CAPACITY = 1_000
 _CAPACITY_WITH_THREAD = 100_000
-"""Observations that wait to be written: some 20 MB, and several seconds of the fastest run."""
+"""The minimum capacity of the queue to the thread: some 20 MB, and several seconds of the fastest run."""
 Target = Callable[[str], Sink]
-"""Returns the sink of a run's log, by the outermost run."""
+"""Returns the sink of a log, by its name: the id of the outermost run, or empty if all runs share a log."""
 
 
 class _Open:
@@ -71,11 +71,11 @@ class _Logs:
         self.lost: Counter[str] = Counter()
 
     def name_of(self, observation: Observation) -> str:
-        """Return the outermost run, if it has a separate log; else an empty string."""
+        """Return the name of the log: the id of the outermost run if each has its own log, otherwise an empty string."""
         return observation.owner.root if self._apart else ""
 
     def add(self, observation: Observation) -> None:
-        """Let an observation wait for `write`, unless writing has stopped."""
+        """Queue an observation for `write`, unless writing has stopped."""
         if self.failure is not None:
             return
         name = self.name_of(observation)
@@ -84,14 +84,14 @@ class _Logs:
             try:
                 sink = self._target(name)
                 log = self._open[name] = _Open(name, sink, self._builder(mark=sink.open()))
-            except Exception as error:  # sinks are the user's code too; a recorder breaks no run
+            except Exception as error:  # a store may be the user's code; a recorder breaks no run
                 self._give_up(error)
                 return
         log.waiting.append(observation)
         log.ended = log.ended or (self._apart and _ends(observation))
 
     def write(self) -> None:
-        """Write what waits, and close the logs of runs that have ended."""
+        """Write the queued observations, and close the logs of runs that have ended."""
         for log in [log for log in self._open.values() if log.waiting]:
             self._write(log)
         for log in [log for log in self._open.values() if log.ended]:
@@ -103,7 +103,7 @@ class _Logs:
             self._close(log)
 
     def _write(self, log: _Open, last: bool = False) -> None:
-        # Taken first, so that a failure does not write them twice.
+        # Removed first, so that a failure does not cause them to be written twice.
         waiting, log.waiting = log.waiting, []
         if lost := self.lost.pop(log.name, 0):
             log.lines.append(log.builder.header(lost))
@@ -112,12 +112,12 @@ class _Logs:
             log.lines = []
             if lines:
                 log.sink.write([as_text(line) for line in lines])
-        except Exception as error:  # the same
+        except Exception as error:  # as in `add`
             self._give_up(error)
 
     def _close(self, log: _Open) -> None:
         if self._open.get(log.name) is not log:
-            return  # closed by the garbage collector meanwhile
+            return  # closed meanwhile by the recorder's finalizer
         self._write(log, last=True)
         self._open.pop(log.name, None)
         try:
@@ -137,10 +137,10 @@ class _Logs:
 
 
 class Writer:
-    """Keeps observations, and has a thread build and write their entries.
+    """Keeps observations in memory, and writes their entries in a thread.
 
     Args:
-        builder: Returns the builder of a log's entries, by the suffix of their refs.
+        builder: Returns the builder of a log's entries, given the suffix of their refs.
         target: Returns the sinks of logs; None: memory only.
         apart: Whether each run has a separate log.
         most: The number of observations kept in memory.
@@ -166,10 +166,10 @@ class Writer:
         self.put: Callable[[Observation], None] = self.seen.append if target is None else self._put
         """Adds an observation."""
         self.kept: deque[Observation] = deque(maxlen=most)
-        # Reentrant, since the garbage collector may call `close` in the thread that holds it.
+        # Reentrant, since the garbage collector may call `close` in the thread that holds the lock.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        # The lock is held while a thread is started, but never while entries are built.
+        # A lock of its own for starting the thread, so that a run never waits while entries are built.
         self._threads = threading.Lock()
         self._woken = threading.Event()
 
@@ -177,14 +177,14 @@ class Writer:
         self._latest = observation
         queue = self.seen
         waiting = len(queue)
-        # The end of a run is never dropped: its log would stay open.
+        # The end of a run is never dropped, since its log would stay open.
         if waiting >= self._room and not _ends(observation):
             self._drop(observation)
             return
         queue.append(observation)
         if self._thread is None:
             self._begin()
-        elif waiting == self._room // 2:  # exactly, so that it wakes the thread once
+        elif waiting == self._room // 2:  # `==`, not `>=`: wake the thread only once
             self._woken.set()
 
     def _drop(self, observation: Observation) -> None:
@@ -246,7 +246,7 @@ class Writer:
             self._process()
             if idle or self._woken.is_set():
                 self._thread = None
-                # A caller that added something before the previous line may have relied on this thread.
+                # A caller that added an observation before `_thread` was cleared relies on this thread.
                 if not self.seen or not self._continue():
                     return
 
@@ -262,7 +262,7 @@ class Writer:
         with self._lock:
             while self.seen:
                 observation = self.seen.popleft()
-                # First, so that `in_memory` is complete even if writing has failed.
+                # Kept first, so that `in_memory` is complete even if writing fails.
                 self.kept.append(observation)
                 if self._logs is not None:
                     self._logs.add(observation)

@@ -3,8 +3,8 @@
 Rules:
 
 1. An attempt starts when the recorded start of the next reply is due.
-2. If a race was won before an attempt started, the recording lacks that attempt. In the replay it waits here until it is
-   cancelled, and uses none of the recorded replies.
+2. If a race was won before an attempt started, the recording lacks that attempt. In the replay, the attempt waits in `start`
+   until it is cancelled, and uses none of the recorded replies.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ class RecordedAttempts:
         """Wait until an attempt should start, or until it is certain that the recording has no such attempt.
 
         Raises:
-            CancelledError: It is cancelled before its start, as in the recording.
+            CancelledError: The attempt is cancelled before its start, as in the recording.
         """
-        left, round_ = self._script.replies_left(call, iteration), (call, iteration)
+        remaining, round_ = self._script.remaining_replies(call, iteration), (call, iteration)
         task, early = asyncio.current_task(), 0
 
         def may_start() -> bool:
-            if not left:  # the replay diverges, unless a race cancels this one meanwhile
+            if not remaining:
+                # A running attempt may still win the race and cancel this one; otherwise the replay diverges.
                 return not self._running[round_] or self._script.attempts[round_] == 1
-            return self._progress.is_next(("begun", left[0].n, 0))
+            return self._progress.is_next(("begun", remaining[0].n, 0))
 
         self._waiting[round_] += 1
         try:
@@ -64,12 +65,12 @@ class RecordedAttempts:
                     await self._progress.wait_until(may_start)
                     break
                 except asyncio.CancelledError:
-                    # Without a request, other code raised it. With more attempts than replies, the recording lacks this
-                    # one (rule 2).
-                    if task is None or not task.cancelling() or self._waiting[round_] > len(left):
+                    # If the task has no cancellation request, other code raised this. With more attempts than replies, the
+                    # recording lacks this attempt (rule 2).
+                    if task is None or not task.cancelling() or self._waiting[round_] > len(remaining):
                         raise
-                    early += 1  # recorded as cancelled after its start
-                    task.uncancel()  # taken back for now, and repeated after the start
+                    early += 1  # the recorded attempt was cancelled after its start
+                    task.uncancel()  # repeated after the start
         finally:
             self._waiting[round_] -= 1
         if early and task is not None:

@@ -31,7 +31,7 @@ __all__ = ["Cancellations", "RecordedCancellation", "kind_of"]
 _TURNS: Final = 30
 """The number of event loop iterations without progress after which the run can only be waiting for a timer."""
 _LOOKS: Final = 40
-"""Number of checks while the recorded time passes."""
+"""The number of checks while the recorded time passes."""
 _PATIENCE: Final = 1.0
 """Seconds to wait for a run that does not start."""
 _PLACES: Final[dict[Requester, int]] = {"interrupt": 0, "failure": 1, "caller": 2}
@@ -48,13 +48,13 @@ def kind_of(entry: InterruptEntry) -> CauseKind:
 def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
     """Cancel a run as it was cancelled in the recording."""
     kind = kind_of(entry)
-    if kind == "timeout" and scope.limits.timeout is None:
+    if kind == "timeout" and scope.limits.timeout is None:  # the replayed run has no time limit that could have passed
         kind = "interrupted"
     scope.cancel(kind, entry.reason or "its caller was cancelled")
 
 
 class CancellationRequest:
-    """A request by a run's own code to cancel it, or to cancel parallel tool calls after one failed. It waits for its turn.
+    """A request by a run's own code to cancel the run, or the tool calls parallel to one that failed. It waits for its turn.
 
     Args:
         cancel: Cancels the run.
@@ -69,14 +69,14 @@ class CancellationRequest:
         self._performed = asyncio.get_running_loop().create_future()
 
     def perform(self) -> None:
-        """Cancel the run, after the hook's task has continued."""
+        """Perform the cancellation, and let the hook's task continue."""
         if not self._performed.done():
             self._performed.set_result(None)
         self._cancel()
 
     def performed(self) -> Awaitable[None] | None:
-        """Return a future for the hook's task to await; None if the run is already cancelled, or if this is another
-        task."""
+        """Return a future for the hook's task to await; None if the request was performed already, or if another task
+        calls this."""
         if self._performed.done() or self.task is not asyncio.current_task():
             return None
         return self._performed
@@ -87,7 +87,7 @@ class RecordedCancellation:
 
     Args:
         at: The positions at which the run was suspended.
-        wait: Seconds since the previous recorded action.
+        wait: Seconds between the previous recorded step and the cancellation.
         scope: Returns the scope of the run, once it exists.
         perform: Cancels the run.
         on_finished: Called when the cancellation is done or not needed.
@@ -116,14 +116,14 @@ class RecordedCancellation:
         self._done = False
 
     def start(self) -> None:
-        """Check when the running task is suspended, and repeat that until the cancellation is done."""
+        """Check the positions after each step of a task, until the cancellation is done."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self._check)
         self._check_between(loop, 0, self._turn)
 
     def _check_between(self, loop: asyncio.AbstractEventLoop, position: int, turn: int) -> None:
-        """Insert a check before a callback that is already scheduled; only asyncio's own loops allow that."""
-        # No public API inserts before a scheduled callback; on other loops, such as uvloop, `_check` alone decides.
+        """Insert a check before a callback that is already scheduled."""
+        # There is no public API for this, and only asyncio's own loops have `_ready`. With others, `_check` alone decides.
         ready = getattr(loop, "_ready", None)
         if isinstance(ready, deque):
             cast("deque[asyncio.Handle]", ready).insert(
@@ -137,7 +137,7 @@ class RecordedCancellation:
         scope = self._scope()
         if scope is None or scope.cause is not None or scope.state in ("ending", "done"):
             return
-        # Before the next step, which may resume one of the tasks that must be suspended.
+        # Now, since the next step may resume one of the suspended tasks.
         if scope.positions(self._requester) == self._at:
             self._cancel(scope)
         else:
@@ -161,7 +161,7 @@ class RecordedCancellation:
             self._cancel(scope)
 
     def _check_later(self, positions: tuple[str, ...]) -> bool:
-        """Schedule another check; return True if no further check can succeed."""
+        """Schedule another check, or return True if the run makes no progress and the recorded time has passed (rule 2)."""
         loop = asyncio.get_running_loop()
         if positions != self._seen:
             self._seen, self._unchanged = positions, 0
@@ -170,11 +170,12 @@ class RecordedCancellation:
             loop.call_soon(self._check)
             self._check_between(loop, 1, self._turn)
             return False
+        # If the driver is at its recorded position, the other tasks will not reach theirs either.
         if self._waited >= self._wait + (0 if positions else _PATIENCE) or positions[:1] == self._at[:1] != ():
             return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step
-        # Not 0: nothing has moved for a while already, so fewer iterations are enough after a timer.
+        # Not 0: nothing has moved for a while, so fewer iterations are enough after each timer.
         self._unchanged = _TURNS // 2
         loop.call_later(step, self._check)
         return False
@@ -194,7 +195,7 @@ class Cancellations:
     Args:
         script: The recorded run.
         progress: The progress of the replay.
-        clock: The replay's time.
+        clock: The replay's clock.
         paced: Whether the replay waits for recorded times.
         runs: The runs of the replay, by call.
         new: The replay's calls, by recorded call.
@@ -231,11 +232,11 @@ class Cancellations:
         key: Key = ("cut", call, _PLACES[requester])
         known = self._progress.is_ahead(key) and not self._progress.free()
         if known and requester == "caller" and key in self._requests:
-            return  # the run will be cancelled
+            return  # the earlier request will cancel the run
         known = known and key not in self._requests
         if known and requester == "interrupt":
             known = key in self._script.requests and in_awaited_hook()
-        elif not known and requester == "failure":  # if the run was cancelled before
+        elif not known and requester == "failure":  # in the recording, the run was cancelled before this failure
             known = not self._progress.free() and self._progress.is_ahead(("cut", call, 0))
         if not known:
             cancel()
@@ -245,7 +246,7 @@ class Cancellations:
             self._progress.report_cancellation()
 
     def requested(self, call: str) -> Awaitable[None] | None:
-        """Return a future to await for a hook that has requested an interrupt; None if it has not."""
+        """Return the future that a hook awaits if it has requested an interrupt; None if it has not."""
         request = self._requests.get(("cut", call, 0))
         return None if request is None else request.performed()
 
@@ -285,7 +286,8 @@ class Cancellations:
 
     def _finish(self, key: Key, time: float) -> None:
         if not self._paced:
-            self._clock.jump(time)  # otherwise cleanup would wait for this task, and exceed its limit
+            # Otherwise cleanup would first wait until the clock reaches this time, and exceed its limit.
+            self._clock.jump(time)
         self._progress.mark_done(key)
 
     def _cancel_again(self, task: asyncio.Task[Any], times: int) -> None:

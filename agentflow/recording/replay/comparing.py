@@ -3,9 +3,9 @@
 Rules:
 
 1. Times, durations and the ids of messages are ignored.
-2. An id becomes its number in its call (by first appearance), whether a provider, the loop or other code
+2. An id is replaced by its number in its call (by first appearance), whether a provider, the loop or other code
    created it. This applies to ids of tool calls everywhere, and to ids from `new_id` within texts too.
-3. Exceptions are compared by class and text, cancellations by class only, as their text depends on their path.
+3. Exceptions are compared by class and text; cancellations by class only, since their text depends on their path.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Divergence:
     Attributes:
         source: The path of sub-agent names; empty at the top.
         event: The event's class; `"request"` for a request to a model.
-        seq: Its number in the recording; if the event is not recorded, in the new run.
+        seq: Its number in the recording or, if the event is not recorded, in the new run.
         iteration: Its round.
         field: The field that differs; empty if the events themselves do.
         recorded: The recorded value; None if there is none.
@@ -90,7 +90,7 @@ class LogNormalizer:
 
     Args:
         log: The log to normalise.
-        numbered: Whether to distinguish ids by the order in which they appear.
+        numbered: Whether to distinguish ids by the order in which they appear; if False, all ids are equal.
     """
 
     def __init__(self, log: RunLog, numbered: bool = True) -> None:
@@ -108,7 +108,7 @@ class LogNormalizer:
         return numbers.setdefault(id, f"#{len(numbers) + 1}")
 
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
-        """Return the events of an entry."""
+        """Return the events of an entry in comparable form."""
         if isinstance(entry, ChunksEntry):
             steps = [
                 Step(
@@ -219,9 +219,9 @@ class LogNormalizer:
         return self._data(call, value)
 
     def _message(self, call: str, ref: str) -> Any:
-        return self._once(call, f"m {ref}", lambda: self._message_made(call, ref))
+        return self._cached(call, f"m {ref}", lambda: self._build_message(call, ref))
 
-    def _message_made(self, call: str, ref: str) -> Any:
+    def _build_message(self, call: str, ref: str) -> Any:
         msg = self.log.message(ref)
         fields: dict[str, Any] = {"role": msg.role, "content": []}
         for block in self.log.blocks(ref):
@@ -240,10 +240,10 @@ class LogNormalizer:
         return fields
 
     def _use(self, call: str, ref: str) -> Any:
-        return self._once(call, f"u {ref}", lambda: self._with_id(call, self.log.use_data(ref), "id"))
+        return self._cached(call, f"u {ref}", lambda: self._with_id(call, self.log.use_data(ref), "id"))
 
     def _result(self, call: str, ref: str) -> Any:
-        return self._once(call, f"r {ref}", lambda: self._with_id(call, self.log.result_data(ref), "tool_use_id"))
+        return self._cached(call, f"r {ref}", lambda: self._with_id(call, self.log.result_data(ref), "tool_use_id"))
 
     def _with_id(self, call: str, data: Mapping[str, Any], name: str) -> Any:
         number = self.number(call, data[name])
@@ -269,9 +269,9 @@ class LogNormalizer:
             return [self._data(call, item) for item in cast("Sequence[Any]", value)]
         return value
 
-    def _once(self, call: str, key: str, make: Callable[[], Any]) -> Any:
+    def _cached(self, call: str, key: str, make: Callable[[], Any]) -> Any:
         known = self._known.setdefault(call, {})
-        # Messages occur in the history of each later event, so a long run would normalise them many times.
+        # Messages occur in the history of each later event, so without a cache a long run would normalise each many times.
         found = known.get(key)
         if found is None:
             found = known[key] = make()
@@ -297,7 +297,7 @@ def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
 def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
     """Return the hooks that changed a recent event of a call, or decided on it."""
     found: dict[str, None] = {}
-    # A hook's entry is just before that of its event.
+    # A hook's entry is written shortly before that of its event, so the last entries are enough.
     for entry in log.entries[-50:]:
         if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
             found[entry.hook] = None
@@ -305,7 +305,7 @@ def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
 
 
 def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | None) -> Divergence | None:
-    """Compare an event of a recording with that of a new run; either may be missing.
+    """Compare an event of a recording with the one of a new run; either may be missing.
 
     Args:
         log: The log of the new run.
@@ -320,7 +320,7 @@ def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | Non
         found = ("", recorded and recorded.type, now and now.type)
     else:
         found = _first_difference(recorded, now)
-    step = recorded or now
+    step = recorded or now  # the position in the recording, if there is one
     if found is None or step is None:
         return None
     field, was, new = found
@@ -343,18 +343,18 @@ def _first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
     for name in dict.fromkeys((*recorded.fields, *now.fields)):
         one, other = recorded.fields.get(name), now.fields.get(name)
         if one != other:
-            return _deeper(name, one, other)
+            return _locate(name, one, other)
     return None
 
 
-def _deeper(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Locate a difference within a field."""
+def _locate(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Return the path of the innermost difference within a field, and both values there."""
     parts = _parts(one), _parts(other)
     if parts[0] is not None and parts[1] is not None and type(one) is type(other):
         for key in dict.fromkeys((*parts[0], *parts[1])):
             ours, theirs = parts[0].get(key), parts[1].get(key)
             if ours != theirs:
-                return _deeper(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", ours, theirs)
+                return _locate(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", ours, theirs)
     return name, one, other
 
 

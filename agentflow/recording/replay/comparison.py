@@ -1,4 +1,4 @@
-"""Compare a run with its recording while it happens."""
+"""Compare a run with its recording while the run is in progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reaction: TypeAlias = Literal["stop", "continue", "live"]
 
 
 class ComparisonListener(Protocol):
-    """Is notified by a comparison."""
+    """The interface for objects that a comparison notifies."""
 
     def on_paired(self, call: str, recorded: str) -> None:
         """Handle a new call that corresponds to a recorded one."""
@@ -36,7 +36,7 @@ class ComparisonListener(Protocol):
 
 
 class NewLog:
-    """Builds the log of a run while it happens.
+    """Builds the log of a run while the run is in progress.
 
     Attributes:
         log: The log so far.
@@ -70,10 +70,10 @@ class RunComparison:
 
     Attributes:
         new: The log of the new run.
-        pairs: The recorded calls, by the new calls that correspond to them.
-        found: The new calls, by the recorded ones.
+        pairs: The recorded call for each new call.
+        new_calls: The new call for each recorded call.
         normalizer: Normalises the new run's log.
-        events: The number of compared steps.
+        events: The number of steps of the new run so far, including those of sub-agents that the replay skipped.
         divergence: The first difference.
         reaction: The reaction to it.
         raised: The exception that `diverged` raised.
@@ -84,7 +84,7 @@ class RunComparison:
     ) -> None:
         self.new = NewLog()
         self.pairs: dict[str, str] = {}
-        self.found: dict[str, str] = {}
+        self.new_calls: dict[str, str] = {}
         self.normalizer = LogNormalizer(self.new.log)
         self.events = 0
         self.divergence: Divergence | None = None
@@ -98,7 +98,7 @@ class RunComparison:
         self._next_root = 0
 
     def has_diverged(self) -> bool:
-        """Whether there is a divergence."""
+        """Return whether there is a divergence."""
         return self.divergence is not None
 
     def add(self, observation: Observation) -> None:
@@ -110,7 +110,7 @@ class RunComparison:
                 self._compare(entry)
 
     def _pair(self, call: CallEntry) -> None:
-        """Find the recorded call that corresponds to this one."""
+        """Find the recorded call that corresponds to a new call."""
         recorded: str | None = None
         if call.parent is None or call.parent.call not in self.new.log.calls:
             # Top-level calls follow each other, so they correspond by their order.
@@ -122,7 +122,7 @@ class RunComparison:
         if recorded is None:
             self.diverge(Divergence(event="call", source=call.source, now=f"a call of {call.agent}", no_data=True))
             return
-        self.pairs[call.call], self.found[recorded] = recorded, call.call
+        self.pairs[call.call], self.new_calls[recorded] = recorded, call.call
         self._done[call.call] = 0
         self._listener.on_paired(call.call, recorded)
 
@@ -138,7 +138,7 @@ class RunComparison:
             self.events += 1
             if done < len(steps):
                 self.differ(call, steps[done], step)
-            elif recorded not in self._script.broken_off:  # if it breaks off, what follows cannot be compared
+            elif recorded not in self._script.broken_off:  # if it breaks off, later steps have no counterpart
                 self.differ(call, None, step)
         done = self._done[call]
         if isinstance(entry, EventEntry) and entry.type == "CallEnded" and done < len(steps):
@@ -146,7 +146,7 @@ class RunComparison:
         self._listener.on_compared()
 
     def differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
-        """Compare a step of a new call with the recorded one; None is a missing step."""
+        """Compare a step of a new call with the recorded one; None means that the step is missing."""
         if self.divergence is not None or self._is_skipped(call, recorded):
             return
         found = divergence_at(self.new.log, call, recorded, now)
@@ -154,12 +154,12 @@ class RunComparison:
             self.diverge(found)
 
     def _is_skipped(self, call: str, step: Step | None) -> bool:
-        """Whether an event is before the first one that is compared."""
+        """Return whether a recorded event is before the first one that is compared; events of sub-agents never are."""
         return step is not None and not self.new.log.calls[call].source and step.seq < self._since
 
     def diverge(self, divergence: Divergence) -> None:
-        """Keep the first divergence, and set the reaction. If the recording has no data for what follows, the run
-        is stopped."""
+        """Keep the first divergence, and set the reaction. A run that should continue with the recording is stopped if the
+        recording has no more data for it."""
         if self.divergence is not None and not (self.reaction == "continue" and divergence.no_data):
             return
         first, self.reaction = self.divergence is None, "stop"
@@ -167,7 +167,7 @@ class RunComparison:
         if first:
             try:
                 self.reaction = self._diverged(divergence)
-            except Exception as error:  # if it were raised here, it would look like an error of a hook
+            except Exception as error:  # `arun` raises it at the end; here, it would look like an error of a hook
                 self.raised = error
         if divergence.no_data and self.reaction == "continue":
             self.reaction = "stop"

@@ -5,10 +5,10 @@ Rules:
 1. Each event, request, start of work, chunk, injection and end of work has a position in the order of the log. A hook's
    call has a position if another entry was written, or another event's hook was called, during the call. Otherwise it began
    directly before the next entry of its event. The log writes a chunk with its event, which hooks may have delayed, so a
-   chunk is placed by its time, before the hooks of its event and of later ones.
+   chunk is placed by its time, before the hooks of its event and of later events.
 2. A replay performs each step in its turn. Models and tools wait here for their turn; an event that is early waits after
    its hooks.
-3. A step whose predecessors never happen continues after the recorded time, and the replay diverges.
+3. If the steps before a step never happen, it is performed after its recorded time, and the replay diverges.
 """
 
 from __future__ import annotations
@@ -26,15 +26,23 @@ from agentflow.recording.replay.clock import ReplayClock
 __all__ = ["Key", "Order", "Progress", "cancel_again"]
 
 Key: TypeAlias = tuple[str, str | int, int]
-"""`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)`, `("chunk", n, place)` and
-`("mark", n, place)`; of an event's hooks `("mark", "call seq", place)` and, if one failed, `("failed", "call seq hook", n)`;
-of a wait for an event's reader `("read", call, seq)`; of a cancellation `("cut", call, n)`: from outside or by its hook 0,
-of other tool calls after a failure 1, by the caller's run 2."""
+"""Identifies a step of the order:
+
+- `("event", call, position)`: an event, by its position among the events of its call.
+- `("begun", n, 0)` and `("over", n, 0)`: the start and the end of work `n`: a model's reply, or an execution of a tool.
+- `("chunk", n, position)`: a chunk of work `n`.
+- `("mark", n, position)`: an injection or a decision by work `n`.
+- `("mark", "call seq", position)`: the start of a hook of an event, or an injection by it.
+- `("failed", "call seq hook", position)`: the failure of a hook of an event.
+- `("read", call, seq)`: the end of the wait for the reader of an event.
+- `("cut", call, origin)`: a cancellation; `origin` is 0 from outside or by a hook or tool of the call, 1 for the tool calls
+  parallel to one that failed, and 2 by the caller's run.
+"""
 
 _PATIENCE = 1.0
 """Seconds without progress, after the recorded time, for which a step waits for its turn."""
 _MAX_GAP = 1e8
-"""Seconds (three years): a gap in a log longer than this is a damaged time."""
+"""Seconds (three years): a longer gap between the times of a log means that a time is damaged."""
 
 
 class Order:
@@ -42,7 +50,7 @@ class Order:
 
     Attributes:
         places: The position of each step.
-        events: The events, by call, class and tool call.
+        events: The events, by call, class and number of the tool call.
         marks: The marks of each event's hooks.
         cuts: The last cancellation of each call.
         unreached: The steps that a replay might not reach, by the cancellation of their call: the start and end of work
@@ -62,7 +70,7 @@ class Order:
         self.unreached: dict[Key, list[Key]] = {}
 
     def add_event(self, call: str, position: int, kind: str, use: str, seq: int, time: float) -> None:
-        """Add an event; the number of its tool call distinguishes it from concurrent ones."""
+        """Add an event; the number of its tool call distinguishes it from concurrent events of the same class."""
         key: Key = ("event", call, position)
         self._seqs[key] = seq
         self.events.setdefault((call, kind, use), []).append(key)
@@ -103,7 +111,7 @@ class Order:
     def add(self, key: Key, time: float) -> None:
         """Add the next step; for an event, with the time at which its hooks started."""
         self._keys.append(key)
-        # Never backwards, since waits are computed from differences; the clock of the recording may have been set back.
+        # Times never decrease, since waits are computed from differences; the recording's clock may have been set back.
         self._times.append(max(time, self._times[-1]) if self._times else time)
         if key[0] == "cut":
             self.cuts[str(key[1])] = key
@@ -111,28 +119,24 @@ class Order:
     def add_chunk(self, n: int, position: int, call: str, seq: int, time: float) -> None:
         """Insert a chunk: before later steps and the hooks of its event, after earlier steps of the same work."""
         at = self._before_hooks(call, seq)
-        paused: Key = (
-            "read",
-            call,
-            seq - 1,
-        )  # the run took the chunk after this pause; rounded times may say otherwise
+        # The run took the chunk after this pause, although rounded times may be in the opposite order.
+        paused: Key = ("read", call, seq - 1)
         while at and self._times[at - 1] > time and self._keys[at - 1][1] != n and self._keys[at - 1] != paused:
             at -= 1
         self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
-    def put_back(self, n: int, position: int, cancellation: Key, call: str, seq: int) -> None:
-        """Insert a chunk that was delivered before a cancellation, but whose event follows it: before the hooks of that
-        event."""
+    def add_chunk_before(self, cancellation: Key, n: int, position: int, call: str, seq: int) -> None:
+        """Insert a chunk that was delivered before a cancellation, although its event follows it. The chunk is also placed
+        before the hooks of its event."""
         at = min(self._keys.index(cancellation), self._before_hooks(call, seq))
         self._keys.insert(at, ("chunk", n, position))
         self._times.insert(at, self._times[at - 1] if at else self._times[at])
 
     def _before_hooks(self, call: str, seq: int) -> int:
         """Return the position before the hooks of an event and of the later events of its call."""
-        marked = (
-            self._marked.get(call, []) if seq else []
-        )  # older logs do not have the place of a chunk that is not an event
+        # 0 in older logs, which lack the position of a chunk without an event.
+        marked = self._marked.get(call, []) if seq else []
         first = {key for _, key in marked[bisect_left(marked, (seq,)) :]}
         at = found = len(self._keys)
         while first and at:
@@ -165,7 +169,7 @@ class Order:
 
 
 def cancel_again(task: asyncio.Task[Any], times: int) -> None:
-    """Repeat cancellations of a task that were withdrawn because they came too early."""
+    """Repeat cancellations of a task that were withdrawn because they came before their turn."""
     for _ in range(times):
         task.cancel()
 
@@ -181,19 +185,21 @@ class Progress:
     Attributes:
         free: Whether no step has to wait.
         on_cancellation: Called with the key of a cancellation when it is next.
-        on_early_cancellation: Called with a task that was cancelled too early, and how often, when its turn has come.
+        on_early_cancellation: Called when the turn of an early cancellation has come, with the task and the number of
+            cancellations to repeat.
     """
 
     def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
         self._order = order
         self._clock = clock
         self.free = free
-        # Steps can be done out of turn; `_next` is the first that is not.
+        # Steps can be done out of turn; `_next` is the first step that is not done.
         self._done_steps = bytearray(len(order))
         self._next = 0
         # One future for all waiting steps: each checks its own condition when any step is done.
         self._moved: asyncio.Future[None] | None = None
         self._events = {of: iter(keys) for of, keys in order.events.items()}
+        # The number of marks already returned, by event or work, and of failures, by the first failure of a hook.
         self._marked: Counter[Key | int] = Counter()
         self._keys = list(order)
         self.on_cancellation: Callable[[Key], None] = lambda _: None
@@ -209,7 +215,7 @@ class Progress:
         return next(self._events.get((call, kind, use), iter(())), None)
 
     def next_mark(self, event: Key, what: str, hook: str) -> Key | None:
-        """Return a hook's next mark of a kind for an event; earlier marks count as done."""
+        """Return a hook's next mark of a kind for an event; skipped marks count as done."""
         name, marks = self._order.marks_of(event)
         for position in range(self._marked[event], len(marks)):
             if (marks[position].what, marks[position].hook) == (what, hook):
@@ -221,7 +227,8 @@ class Progress:
 
     def next_failure(self, event: Key, hook: str) -> Key | None:
         """Return the next failure of a hook at an event; None if the recording has no more."""
-        keys = [key for key in self._order.failures_of(event) if str(key[1]).endswith(f" {hook}")]
+        name = f"{event[1]} {self._order.seq(event)} {hook}"
+        keys = [key for key in self._order.failures_of(event) if key[1] == name]
         position = self._marked[keys[0]] if keys else 0
         if position >= len(keys):
             return None
@@ -278,12 +285,12 @@ class Progress:
             moved.set_result(None)
 
     def is_ahead(self, key: Key) -> bool:
-        """Whether a step is in the recording, and is not done."""
+        """Return whether a step is in the recording and not done."""
         position = self._order.places.get(key)
         return position is not None and not self._done_steps[position]
 
     def is_next(self, key: Key) -> bool:
-        """Whether all earlier steps are done."""
+        """Return whether all earlier steps are done, so that a step may be performed."""
         position = self._order.places.get(key)
         return position is None or position <= self._next or self.free()
 
@@ -309,17 +316,17 @@ class Progress:
                 task = asyncio.current_task()
                 if task is None or not run.scope.stopped or run.scope.limits.late or self.free():
                     raise
-                task.uncancel()  # the call has started nevertheless, and ends at its next checkpoint
+                task.uncancel()  # the recorded call started nevertheless, so this one starts and ends at its next checkpoint
 
     async def shielded(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Wait; an early cancellation, such as a race's, is raised after the steps recorded before it."""
+        """Call and await `wait`. A cancellation that comes before its turn, such as a race's, is raised in its turn."""
         task, early = asyncio.current_task(), 0
         while True:
             try:
                 await wait()
                 break
             except asyncio.CancelledError:
-                # Without a request, other code raised it; without an order, there is no turn to wait for.
+                # If the task has no cancellation request, other code raised this. Without an order, nothing has a turn.
                 if not self._keys or self.free() or task is None or not task.cancelling():
                     raise
                 early += 1
@@ -332,11 +339,12 @@ class Progress:
         await self._until(len(self._keys) - 1, lambda: reached() or self.free())
 
     async def _until(self, position: int, reached: Callable[[], bool]) -> None:
+        """Wait until a condition is true. Without progress, stop waiting after the recorded time of `position` (rule 3)."""
         patience = _PATIENCE
         while not reached():
             if self._moved is None:
                 self._moved = asyncio.get_running_loop().create_future()
-            # Compared after the wait: without progress, time decides whether the replay has diverged.
+            # Compared after the wait: without progress, the recorded time decides how long to wait (rule 3).
             before = self._next
             await asyncio.wait([self._moved], timeout=patience)
             # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.

@@ -13,32 +13,32 @@ from agentflow.recording.replay.script import DueStep
 __all__ = ["PATIENCE", "Pace"]
 
 PATIENCE: Final = 1.0
-"""The number of seconds to wait for earlier events."""
+"""Seconds to wait for earlier events, or for a recorded cancellation."""
 
 
 class Pace:
-    """Waits until a step is due: for its recorded time, and in an incomplete recording for the events before it.
+    """Waits until a step is due: for its recorded time, and in an incomplete recording also for the events before it.
 
     Args:
-        clock: The replay's time.
+        clock: The replay's clock.
         compared: The comparison, which counts the events.
         paced: Whether to wait for recorded times.
-        strict: Whether the recording is complete, so that the order of steps needs no count of events.
+        strict: Whether the recording is complete, so that its order alone decides when a step is due.
     """
 
     def __init__(self, clock: ReplayClock, compared: RunComparison, paced: bool, strict: bool) -> None:
         self._clock = clock
         self._compared = compared
         self._strict = strict
-        # In virtual time, the time of tools passes while the run waits for a slow reader, so that time limits of hooks
-        # expire as recorded.
+        # In virtual time, waiting is free. Tools take their recorded time even while the run waits for a slow reader, so that
+        # time limits of hooks expire as recorded.
         self._waits = paced or (strict and isinstance(asyncio.get_running_loop(), VirtualClockLoop))
         self._moved = asyncio.Event()
 
     def wake(self) -> None:
         """Wake the steps that wait for events of the new run."""
         self._moved.set()
-        # A new event for the next step: `set` has woken all tasks that waited for this one.
+        # Replaced, not cleared: the tasks that `set` wakes have not run yet.
         self._moved = asyncio.Event()
 
     async def until(self, due: DueStep) -> None:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. It is the innermost hook around models and tools: all other hooks of the agent run for real.
+1. The player is the innermost hook around models and tools: all other hooks of the agent run for real.
 2. No request is sent and no tool runs. Sub-agents run, each with its part of the script.
 3. Only the first divergence is kept. After it, the run is stopped or continues with a live model.
 """
@@ -60,12 +60,12 @@ class Player(Recorder):
 
     Args:
         script: The recorded run.
-        clock: The replay's time.
+        clock: The replay's clock.
         paced: Whether to wait for recorded times.
         since: Ignore differences in top-level events before this number.
         diverged: Called with the first difference; returns the reaction.
         live: The live model to continue with; None means the agent's own.
-        tools: Names of the tools that may run after that.
+        tools: Names of the tools that may run while it continues live.
     """
 
     priority = 1_000_000_000  # inside all other hooks (rule 1)
@@ -80,7 +80,7 @@ class Player(Recorder):
         live: str | Model | None,
         tools: frozenset[str],
     ) -> None:
-        # It records nothing itself: `_put` is replaced below.
+        # The recorder's own queue stays empty, since `_put` is replaced below.
         super().__init__(every_call=False)
         self.script = script
         self.compared = RunComparison(script, since, diverged, self)
@@ -92,12 +92,12 @@ class Player(Recorder):
         self._tools = tools
         self._root: RunBase | None = None
         self._waiting_for_end = False
-        # A run cut off by a crash ends at positions that are not in the order.
+        # If the recording breaks off, the replay may stop at a point that is not in the order, so no order is used.
         self._strict = not script.broken_off
         self._progress = Progress(
             script.order if self._strict else Order(), clock, lambda: self.compared.divergence is not None
         )
-        self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self.compared.found)
+        self._cancellations = Cancellations(script, self._progress, clock, paced, self._runs, self.compared.new_calls)
         self._expected = RecordedEvents(script, self.compared, self._progress, clock)
         self._pace = Pace(clock, self.compared, paced, self._strict)
         self._played: dict[tuple[str, str], RecordedWork] = {}
@@ -111,7 +111,7 @@ class Player(Recorder):
     # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
-        # First, since `on_paired` needs it as soon as the call has an entry.
+        # Before `super`, since `on_paired` needs the run as soon as the call has an entry.
         run = self._runs[frame.call_id] = run_of(frame.context)
         owner = super()._begin(event, frame)
         run.scope.replay = ReplayControl(
@@ -124,13 +124,12 @@ class Player(Recorder):
         buffer = run.events.buffer
         if buffer is not None and not isinstance(buffer, ReplayBuffer):
             run.events.buffer = ReplayBuffer(buffer, self._expected.reader_wait)
-        self._put(
-            EntryValues(owner, "facts", {"time": event.time, "facts": ()})
-        )  # only the call's line, which is paired
+        # Without facts, this adds only the entry of the call, so that the call is paired.
+        self._put(EntryValues(owner, "facts", {"time": event.time, "facts": ()}))
         return owner
 
     def on_event(self, event: HookEvent) -> Any:
-        """Compare an event; if another task should be first, wait for the event's turn."""
+        """Compare an event; if other steps come first, wait for the event's turn."""
         frame = frame_of(event)
         if frame is None:
             return None
@@ -139,8 +138,7 @@ class Player(Recorder):
         key = self._expected.take(event)
         if key is not None:
             self._progress.finish_hooks(key)
-        # Without a coroutine if the event is in its turn, as in a run without a recorder: a wait would change the
-        # order.
+        # No coroutine if it is the event's turn, as in a run without a player: an additional await could change the order.
         if key is None or self._progress.is_next(key):
             super().on_event(event)
             if key is not None:
@@ -157,7 +155,7 @@ class Player(Recorder):
         """Mark an event as done. If an enclosing call cancelled this call after the event, let this call begin no more
         work."""
         self._progress.mark_done(key)
-        # In the recording nothing began after this event, but the cancellation itself arrived later.
+        # In the recording, the call began nothing after this event, although the cancellation itself arrived later.
         ending = self.script.last_events.get(key)
         if ending is not None and self.compared.divergence is None:
             self._runs[event.call_id].scope.cancel_at_checkpoint(kind_of(ending), ending.reason)
@@ -181,7 +179,7 @@ class Player(Recorder):
             return super().on_begin(hook, event)
         mark = self._progress.next_mark(key, "began", hook.name)
         if hook.observer and hook.priority >= Recorder.priority:
-            self._progress.finish_hooks(key)  # the hook ran after the event was written to the log
+            self._progress.finish_hooks(key)  # this hook runs after the recorder, so the event was already logged
         turn = mark or self._progress.next_step(key)
         if not self._progress.is_next(turn):
             return self._begin_later(turn, hook, event)
@@ -211,7 +209,7 @@ class Player(Recorder):
             scope.replay.passes = scope.stopped
 
     def on_call(self, call: HookCall) -> None:
-        """Note that an awaited hook has failed; mark the failure of any other hook as done."""
+        """Let an awaited hook that has failed wait in `on_end`; mark the failure of any other hook as done."""
         super().on_call(call)
         if call.error is not None:
             self._expected.add_failure(call)
@@ -240,14 +238,15 @@ class Player(Recorder):
         return None
 
     async def _wait(self, key: Key, ends: End = "done") -> None:
-        """Wait for the turn of a step and mark it as done; `ends` is how its work ended."""
+        """Wait for the turn of a step and mark it as done; `ends` is the recorded end of its work."""
         try:
             await self._held_back(key, ends, partial(self._progress.wait, key))
         finally:  # if this step is cancelled while it waits, later steps should not wait for it
             self._progress.mark_done(key)
 
     def _held_back(self, key: Key, ends: End, wait: Callable[[], Awaitable[None]]) -> Awaitable[None]:
-        """Wait. A cancellation is raised only after the step's turn, except at the end of cancelled work."""
+        """Return the awaitable of `wait`, in which a cancellation is raised only in the step's turn, except at the end of
+        cancelled work."""
         return wait() if ends == "cut" and key[0] == "over" else self._progress.shielded(wait)
 
     # ---- the comparison's listener
@@ -283,11 +282,12 @@ class Player(Recorder):
         self._progress.report_cancellation()
 
     def has_started(self, root: CallEntry) -> bool:
-        """Whether a call of the run has fired an event in the replay."""
-        return root.call in self.compared.found
+        """Return whether a call of the run has fired an event in the replay."""
+        return root.call in self.compared.new_calls
 
     async def _await_cancellation(self, call: str, work: RecordedWork | None = None) -> None:
-        """Wait to be cancelled as recorded; if the recording has no cancellation, the replay diverges."""
+        """Wait to be cancelled as recorded. If that does not happen by the recorded time, the replay diverges; at the end of
+        an incomplete recording, it stops."""
         if self.compared.reaction is None and self.compared.pairs.get(call) in self.script.broken_off:
             self._waiting_for_end = True
             self._end_of_log()
@@ -297,7 +297,7 @@ class Player(Recorder):
             known = [work.end_due.time] if work is not None and work.end_due is not None else []
             await self._clock.reach(max(known + ([] if cancellation is None else [cancellation.time]), default=0.0))
             await asyncio.sleep(PATIENCE)
-            now = "it continues, and its recorded end is unknown" + (": it was cancelled there" if known else "")
+            now = "it continues; " + ("the recorded one was cancelled" if known else "its end is not in the recording")
             kind = "tool" if work is not None and work.step is None else "request"
             iteration = self._runs[call].events.iteration
             self.compared.diverge(
@@ -316,15 +316,15 @@ class Player(Recorder):
         await asyncio.sleep(PATIENCE)  # time for the interrupt to take effect
         raise asyncio.CancelledError("the replay has diverged from its recording")
 
-    def _end_of_log(self, at_last: bool = False) -> None:
-        """Stop at the end of an incomplete recording: all its events have happened, and the run waits for more."""
-        if self._waiting_for_end and self._root is not None and (at_last or self.compared.events >= self.script.total):
+    def _end_of_log(self, now: bool = False) -> None:
+        """Stop at the end of an incomplete recording, if the run waits for more data: after all recorded events, or `now`."""
+        if self._waiting_for_end and self._root is not None and (now or self.compared.events >= self.script.total):
             self._root.interrupt("the recording ends here")
 
     # ---- waiting
 
     async def _until(self, due: DueStep, key: Key, ends: End) -> None:
-        """Wait until a step is due and it is its turn."""
+        """Wait for the time and the turn of a step."""
         await self._held_back(key, ends, partial(self._pace.until, due))
         await self._wait(key, ends)
 
@@ -394,7 +394,7 @@ class Player(Recorder):
             )
             await self._await_cancellation(call)
             return
-        # The request was recorded just before this ran, since the recorder's part is outside.
+        # The latest request is this one: `_recorded` wraps this generator, and has just recorded it.
         entry = next(entry for entry in reversed(self.compared.new.log.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         await self._wait(("begun", reply.n, 0), reply.end)
@@ -413,7 +413,8 @@ class Player(Recorder):
     async def _end(self, call: str, reply: RecordedWork, use: str = "") -> None:
         if reply.end == "cut" or reply.end_due is None:
             try:
-                if reply.end_due is None or not cancel_requests():  # a hook may have swallowed the cancellation before
+                # Otherwise the task was cancelled before, and a hook swallowed the cancellation.
+                if reply.end_due is None or not cancel_requests():
                     await self._await_cancellation(call, reply)
             finally:  # cancelled work may take time to clean up
                 if reply.end_due is not None and self.compared.divergence is None:
@@ -449,7 +450,7 @@ class Player(Recorder):
         self._played[call, use.id] = work
         inside = tool is not None and wrapped_agent(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
-            # A sub-agent runs with its own part of the script, and an unknown tool fails as it did.
+            # A sub-agent runs with its own part of the script, and an unknown tool fails as it did in the recording.
             return self._run_work(event, source, work)
         for child in work.children:  # the tool does not run, so its sub-agents' steps count as done
             self.compared.events += len(self.script.steps[child])
@@ -457,6 +458,10 @@ class Player(Recorder):
             self._progress.mark_done(key)
         played = partial(self._play_work, call, work, use.id)
         return self._run_work(event, source.instead(played, transformed=True), work)
+
+    def _work(self, event: PreActing, source: ToolSource) -> Awaitable[ToolResultBlock | Empty]:
+        """Run a source as the tool's work, and record it."""
+        return self._tool_work(event, source.resolve)
 
     @suspends_as("tool")
     async def _run_work(self, event: PreActing, source: ToolSource, work: RecordedWork) -> ToolResultBlock | Empty:
@@ -471,7 +476,8 @@ class Player(Recorder):
             await self._finish(work, ends)
 
     async def _finish(self, work: RecordedWork, ends: End = "cut") -> None:
-        """Skip the recorded end of work that was closed or cancelled before, or that a sub-agent did."""
+        """Mark the steps of some work as done, and wait for the turn of its end. This also covers work that was closed or
+        cancelled early, and work of a sub-agent."""
         if self.compared.divergence is None:
             for key, _ in self.script.steps_of(work):
                 self._progress.mark_done(key)

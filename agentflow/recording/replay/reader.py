@@ -1,4 +1,4 @@
-"""A run's event buffer during a replay: the run waits for its reader as recorded, at any speed of the replay's reader."""
+"""The event buffer of a replayed run: the run waits for its reader as recorded, whatever the speed of the replay's reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 class RecordedWait:
-    """A wait for the reader: until its turn, or, if it was cancelled in the recording, until it is cancelled.
+    """A recorded wait for the reader. It ends in its turn, or if the recorded wait was cancelled, when it is cancelled.
 
     Args:
         key: The key of the wait in the order.
@@ -59,24 +59,24 @@ class ReplayBuffer(EventBuffer):
 
     Args:
         inner: The buffer that the reader reads.
-        hold: Returns an awaitable to wait for after an event, or None.
+        wait_after: Returns the awaitable that the run awaits after an event, or None.
     """
 
-    __slots__ = ("_inner", "_waits")
+    __slots__ = ("_inner", "_wait_after")
 
-    def __init__(self, inner: EventBuffer, hold: Callable[[Event], Awaitable[None] | None]) -> None:
-        # Its own queue stays empty: the inner buffer has the reader, and `hold` decides whether the run waits.
+    def __init__(self, inner: EventBuffer, wait_after: Callable[[Event], Awaitable[None] | None]) -> None:
+        # Its own queue stays empty: events go to the inner buffer, and `wait_after` decides whether the run waits.
         super().__init__(0)
         self._inner = inner
-        self._waits = hold
+        self._wait_after = wait_after
 
     def put(self, event: Event) -> Awaitable[None] | None:
-        self._inner.put(event)
-        return self._waits(event)
+        self._inner.put(event)  # its awaitable is ignored: it depends on the speed of the replay's reader
+        return self._wait_after(event)
 
     @contextmanager
     def of_several_tasks(self) -> Generator[None]:
-        yield
+        yield  # no larger capacity is needed, since the capacity does not matter
 
     def wake(self) -> None:
         self._inner.wake()

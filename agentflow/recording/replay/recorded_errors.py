@@ -1,4 +1,4 @@
-"""Rebuild recorded exceptions: of the same class if that is loaded, with the same text.
+"""Rebuild recorded exceptions with the same text, and of the same class if its module is loaded.
 
 Rules:
 
@@ -23,7 +23,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
 
     Args:
         recorded: The recorded `type`, `module`, `message` and `attributes`.
-        ids: New ids of tool calls by recorded id; attributes that hold an old id get the new one.
+        ids: New ids of tool calls, by recorded id. They replace the recorded ids in attributes.
     """
     name, module, message = recorded["type"], recorded.get("module", ""), recorded.get("message") or ""
     known = _class_of(module, name)
@@ -31,7 +31,7 @@ def rebuild_error(recorded: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseEx
     attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
     if (known.__module__, known.__qualname__) == (module, name):
         error = _build(known, message, attributes)
-        # A class that computes its text from other attributes would show a different one, so a subclass shows the text.
+        # A class may compute its text from its attributes. If the result is another text, a subclass returns the recorded one.
         if error is not None and str(error) == message:
             return error
 
@@ -59,7 +59,7 @@ def _build(kind: type[BaseException], message: str, attributes: Mapping[str, Any
         error = kind.__new__(kind, message)
     except Exception:  # `__new__` of any class
         return None
-    if message and not error.args:  # `OSError` and its like set them in the constructor only
+    if message and not error.args:  # `OSError` and similar classes set `args` in the constructor only
         error.args = (message,)
     for name, value in attributes.items():
         try:

@@ -1,4 +1,4 @@
-"""What a recording has for each event of the new run."""
+"""Find the recorded event, hook failures and reader wait for each event of the new run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordedEvents:
         script: The recorded run.
         compared: The comparison of the new run with it.
         progress: The progress of the replay.
-        clock: The replay's time.
+        clock: The replay's clock.
     """
 
     def __init__(self, script: Script, compared: RunComparison, progress: Progress, clock: ReplayClock) -> None:
@@ -53,11 +53,11 @@ class RecordedEvents:
         return key
 
     def known_key_of(self, event: Event) -> Key | None:
-        """Return the recorded event that was found for an event before."""
+        """Return the recorded event that `key_of` has found for an event; None if there is none yet."""
         return self._keys.get((event.call_id, event.seq))
 
     def take(self, event: Event) -> Key | None:
-        """Return the recorded event for an event that is recorded now, and keep the wait for its reader."""
+        """Return the recorded event for an event after its other hooks, and keep its recorded wait for `reader_wait`."""
         key = self.key_of(event)
         self._keys.pop((event.call_id, event.seq), None)
         if key is not None:
@@ -67,7 +67,7 @@ class RecordedEvents:
         return key
 
     def reader_wait(self, event: Event) -> Awaitable[None] | None:
-        """Return an awaitable for the run after an event, if the recorded run waited for its reader there."""
+        """Return an awaitable for the run after an event, if the recorded run waited for its reader after that event."""
         key = self._waits.pop((event.call_id, event.seq), None)
         return None if key is None else RecordedWait(key, self._script.waits[key], self._progress, self._clock)
 

@@ -89,8 +89,8 @@ class Replay:
     Args:
         run: A run log, or its path.
         run_id: The run to replay, if the log has several.
-        inexact: Whether to replay a run even if its log does not have the point at which it was cancelled. Events from about
-            that point on can differ without a change.
+        inexact: Whether to replay a run even if its log lacks the point at which it was cancelled, or if a hook did something
+            that is not replayable. Events from about that point on can differ without a change.
 
     Raises:
         StoreError: The log cannot be read, has no such run, or cannot be replayed exactly.
@@ -118,7 +118,7 @@ class Replay:
                 f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        script = read_script(self.log)  # this refuses a log without a call
+        script = read_script(self.log)  # refuses a log without a call, even if `inexact`
         if not inexact:
             _check_cancellations(script)
 
@@ -171,7 +171,7 @@ class Replay:
                 recording) or `"live"` (continue with a live model). By default the replay stops, or continues live if
                 `model=` is set. An exception that it raises ends the replay and is raised.
             model: The live model to continue with.
-            tools: Names of the tools that may run after that; the others return an error.
+            tools: Names of the tools that may run while it continues live; the others return an error.
 
         Raises:
             UsageError: The agent has no hook named in `without` or no tool named in `tools`; `tools` is given without
@@ -234,11 +234,11 @@ _NOT_EXACT: Final[Mapping[str, str]] = {
     "pending": "cancelled its own task, and the call was interrupted before that took effect",
     "swallowed": "cancelled its own task, and the cancellation was swallowed before the end of a reply of the model",
 }
-"""What a hook did that cannot be replayed exactly, by the mark in the log."""
+"""The actions of hooks that cannot be replayed exactly, by the mark in the log."""
 
 
 def _check_cancellations(script: Script) -> None:
-    """Refuse a run that was cancelled at an unknown point, as a whole or in part."""
+    """Refuse a run that was cancelled at an unknown point, or with an action of a hook that cannot be replayed."""
     for entry in script.log.entries:
         if isinstance(entry, MarkEntry) and entry.what in _NOT_EXACT:
             raise StoreError(
@@ -298,11 +298,10 @@ def _repeat_call(
     resumed = _last_fact(script.log, call.call, "call_resumed")
     recorded = {} if resumed is None else script.log.decisions(resumed)
     suspended = _last_fact(script.log, script.roots[script.roots.index(call) - 1].call, "round_suspended")
-    waited = [] if suspended is None else [wait["id"] for wait in suspended.fields.get("pending", ())]
-    waiting = [wait.id for wait in session.pending]
-    now = (
-        dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}
-    )  # the ids of calls have changed
+    recorded_ids = [] if suspended is None else [wait["id"] for wait in suspended.fields.get("pending", ())]
+    new_ids = [wait.id for wait in session.pending]
+    # A model's tool calls may have other ids in the replay.
+    now = dict(zip(recorded_ids, new_ids, strict=True)) if len(recorded_ids) == len(new_ids) else {}
     decisions = {now.get(key, key): decision for key, decision in recorded.items()}
     if call.streamed:
         stream = agent.resume_stream(decisions=decisions, **rest)
@@ -311,7 +310,7 @@ def _repeat_call(
 
 
 async def _plain_call(call: Mono[Reply[Any]]) -> Reply[Any]:
-    """Make a call without a reader; a separate coroutine, so that its suspension point differs from a stream's."""
+    """Await a call without a reader. (A task needs a coroutine, and a `Mono` is only awaitable.)"""
     return await call
 
 
@@ -329,7 +328,7 @@ async def _read_stream(flux: AgentFlux[Any], call: CallEntry, player: Player) ->
 async def _run_call(
     call: Coroutine[Any, Any, Reply[Any]], on_started: Callable[[], None]
 ) -> tuple[Reply[Any] | None, BaseException | None]:
-    """Run a call in a task of its own, so that it can be cancelled as recorded; return its reply or exception."""
+    """Run a call in a separate task, so that it can be cancelled as recorded; return its reply or exception."""
     task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
     on_started()
     try:
@@ -373,7 +372,7 @@ def _history(script: Script, first: CallEntry) -> tuple[str, ...]:
 
 
 def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
-    """Return the agent's own hooks except recorders and those to leave out."""
+    """Return the agent's own hooks except recorders and those named in `without`."""
     own: list[Hook] = [hook for hook in agent.hooks if not isinstance(hook, Recorder)]
     names = [hook.name for hook in own]
     for name in without:
@@ -393,7 +392,8 @@ def _check_tools(agent: Agent[Any], tools: Collection[str], *, live: bool) -> No
 
 
 def _check_names(agent: Agent[Any], tools: Collection[str]) -> None:
-    """Refuse tools that neither the agent nor its sub-agents have; a toolset's tools are known only once it is open."""
+    """Refuse tools that neither the agent nor its sub-agents have. An agent with a live toolset is not checked, since the
+    tools of a toolset are known only once it is open."""
     known: dict[str, None] = {}
     assert isinstance(agent, FullAgent)  # every agent is one
     below: list[ToolableAgent] = [agent]

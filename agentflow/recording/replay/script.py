@@ -3,9 +3,9 @@
 Rules:
 
 1. Data from a model or a tool is due at its recorded time, and in its turn (`order`).
-2. If no entry was recorded between two steps, no other step may happen between them in the replay.
-3. A cancellation has a position in the order too. If a hook requests it, the hook of the replay requests it again, and it
-   happens in its turn.
+2. If no entry was recorded between two steps, no other step can happen between them in the replay.
+3. A cancellation has a position in the order too. If a hook requested it, the hook requests it again in the replay, and the
+   cancellation happens in its turn.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class RecordedWork:
         use: The id of the tool call.
         result: The ref of a tool's result.
         children: The calls of sub-agents inside it.
-        asked: The replies to the side calls of a tool.
+        side_replies: The replies to the side calls of a tool.
         injected: The messages that a tool injected.
-        marks: The positions of the injections, or of a decision of a race.
+        marks: The positions of the injections, or of the decision of a race.
         interrupts: The reason for which it interrupted its call; None if it did not.
-        cut: The cancellation of the call, if it happened before the work began.
+        cut: The last cancellation of the call before the work began, if there is one.
     """
 
     n: int
@@ -91,7 +91,7 @@ class RecordedWork:
     injected: tuple[Injection, ...] = ()
     marks: list[tuple[MarkEntry, DueStep]] = field(default_factory=list[tuple[MarkEntry, DueStep]])
     children: list[str] = field(default_factory=list[str])
-    asked: list[RecordedWork] = field(default_factory=list["RecordedWork"])
+    side_replies: list[RecordedWork] = field(default_factory=list["RecordedWork"])
     interrupts: str | None = None
     cut: Key | None = None
 
@@ -106,13 +106,14 @@ class Script:
     Attributes:
         order: The order of its steps.
         steps: The events of each call, in comparable form.
-        cuts: The cancellations from outside, by call; not those by hooks and tools of the call or of its caller.
+        cuts: The cancellations from outside, by call; without those by hooks and tools of the call or of its caller.
         requests: The interrupts by hooks, and failures of parallel tool calls, by key. Older logs do not have their positions.
         total: The number of events.
         waits: The waits for the reader.
         broken_off: The calls without an end in the log, because the process was killed.
         attempts: The number of attempts at a reply in each round of a call.
-        last_events: The cancellations by an enclosing call between two steps, by the event after which nothing began.
+        last_events: The cancellations by an enclosing call that came while no work was running, by the last event before which
+            the call could still begin work.
         owners: The call of each work, by number, and of each hook's step, by the name in its key.
         replies: The replies that are not replayed yet, by call, round and side call.
         works: The tools' works that are not replayed yet, by call and the number of the tool call.
@@ -136,8 +137,8 @@ class Script:
         self.works: dict[tuple[str, str], deque[RecordedWork]] = defaultdict(deque)
         self.children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
 
-    def replies_left(self, call: str, iteration: int) -> Sequence[RecordedWork]:
-        """Return the replies in a round of a call that are not replayed yet."""
+    def remaining_replies(self, call: str, iteration: int) -> Sequence[RecordedWork]:
+        """Return the replies in a round of a call that are not replayed yet, except those to side calls."""
         return self.replies.get((call, iteration, ""), ())
 
     def reply(self, call: str, iteration: int, side: str) -> RecordedWork | None:
@@ -154,14 +155,14 @@ class Script:
         """List the chunks, injections and side calls of a tool's work, in order."""
         steps: list[tuple[Key, DueStep]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
         steps += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
-        for reply in work.asked:
+        for reply in work.side_replies:
             steps.append((("begun", reply.n, 0), DueStep(reply.time, 0, False)))
             steps += [(("chunk", reply.n, n), due) for n, due in enumerate(reply.pieces)]
             steps += [] if reply.end_due is None else [(("over", reply.n, 0), replace(reply.end_due, piece=reply))]
         return sorted(steps, key=lambda step: self.order.places[step[0]])
 
     def all_of(self, calls: Iterable[str]) -> list[Key]:
-        """Return the steps of some calls, and of the calls inside them."""
+        """Return the steps of some calls and of the calls inside them, in order."""
         wanted = set(calls)
         for call, entry in self.log.calls.items():  # a caller's entry precedes its sub-agent's
             if entry.parent is not None and entry.parent.call in wanted:

@@ -49,7 +49,7 @@ def read_script(log: RunLog) -> Script:
 
 
 class _EntryReader:
-    """Reads the entries of a log into a script, and keeps what is known so far about the work that is running.
+    """Reads the entries of a log into a script, and tracks the running work.
 
     Args:
         script: The script, which is empty at first.
@@ -70,25 +70,25 @@ class _EntryReader:
         self._ending: dict[str, InterruptEntry] = {}  # cancellations by an enclosing call while no work ran
 
     def read(self, entry: Entry) -> None:
-        """Read one entry: a call, its events and its end; `_read_work` reads a model's reply or a tool's work."""
+        """Read the next entry of the log."""
         match entry:
             case CallEntry():
                 if entry.parent is not None:
                     number = self._normalizer.number(entry.parent.call, entry.parent.tool_use)
                     self._script.children[entry.parent.call, number].append(entry.call)
-                    for works in self._running.get(entry.parent.call, {}).values():
-                        if works.use == entry.parent.tool_use:
-                            works.children.append(entry.call)
+                    for work in self._running.get(entry.parent.call, {}).values():
+                        if work.use == entry.parent.tool_use:
+                            work.children.append(entry.call)
             case HookEntry(via="on_event") if entry.error is not None and entry.error["type"] != "CancelledError":
                 self._script.owners[f"{entry.call} {entry.seq} {entry.hook}"] = entry.call
                 self._order.add_failure(entry)
             case EventEntry():
                 position = len(self._steps[entry.call])
-                self._events(entry, entry.time)
+                self._add_events(entry)
                 use = entry.fields.get("tool_use")
-                self._event_in_order(entry.call, position, entry.type, use, entry.seq, entry.time)
+                self._order_event(entry.call, position, entry.type, use, entry.seq, entry.time)
             case MarkEntry(what="read" | "unread"):
-                self._wait(entry.call, entry.seq, entry.time, entry.what == "unread")
+                self._order_wait(entry.call, entry.seq, entry.time, entry.what == "unread")
             case MarkEntry(what="twice" | "pending" | "swallowed"):
                 pass  # such a log is refused, unless inexact
             case MarkEntry(what="failed"):
@@ -102,33 +102,33 @@ class _EntryReader:
                 self._read_work(entry)
 
     def _read_work(self, entry: Entry) -> None:
-        """Read one entry of a model's reply or a tool's work."""
+        """Read an entry of a model's reply or a tool's work; ignore any other."""
         match entry:
             case ChunksEntry():
                 reply = None if entry.reply is None else self._by_number.get(entry.reply)
-                self._in_order(reply, entry)
+                self._order_chunks(reply, entry)
                 if reply is not None:
-                    self._pieces(reply, entry, ahead=True)
-                self._events(entry, entry.time)
+                    self._add_chunks(reply, entry, ahead=True)
+                self._add_events(entry)
             case PiecesEntry():
                 works = [work for work in self._running[entry.call].values() if self._is_chunk_of(work, entry)]
-                self._in_order(works[0] if works else None, entry)
+                self._order_chunks(works[0] if works else None, entry)
                 for work in works[:1]:
-                    self._pieces(work, entry, ahead=False)
-                self._events(entry, entry.time)
+                    self._add_chunks(work, entry, ahead=False)
+                self._add_events(entry)
             case RequestEntry():
                 reply = RecordedWork(entry.n, entry.time, self._normalizer.request(entry))
-                asking = None if entry.work is None else self._by_number.get(entry.work)
-                if asking is None:
+                tool_work = None if entry.work is None else self._by_number.get(entry.work)
+                if tool_work is None:
                     self._script.replies[entry.call, entry.iteration, entry.side].append(reply)
                     self._script.attempts[entry.call, entry.iteration] += not entry.side
                 else:
-                    asking.asked.append(reply)
+                    tool_work.side_replies.append(reply)
                 self._begin(reply, entry.call)
             case ReplyEntry():
                 if entry.n in self._by_number:
-                    self._in_order(self._by_number[entry.n], entry)
-                    self._pieces(self._by_number[entry.n], entry, ahead=False)
+                    self._order_chunks(self._by_number[entry.n], entry)
+                    self._add_chunks(self._by_number[entry.n], entry, ahead=False)
             case StartedEntry():
                 use = str(self._log.use_data(entry.tool_use)["id"])
                 work = RecordedWork(entry.n, entry.time, use=use)
@@ -144,37 +144,37 @@ class _EntryReader:
             case _:
                 pass
 
-    def _in_order(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
-        """Record the chunks of an entry, and the events of those chunks."""
+    def _order_chunks(self, work: RecordedWork | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+        """Add the chunks of an entry to the order, with their events and the waits for their reader."""
         chunks_before = 0 if work is None else len(work.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
             seq = _next_event(entry) if isinstance(entry, ReplyEntry) else entry.seq + n
             if work is not None and (cancellation := self._ahead.pop(work.n, None)) is not None:
-                self._order.put_back(work.n, chunks_before + n, cancellation, entry.call, seq)
+                self._order.add_chunk_before(cancellation, work.n, chunks_before + n, entry.call, seq)
             elif work is not None:
                 self._order.add_chunk(work.n, chunks_before + n, entry.call, seq, time)
             position = len(self._steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
-                self._event_in_order(entry.call, position, "ReasoningChunk", None, seq, time)
+                self._order_event(entry.call, position, "ReasoningChunk", None, seq, time)
             elif isinstance(entry, PiecesEntry):
-                self._event_in_order(entry.call, position, "ActingChunk", entry.tool_use, seq, time)
+                self._order_event(entry.call, position, "ActingChunk", entry.tool_use, seq, time)
             if not isinstance(entry, ReplyEntry) and n < len(entry.paused) and entry.paused[n]:
-                self._wait(entry.call, seq, time + entry.paused[n] / 1000)
+                self._order_wait(entry.call, seq, time + entry.paused[n] / 1000)
 
-    def _wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
+    def _order_wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
         key: Key = ("read", call, seq)
         self._order.add(key, time)
         self._script.waits[key] = ReaderWait(time, cancelled)
 
-    def _event_in_order(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
+    def _order_event(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
         ending = self._ending.pop(call, None)
         if ending is not None and position and kind in ("PostToolRound", "CallEnded"):
             self._script.last_events["event", call, position - 1] = ending
         number = "" if use is None else self._normalizer.number(call, str(self._log.use_data(use)["id"]))
         self._order.add_event(call, position, kind, number, seq, time)
 
-    def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
+    def _add_events(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
         steps = self._normalizer.steps(entry)
         self._steps[entry.call].extend(steps)
         self._script.total += len(steps)
@@ -184,7 +184,7 @@ class _EntryReader:
                 self._own_chunks[n] = self._own_chunks.get(n, 0) + 1
 
     def _is_chunk_of(self, work: RecordedWork, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
-        """Whether an event is a chunk of the work."""
+        """Return whether an entry contains chunks of the work."""
         match entry:
             case ChunksEntry():
                 return work.step is not None and entry.reply in (None, work.n)
@@ -194,45 +194,45 @@ class _EntryReader:
             case EventEntry():
                 return False
 
-    def _begin(self, reply: RecordedWork, call: str) -> None:
+    def _begin(self, work: RecordedWork, call: str) -> None:
         self._entries_seen += 1
-        self._order.add(("begun", reply.n, 0), reply.time)
-        reply.cut = self._order.cuts.get(call)
-        self._by_number[reply.n] = reply
-        self._script.owners[reply.n] = call
-        self._running[call][reply.n] = reply
-        self._last[reply.n] = self._entries_seen
+        self._order.add(("begun", work.n, 0), work.time)
+        work.cut = self._order.cuts.get(call)
+        self._by_number[work.n] = work
+        self._script.owners[work.n] = call
+        self._running[call][work.n] = work
+        self._last[work.n] = self._entries_seen
 
     def _entry_between(self, n: int) -> bool:
-        """Whether another entry was recorded since the last step of the work."""
+        """Return whether another entry was recorded since the last step of the work."""
         between = self._entries_seen - self._last[n] - self._own_chunks.pop(n, 0) > 0
         self._last[n] = self._entries_seen
         return between
 
-    def _pieces(self, reply: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
-        between, before = self._entry_between(reply.n), self._script.total
-        if not isinstance(entry, ReplyEntry):  # the failure of a hook was reported before it
+    def _add_chunks(self, work: RecordedWork, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+        """Add the chunks of an entry to their work. `ahead`: each chunk came before its event."""
+        between, before = self._entry_between(work.n), self._script.total
+        if not isinstance(entry, ReplyEntry):  # an `Error` event of a failed hook is logged before the hook's event
             before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self._steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
-            # A model's chunk comes before its event.
-            reply.pieces.append(DueStep(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
+            work.pieces.append(DueStep(entry.time + at / 1000, before + (n if ahead else 0), between and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
-        reply = self._by_number.get(entry.n)
-        if reply is None:
+        work = self._by_number.get(entry.n)
+        if work is None:
             return
         self._order.add(("over", entry.n, 0), entry.time)
-        reply.end_due = DueStep(entry.time, self._script.total, self._entry_between(entry.n))
-        reply.end, reply.error = entry.end, entry.error
-        if reply.cut is not None and reply.end == "cut" and not reply.pieces and not reply.marks:
-            self._order.unreached.setdefault(reply.cut, []).extend([("begun", reply.n, 0), ("over", reply.n, 0)])
+        work.end_due = DueStep(entry.time, self._script.total, self._entry_between(entry.n))
+        work.end, work.error = entry.end, entry.error
+        if work.cut is not None and work.end == "cut" and not work.pieces and not work.marks:
+            self._order.unreached.setdefault(work.cut, []).extend([("begun", work.n, 0), ("over", work.n, 0)])
         if isinstance(entry, FinishedEntry):
-            reply.result, reply.injected = entry.result, entry.injected
+            work.result, work.injected = entry.result, entry.injected
         self._entries_seen += 1
         self._running[entry.call].pop(entry.n, None)
 
     def _add_cancellation(self, entry: InterruptEntry) -> None:
-        """Add a cancellation to the order, unless hooks or an enclosing call repeat it."""
+        """Add a cancellation to the script, according to its origin."""
         if entry.by_caller and not self._running[entry.call]:
             self._ending[entry.call] = entry
         elif entry.by_caller:
@@ -251,7 +251,7 @@ class _EntryReader:
             self._by_number[entry.work].interrupts = entry.reason
 
     def _request(self, key: Key, entry: InterruptEntry | MarkEntry) -> None:
-        """Add a cancellation that the run's own code requests."""
+        """Add a cancellation that the run's own code requests; older logs have no positions for it."""
         if entry.at and key not in self._script.requests:
             self._order.add(key, entry.time)
             self._ahead.update(dict.fromkeys(entry.given, key))
@@ -259,13 +259,13 @@ class _EntryReader:
 
 
 def _next_event(entry: ReplyEntry) -> int:
-    """Return the number of the first event of the call after some chunks; 0 if it is unknown."""
+    """Return the number of the call's first event after the chunks of an entry; 0 if it is unknown."""
     return 0 if entry.after is None else entry.after + 1
 
 
 def _check_complete(log: RunLog) -> None:
-    """Refuse a log with an end but no start, because its oldest entries were discarded from memory. The reader refuses a
-    log with other missing lines.
+    """Refuse a log that lacks the start of some work, or the end of a call inside a call that has ended, for example because
+    a recorder has discarded its oldest entries from memory. `LogReader` refuses a log with other missing lines.
 
     Raises:
         StoreError: The log is incomplete.

@@ -51,7 +51,7 @@ def bill(context: RunContext, step: Any) -> None:
 
     Args:
         context: The context of the run.
-        step: A step of the side call; only the end of its reply has usage.
+        step: The data of a step of the side call: for its end, the whole reply. Other steps have no usage.
     """
     if isinstance(step, RecordedWork):
         chunks = [chunk_of(due.piece) for due in step.pieces]
