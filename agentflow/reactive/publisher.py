@@ -192,8 +192,15 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
     raise not_a_source(operator, source)
 
 
+def check_source(operator: str, source: Source[T]) -> Source[T]:
+    """Return a source that was passed to an operator. Other values raise a `UsageError`."""
+    if not isinstance(cast("object", source), Observable | Awaitable):
+        raise not_a_source(operator, source)
+    return source
+
+
 def not_a_source(operator: str, source: object) -> UsageError:
-    """Return the error for a function that did not return a source as it should."""
+    """Return the error for a value that is not a source."""
     return UsageError(
         f"{operator}() got {source!r:.80} ({type(source).__name__}); use a Mono, a Flux, any reactivex "
         "Observable, or an awaitable. For a plain value use map(), or wrap it: Mono.just(value)"
