@@ -143,16 +143,14 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     return timed
 
 
-_locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]] = WeakKeyDictionary()
-"""The locks by hook and event loop. (An `asyncio.Lock` with waiters refers to its loop and would keep the entry alive.)"""
+_locks: WeakKeyDictionary[Hook, FairLock] = WeakKeyDictionary()
 
 
 def _serial(call: Call, hook: Hook) -> Call:
-    # Looked up by hook, so that all chains of all agents share the lock.
-    locks = _locks.setdefault(hook, WeakKeyDictionary())
+    # Looked up by hook, so that all chains of all agents share the lock, also those on other event loops and threads.
+    lock = _locks.setdefault(hook, FairLock())
 
     async def serial(event: Any) -> Any:
-        lock = locks.setdefault(asyncio.get_running_loop(), FairLock())
         await lock.acquire()
         try:
             return await settle(call(event))
