@@ -59,8 +59,6 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     call = handler_of(hook)
     # The order matters. The time limit includes the thread, but not the wait for the `serial` lock; undoing and the
     # shadow see the failures of all options inside them.
-    if hook.only_tools and about_a_tool(kind):
-        call = _filtered(call, hook, kind)
     if hook.in_thread:
         call = _threaded(call)
     if hook.timeout is not None:
@@ -69,7 +67,10 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
         call = _serial(call, hook)
     if hook.on_failure == "skip" and kind.writable:
         call = _undoing(call, hook, kind)
-    return _shadowed(call, hook, kind) if hook.shadow else call
+    if hook.shadow:
+        call = _shadowed(call, hook, kind)
+    # Outermost, so that an event of another tool costs no thread, lock or copy.
+    return _filtered(call, hook, kind) if hook.only_tools and about_a_tool(kind) else call
 
 
 @cache

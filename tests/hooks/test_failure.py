@@ -513,6 +513,30 @@ def test_serial_hooks_do_not_overlap_in_threads_either() -> None:
     assert [first.is_alive(), second.is_alive(), overlaps.is_set()] == [False] * 3
 
 
+async def test_events_of_other_tools_do_not_wait_for_a_hook() -> None:
+    """`tools=[...]` is tested before the options: the lock of a serial hook does not concern a call of another tool."""
+    ran = asyncio.Event()
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Slow."""
+        return "seen"
+
+    @tool(type="read")
+    async def quick() -> str:
+        """Quick."""
+        ran.set()
+        return "seen"
+
+    @on(PreActing, tools=["slow"], serial=True)
+    async def waits(event: PreActing) -> None:
+        await ran.wait()
+
+    calls = [use("t1", "slow"), use("t2", "quick")]
+    async with asyncio.timeout(5):
+        await Agent("a", ScriptedModel([calls, "end"]), tools=[slow, quick], hooks=[waits]).call("go")
+
+
 async def test_shadow_records_and_applies_nothing() -> None:
     """`shadow=True`: edits, verdicts and failures are recorded in the context, and nothing is applied."""
     shadows: list[Any] = []
