@@ -388,7 +388,8 @@ _reply = maker(
 
 def with_metadata(msg: Msg, **notes: object) -> Msg:
     """Return a copy of the message with notes added to its metadata."""
-    return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)
+    metadata = FrozenDict({**msg.metadata, **notes})
+    return Msg(msg.role, msg.content, msg.name, msg.id, metadata, msg.usage, msg.finish_reason)
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = new_id) -> tuple[Msg, ...]:

@@ -393,7 +393,7 @@ def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
     if not any(isinstance(block, kinds) for block in msg.content):
         return msg
     remaining = tuple(block for block in msg.content if not isinstance(block, kinds))
-    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    return Msg(msg.role, remaining, msg.name, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
 
 def _unique_calls(msg: Msg, used: set[str]) -> Msg:
@@ -408,4 +408,4 @@ def _unique_calls(msg: Msg, used: set[str]) -> Msg:
     if len(content) == len(msg.content):
         return msg
     remaining = tuple(content) or (TextBlock("(repeated)"),)
-    return message(msg.role, remaining, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+    return Msg(msg.role, remaining, msg.name, msg.id, msg.metadata, msg.usage, msg.finish_reason)

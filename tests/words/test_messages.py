@@ -1,7 +1,7 @@
 """Messages and blocks: frozen, JSON in and out, and calls whose arguments cannot be read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from eventlog import use
 
 from agentflow import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
 from agentflow.errors import MissingOutputError, UsageError
+from agentflow.vocabulary.messages import with_metadata
 
 FULL = Msg.assistant(
     [
@@ -137,3 +138,17 @@ def test_a_reply_without_typed_output() -> None:
 def test_no_usage_adds_nothing(usage: Usage) -> None:
     """`Usage()` is the zero of the sum, on either side."""
     assert usage + Usage() == usage == Usage() + usage
+
+
+def test_notes_change_only_the_metadata() -> None:
+    """A message that is marked, such as one for a sub-agent's conversation, keeps its name and all else."""
+    msg = Msg(
+        "user",
+        (TextBlock("Hi."),),
+        name="ada",
+        id="m1",
+        metadata={"a": 1},
+        usage=Usage(1, 2),
+        finish_reason="stop",
+    )
+    assert with_metadata(msg, within="t1") == replace(msg, metadata={"a": 1, "within": "t1"})
