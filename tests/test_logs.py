@@ -76,8 +76,10 @@ def test_it_is_silent_until_it_is_enabled() -> None:
 def test_a_bug_in_a_hook_is_seen_without_that() -> None:
     """A skipped hook is reported, once per place, since the run continues without it."""
     lines = said("ask(); ask()")
-    assert lines[0].endswith("failed on CallEnded and was skipped; this failure is logged only once.")
+    assert lines[0].endswith("was skipped; it is logged only once, unless logger.enable('agentflow') is called.")
     assert [line for line in lines if "RuntimeError: by hand" in line] == ["RuntimeError: by hand"]
+    again = said("ask(); logger.enable('agentflow'); ask()")
+    assert (again[0].endswith("is called."), again[-1].endswith(SKIPPED)) == (True, True)
     assert said("logger.disable('agentflow.hooks.skipped'); ask()") == []
 
 

@@ -83,14 +83,29 @@ def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
         >>> inside(["payments"])("payments/t1/t2"), inside(["payments/t1"])("payments")
         (True, False)
     """
-    shortest = _MAX_LENGTH - 1 - _MAX_PART  # a longer id can be replaced by its digest
-    outer = {form for id in session_ids for form in ((id,) if len(id) <= shortest else (id, _fit(id, shortest)))}  # noqa: A001
+    outer = {form for id in session_ids for form in _forms(id)}  # noqa: A001
 
     def found(session_id: str) -> bool:
         parts = session_id.split("/")
         return any("/".join(parts[:n]) in outer for n in range(1, len(parts)))
 
     return found
+
+
+def inner_prefixes(session_id: str) -> tuple[str, ...]:
+    """Return texts of which one begins the id of each sub-agent's session inside a session.
+
+    Example:
+        >>> inner_prefixes("payments")
+        ('payments/',)
+    """
+    return tuple([f"{form}/" for form in _forms(session_id)])
+
+
+def _forms(session_id: str) -> tuple[str, ...]:
+    """Return the forms that a session's id can have in the ids of the sessions inside it."""
+    shortest = _MAX_LENGTH - 1 - _MAX_PART  # a longer id can be replaced by its digest
+    return (session_id,) if len(session_id) <= shortest else (session_id, _fit(session_id, shortest))
 
 
 def _fit(text: str, longest: int) -> str:

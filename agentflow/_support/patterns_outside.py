@@ -8,8 +8,8 @@ Rules:
 1. A pattern that needs more than linear time (look-around, back references) is refused, and the error shows why.
 2. A pattern has a weight, roughly the number of states of its automaton. The time of a match is at most weight times
    length, so limits on both limit the time (`SchemaPattern.weight`).
-3. Escapes are those of ECMA 262: `\\d` and `\\w` are ASCII, `$` is the end of the text. Python's `\\A` and `\\Z` are
-   supported too.
+3. Escapes are those of ECMA 262: `\\d`, `\\w`, `\\b` and `\\B` are ASCII, `$` is the end of the text. Python's `\\A` and
+   `\\Z` are supported too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OUTSIDE_CLASSES: Final = {
     "S": r"\S",
 }
 _IN_CLASSES: Final = {**_OUTSIDE_CLASSES, "d": "0-9", "w": "A-Za-z0-9_", "b": r"\x08"}
-_ANCHORS: Final = {"b": r"(?-u:\b)", "B": r"\B", "A": r"\A", "z": r"\z", "Z": r"\z"}
+_ANCHORS: Final = {"b": r"(?-u:\b)", "B": r"(?-u:\B)", "A": r"\A", "z": r"\z", "Z": r"\z"}
 
 
 class PatternError(ValueError):

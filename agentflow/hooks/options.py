@@ -59,8 +59,6 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     call = handler_of(hook)
     # The order matters. The time limit includes the thread, but not the wait for the `serial` lock; undoing and the
     # shadow see the failures of all options inside them.
-    if hook.only_tools and about_a_tool(kind):
-        call = _filtered(call, hook, kind)
     if hook.in_thread:
         call = _threaded(call)
     if hook.timeout is not None:
@@ -69,7 +67,10 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
         call = _serial(call, hook)
     if hook.on_failure == "skip" and kind.writable:
         call = _undoing(call, hook, kind)
-    return _shadowed(call, hook, kind) if hook.shadow else call
+    if hook.shadow:
+        call = _shadowed(call, hook, kind)
+    # Outermost, so that an event of another tool costs no thread, lock or copy.
+    return _filtered(call, hook, kind) if hook.only_tools and about_a_tool(kind) else call
 
 
 @cache
@@ -142,16 +143,14 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     return timed
 
 
-_locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]] = WeakKeyDictionary()
-"""The locks by hook and event loop. (An `asyncio.Lock` with waiters refers to its loop and would keep the entry alive.)"""
+_locks: WeakKeyDictionary[Hook, FairLock] = WeakKeyDictionary()
 
 
 def _serial(call: Call, hook: Hook) -> Call:
-    # Looked up by hook, so that all chains of all agents share the lock.
-    locks = _locks.setdefault(hook, WeakKeyDictionary())
+    # Looked up by hook, so that all chains of all agents share the lock, also those on other event loops and threads.
+    lock = _locks.setdefault(hook, FairLock())
 
     async def serial(event: Any) -> Any:
-        lock = locks.setdefault(asyncio.get_running_loop(), FairLock())
         await lock.acquire()
         try:
             return await settle(call(event))

@@ -7,8 +7,12 @@ and so does `logger.disable("agentflow")`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from agentflow._support.once import warn_once
 from agentflow.hooks.hook import Hook
+
+_LATER: Final = "it is logged only once, unless logger.enable('agentflow') is called"
 
 
 def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> bool:
@@ -26,7 +30,7 @@ def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> boo
     return warn_once(
         hook.name,
         error,
-        "hook {} (priority {}) failed on {} and was skipped; this failure is logged only once.",
+        f"hook {{}} (priority {{}}) failed on {{}} and was skipped; {_LATER}.",
         hook.name,
         hook.priority,
         event,
@@ -49,4 +53,4 @@ def warn_denied(hook: Hook, event: str, error: Exception, where: object) -> bool
 
 def warn_skipped_listener(name: str, error: Exception) -> bool:
     """Log the same warning for a failing listener."""
-    return warn_once(name, error, "listener {} failed and was skipped; this failure is logged only once.", name)
+    return warn_once(name, error, f"listener {{}} failed and was skipped; {_LATER}.", name)

@@ -46,8 +46,8 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 
 __all__ = ["Hold", "HookWork", "failure_of", "fits", "held_locks", "make_attempt", "work_of"]
 
-FIRST_WAIT = 0.2  # seconds, before the second attempt; each further wait is longer
-MAX_WAIT = 5.0
+_FIRST_WAIT = 0.2  # seconds, before the second attempt; each further wait is longer
+_MAX_WAIT = 5.0
 
 
 class Hold:
@@ -203,8 +203,8 @@ async def run_with_retries(call: AttemptedCall, tool: FullTool[..., Any], transf
     policy = RetryPolicy(
         who=f"Tool {tool.name!r}",
         attempts=tool.retries + 1,
-        first_wait=FIRST_WAIT,
-        max_wait=MAX_WAIT,
+        first_wait=_FIRST_WAIT,
+        max_wait=_MAX_WAIT,
         jitter=0,
         should_retry=should_retry,
     )

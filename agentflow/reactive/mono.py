@@ -23,7 +23,7 @@ from agentflow.errors import UsageError
 from agentflow.reactive.driven import DrivenMono
 from agentflow.reactive.iterators import SingleIterator, close
 from agentflow.reactive.operators.items import side_effect
-from agentflow.reactive.publisher import Source, not_a_source, resolve_source
+from agentflow.reactive.publisher import Source, check_source, not_a_source, resolve_source
 from agentflow.reactive.sched import Threads
 from agentflow.reactive.signals import EMPTY, Empty, identity, plain_function, positive, seconds_of, seconds_until
 
@@ -239,7 +239,8 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
 
     def switch_if_empty(self, other: Source[A]) -> Mono[T_co | A]:
         """The value, or the value of `other` if there is none."""
-        return StepMono(self, _IF_EMPTY, lambda _: other, "switch_if_empty")
+        second = check_source("switch_if_empty", other)
+        return StepMono(self, _IF_EMPTY, lambda _: second, "switch_if_empty")
 
     def ignore_elements(self) -> Mono[Never]:
         """Only the completion or the failure; the value is discarded."""
@@ -247,7 +248,8 @@ class Mono(DrivenMono[T_co], metaclass=_MonoType):
 
     def then(self, other: Source[A]) -> Mono[A]:
         """The value of `other`, which runs after this mono. This mono's value is discarded; its failure is raised."""
-        return StepMono(self, _THEN, lambda _: other, "then")
+        second = check_source("then", other)
+        return StepMono(self, _THEN, lambda _: second, "then")
 
     # ---- several sources
 

@@ -192,6 +192,13 @@ def resolve_source(operator: str, source: object) -> Awaitable[object]:
     raise not_a_source(operator, source)
 
 
+def check_source(operator: str, source: Source[T]) -> Source[T]:
+    """Return a source that was passed to an operator. Other values raise a `UsageError`."""
+    if not isinstance(cast("object", source), Observable | Awaitable):
+        raise not_a_source(operator, source)
+    return source
+
+
 def not_a_source(operator: str, source: object) -> UsageError:
     """Return the error for a value that an operator got instead of a source."""
     return UsageError(

@@ -104,7 +104,6 @@ class Chats:
     def __init__(self, service: Service, protocol: str) -> None:
         self.service = service
         self._protocol = protocol
-        self._rewinding: set[str] = set()
         # For a page that reads the same run again; removed with the run.
         self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
@@ -122,13 +121,13 @@ class Chats:
         session = ref.agent.session(ref.stored)
         await self._settled(ref)
         history = await self.service.history(ref)
-        if ref.stored in self._rewinding or await self.service.current_status(ref, session) == "running":
+        if await self.service.current_status(ref, session) == "running":
             raise Refusal(409, "session_busy", "A run is working on this session. Wait for it, or interrupt it.")
         known = [msg.id for msg in history if msg.role == "user"]
         new = [msg for msg in request.messages if msg.id not in known]
         self._check(ref, new or request.messages, request)
         if not new and request.messages and not request.answers:
-            await self._rewind(ref, request.messages[-1].id)
+            await self.service.rewind(ref, request.messages[-1].id)
             history = await self.service.history(ref)
             known = [msg.id for msg in history if msg.role == "user"]
             new = [msg for msg in request.messages if msg.id not in known]
@@ -168,13 +167,6 @@ class Chats:
         """Return a session's current run."""
         run = await self.service.working(ref)
         return None if run is None or run.end is not None else self._chat(run)
-
-    async def _rewind(self, ref: StoredSession, message: str) -> None:
-        self._rewinding.add(ref.stored)
-        try:
-            await self.service.rewind(ref, message)
-        finally:
-            self._rewinding.discard(ref.stored)
 
     def _check(self, ref: StoredSession, new: Sequence[Msg], request: ChatRequest) -> None:
         limit = self.service.limits.message

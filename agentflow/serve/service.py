@@ -43,6 +43,8 @@ from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Deny, Stop
 
 _TITLE: Final = 80
+_REWOUND: Final = "~"
+"""The mark in the id of a session's copy during a rewind, which ids of users' sessions do not contain."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -76,6 +78,7 @@ class Service:
         self.view = view
         self.runs = Runs(limits, view)
         self.steering = Steering()
+        self._rewinding: set[str] = set()
         self.closing: list[Callable[[], Awaitable[object]]] = [self.durable.close]
         names = [*self.agents, *durable]
         if not agents or len(set(names)) < len(agents):
@@ -162,7 +165,8 @@ class Service:
 
     async def current_status(self, ref: StoredSession, session: Session) -> SessionStatus:
         """Return the status of a loaded session, including calls that are queued or run in a worker."""
-        return "running" if await self.working(ref) is not None else self.status(session)
+        working = await self.working(ref) is not None
+        return "running" if working or ref.stored in self._rewinding else self.status(session)
 
     async def working(self, ref: StoredSession) -> ServedRun | None:
         """Return the run that is working on a session, or is queued for it."""
@@ -222,10 +226,18 @@ class Service:
         Raises:
             Refusal: No call has this message, or another request reads the session.
         """
-        length = await self._length_before(ref, message)
-        shortened = f"{ref.stored}~{secrets.token_hex(4)}"  # not the name of a user's session
+        self._refuse_rewinding(ref)
+        self._rewinding.add(ref.stored)
+        try:
+            await self._rewind(ref, await self._length_before(ref, message))
+        finally:
+            self._rewinding.discard(ref.stored)
+
+    async def _rewind(self, ref: StoredSession, length: int) -> None:
+        shortened = f"{ref.stored}{_REWOUND}{secrets.token_hex(4)}"
         store = _store_of(ref.agent)
-        # Stores cannot shorten a session: copy its beginning, delete it, and copy the beginning back.
+        # Stores cannot shorten a session: a copy of its beginning replaces it. After a crash in between, the next process
+        # completes this (`restore_rewound`).
         try:
             ref.agent.forget(ref.stored)
         except UsageError as error:
@@ -234,8 +246,23 @@ class Service:
             await database_work(store.fork(ref.stored, shortened, length), "session")
         await self._drop(ref.agent, ref.stored)
         if length:
-            await database_work(store.fork(shortened, ref.stored), "session")
-            await self._drop(ref.agent, shortened)
+            await database_work(store.rename(shortened, ref.stored), "session")
+
+    def _refuse_rewinding(self, ref: StoredSession) -> None:
+        if ref.stored in self._rewinding:
+            raise Refusal(409, "session_busy", "Another request shortens this session. Try again.")
+
+    async def restore_rewound(self) -> None:
+        """Complete the rewinds that a crash interrupted after the original session was deleted."""
+        for store in {id(store): store for store in map(_store_of, self.all_agents)}.values():
+            try:
+                stored = {info.id for info in await store.sessions()}
+                for shortened in stored:
+                    original, mark, _ = shortened.partition(_REWOUND)
+                    if mark and "/" not in shortened and STORED_SESSION.fullmatch(original) and original not in stored:
+                        await store.rename(shortened, original)
+            except StoreError as error:
+                log_failure("ERROR", error, "the sessions whose rewind was interrupted are not restored")
 
     async def _length_before(self, ref: StoredSession, message: str) -> int:
         """Return the number of facts before the call with an input message; 0 if it is the first call."""
@@ -304,6 +331,7 @@ class Service:
             Refusal: It cannot start.
         """
         ref = call.ref
+        self._refuse_rewinding(ref)
         if self.is_durable(ref):
             return await self.durable.start(call)
         session, side = session or ref.agent.session(ref.stored), call.side or ClientSide()

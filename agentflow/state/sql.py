@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Literal, Self, TypeVar, cast
 
 try:
-    from sqlalchemy import Connection, delete, select, update
+    from sqlalchemy import Connection, select, update
     from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -36,7 +36,7 @@ from agentflow._support.undo import UndoOnFailure
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.engine import Database
 from agentflow.state.explain import driver_error, explain
-from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
+from agentflow.state.leases import drop_lease, holds_lease, renew_lease, take_lease
 from agentflow.state.migrations import is_current, migrate
 from agentflow.state.run_logs import KeepsLogs
 from agentflow.state.session_tables import FACTS, LEASES, SESSIONS
@@ -47,10 +47,12 @@ from agentflow.state.statements import (
     check_delivered,
     check_id,
     column_text,
+    delete_session,
     fork_session,
     list_sessions,
     prune_sessions,
     record_of,
+    rename_session,
     repair_advice,
 )
 from agentflow.state.thread import JobThread, Queued
@@ -261,31 +263,19 @@ class SqlStore(KeepsLogs, SessionStore):
                 await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id), until)
 
     async def rename(self, session_id: str, new_id: str) -> None:
-        """Give a session another id."""
+        """Give a session another id, and move the sessions of its sub-agents with it."""
         check_id(new_id)
-
-        def rename(connection: Connection) -> None:
-            if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
-                raise id_taken(new_id)
-            changed = connection.execute(update(SESSIONS).where(SESSIONS.c.id == session_id).values(id=new_id))
-            if not changed.rowcount:
-                raise no_session(session_id)
-
-        await self._do(rename, f"Renaming session {session_id!r}", takes=new_id)
+        work = partial(rename_session, session_id=session_id, new_id=new_id)
+        await self._do(work, f"Renaming session {session_id!r}", takes=new_id)
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session.
+        """Delete a session and the sessions of its sub-agents.
 
         Returns:
             Whether the session existed.
         """
         check_id(session_id)
-
-        def remove(connection: Connection) -> bool:
-            forget_leases(connection, [session_id])
-            return connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session_id)).rowcount > 0
-
-        return await self._do(remove, f"Deleting session {session_id!r}")
+        return await self._do(partial(delete_session, session_id=session_id), f"Deleting session {session_id!r}")
 
     async def prune(
         self,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, select, update
 
+from agentflow._support.ids import inner_prefixes
 from agentflow.errors import StoreError, UsageError
 from agentflow.state.engine import Prepared
 from agentflow.state.leases import forget_leases, held_leases
@@ -20,6 +22,7 @@ from agentflow.vocabulary.ports.store import (
     conflict,
     fact_conflict,
     id_taken,
+    moved_inside,
     no_point,
     no_session,
     prunable,
@@ -83,6 +86,7 @@ _ADVANCE_TO = Prepared(update(SESSIONS).where(_AT_VERSION).values({**_ADVANCED, 
 _FIND_VERSION = Prepared(select(SESSIONS.c.version).where(SESSIONS.c.id == bindparam("session_id")))
 _ADD_SESSION = Prepared(insert(SESSIONS))
 _ADD_FACT = Prepared(insert(FACTS))
+_RENAME = update(SESSIONS).where(SESSIONS.c.id == bindparam("old")).values(id=bindparam("new"))
 
 
 def append_at(
@@ -169,6 +173,38 @@ def prune_sessions(
         deleted.update(connection.execute(delete(SESSIONS).where(still).returning(SESSIONS.c.id)).scalars())
         forget_leases(connection, ids)
     return [info for info in candidates if info.id in deleted]
+
+
+def rename_session(connection: Connection, session_id: str, new_id: str) -> None:
+    """Give a session another id, and move the sessions of its sub-agents with it."""
+    if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
+        raise id_taken(new_id)
+    moved = _moved_inside(connection, session_id, new_id)  # before the facts get the new id
+    if not connection.execute(_RENAME, {"old": session_id, "new": new_id}).rowcount:
+        raise no_session(session_id)
+    for old, new in moved.items():
+        connection.execute(_RENAME, {"old": old, "new": new})
+
+
+def delete_session(connection: Connection, session_id: str) -> bool:
+    """Delete a session and the sessions of its sub-agents; return whether the session existed."""
+    inner = _moved_inside(connection, session_id, session_id)
+    existed = connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session_id)).rowcount > 0
+    for deleted in (session_id, *inner):
+        connection.execute(delete(SESSIONS).where(SESSIONS.c.id == deleted))
+        forget_leases(connection, [deleted])
+    return existed
+
+
+def _moved_inside(connection: Connection, session_id: str, new_id: str) -> dict[str, str]:
+    found = [info.id for prefix in inner_prefixes(session_id) for info in list_sessions(connection, prefix)]
+    if not found:
+        return {}
+    facts: list[Fact] = []
+    for body in connection.execute(select(FACTS.c.body).where(FACTS.c.session_id == session_id)).scalars():
+        with suppress(StoreError):  # a damaged session can be renamed and deleted too
+            facts.append(fact_from_json(body))
+    return moved_inside(session_id, new_id, facts, found)
 
 
 def fork_session(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:

@@ -162,7 +162,7 @@ class SchemaBlueprint(Blueprint):
 
     def may_read_floats(self) -> bool:
         """Whether arguments of the schema could contain a float."""
-        return may_hold_floats({"additionalProperties": False, **self.parameters()})  # an unknown key is refused
+        return may_hold_floats(self.parameters())
 
     def _make_schema(self) -> dict[str, Any]:
         return self._arguments.schema

@@ -28,6 +28,9 @@ _SCHEMA_MAP_KEYS = frozenset({"properties", "patternProperties"})
 _SCHEMA_KEYS = frozenset({"items", "additionalProperties", "contains", "not"})
 _SCHEMA_LIST_KEYS = frozenset({"anyOf", "allOf"})
 _REF = "#/$defs/"
+# Keywords with which the schemas of `type`, `items` and `additionalProperties` do not apply to every value. (Old drafts
+# ignore all keywords beside `$ref`.)
+_BESIDE = frozenset({"$ref", "patternProperties", "prefixItems"})
 
 _SPHINX = r"^[ \t]*:\w+[^:\n]*:"
 _NUMPY = r"^[ \t]*[A-Z][\w ]*\n[ \t]*-{3,}[ \t]*$"
@@ -158,6 +161,8 @@ def may_hold_floats(schema: Mapping[str, Any]) -> bool:
         (False, True)
     """
     match schema:
+        case {**keywords} if not _BESIDE.isdisjoint(keywords):
+            return True
         case {"type": "string" | "integer" | "boolean" | "null"}:
             return False
         case {"type": "array", "items": inner}:

@@ -497,7 +497,9 @@ is created for each call."""
 
 
 def context_for(context: RunContext, port: CallPort) -> RunContext:
-    """Return a copy of a context with another port; the copies share typed state and the objects of plugins."""
+    """Return a copy of a context with another port. The copies share typed state, but `own` can create another object for
+    each copy if no hook has an object in the call yet.
+    """
     other = copy(context)
     other._port = port  # pyright: ignore[reportPrivateUsage] - this module's own
     return other

@@ -24,9 +24,8 @@ def find_dep(deps: object, kind: type[T], name: str = "") -> T:
     found = dep_in(deps, kind, name)
     if found is not None:
         return found
-    given_type = "nothing" if deps is None else type(deps).__name__
     raise UsageError(
-        f"A dependency of type {kind.__name__} is needed, but deps= contains {given_type}. Pass it with the call, "
+        f"A dependency of type {kind.__name__} is needed, but deps= contains {_types_in(deps)}. Pass it with the call, "
         f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., "
         f"deps=my_{kind.__name__.lower()}) "
         "(an object, a list of objects, or a mapping by type or by parameter name)."
@@ -42,22 +41,32 @@ def dep_in(deps: object, kind: type[T], name: str) -> T | None:
         for key in (name, kind):  # the name first, as it is more specific
             if isinstance(found := by_key.get(key), kind):
                 return found
-        named = {key: value for key, value in by_key.items() if isinstance(key, str)}
-        return _only(kind, name, [value for value in named.values() if isinstance(value, kind)], tuple(named))
+        return _only(kind, name, {key: value for key, value in by_key.items() if isinstance(key, str)})
     if isinstance(deps, list | tuple):
-        return _only(kind, name, [item for item in cast("Sequence[object]", deps) if isinstance(item, kind)], ())
+        return _only(kind, name, dict(enumerate(cast("Sequence[object]", deps))))
     return None
 
 
-def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
+def _types_in(deps: object) -> str:
+    """Return the names of the types that `deps=` contains."""
+    if isinstance(deps, Mapping):
+        deps = list(cast("Mapping[Any, object]", deps).values())
+    elif not isinstance(deps, list | tuple):
+        deps = [] if deps is None else [deps]
+    return ", ".join(dict.fromkeys(type(item).__name__ for item in cast("Sequence[object]", deps))) or "nothing"
+
+
+def _only(kind: type[T], name: str, items: Mapping[str, object] | Mapping[int, object]) -> T | None:
     """Return the only object of a type; if there are several, the only one of exactly that type."""
-    if len(found) > 1:
-        found = [item for item in found if type(item) is kind] or found  # a subclass matches only if nothing else does
+    found = {key: item for key, item in items.items() if isinstance(item, kind)}
+    if len(found) > 1:  # a subclass matches only if nothing else does
+        found = {key: item for key, item in found.items() if type(item) is kind} or found
     if len(found) > 1:
         wanted = f"parameter {name!r}" if name else f"deps({kind.__name__})"
-        have = f" They are named {', '.join(map(repr, names))}." if names else ""
+        names = ", ".join(repr(key) for key in found if isinstance(key, str))
+        have = f" They are named {names}." if names else ""
         raise UsageError(
             f"deps= holds {len(found)} objects of type {kind.__name__}, and {wanted} asks for one of them. Pass them by "
             f"parameter name: deps={{{name or 'the_parameter'!r}: my_{kind.__name__.lower()}, ...}}.{have}"
         )
-    return found[0] if found else None
+    return next(iter(found.values()), None)

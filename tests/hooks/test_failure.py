@@ -478,6 +478,65 @@ async def test_serial_hooks_do_not_overlap_with_themselves() -> None:
     assert (serial.most, free.most) == (1, 4)
 
 
+def test_serial_hooks_do_not_overlap_in_threads_either() -> None:
+    """Runs on event loops of their own, in threads of their own, share the hook's lock; a cancelled wait gives it up."""
+    running, overlaps = threading.Lock(), threading.Event()
+    entered, leave = threading.Event(), threading.Event()
+
+    class Serial(Hook):
+        serial = True
+
+        async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if isinstance(event, PreActing):
+                if not running.acquire(blocking=False):
+                    overlaps.set()
+                    return
+                entered.set()
+                await asyncio.to_thread(leave.wait, 5)
+                running.release()
+
+    hook = Serial()
+
+    def run(limit: float | None = None) -> None:
+        with suppress(TimeoutError):
+            agent_of(hook).call("go", timeout=limit).block()
+
+    first, second = threading.Thread(target=run), threading.Thread(target=run)
+    first.start()
+    assert entered.wait(5)
+    second.start()
+    run(0.2)
+    assert first.is_alive()
+    leave.set()
+    first.join(5)
+    second.join(5)
+    assert [first.is_alive(), second.is_alive(), overlaps.is_set()] == [False] * 3
+
+
+async def test_events_of_other_tools_do_not_wait_for_a_hook() -> None:
+    """`tools=[...]` is tested before the options: the lock of a serial hook does not concern a call of another tool."""
+    ran = asyncio.Event()
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Slow."""
+        return "seen"
+
+    @tool(type="read")
+    async def quick() -> str:
+        """Quick."""
+        ran.set()
+        return "seen"
+
+    @on(PreActing, tools=["slow"], serial=True)
+    async def waits(event: PreActing) -> None:
+        await ran.wait()
+
+    calls = [use("t1", "slow"), use("t2", "quick")]
+    async with asyncio.timeout(5):
+        await Agent("a", ScriptedModel([calls, "end"]), tools=[slow, quick], hooks=[waits]).call("go")
+
+
 async def test_shadow_records_and_applies_nothing() -> None:
     """`shadow=True`: edits, verdicts and failures are recorded in the context, and nothing is applied."""
     shadows: list[Any] = []

@@ -40,7 +40,8 @@ async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
     text = record["message"].splitlines()
     assert record["level"].name == "WARNING"
     assert text[0] == (
-        "hook counts (priority 100) failed on ReasoningChunk and was skipped; this failure is logged only once."
+        "hook counts (priority 100) failed on ReasoningChunk and was skipped; it is logged only once, unless "
+        "logger.enable('agentflow') is called."
     )
     assert text[1] == "Traceback (most recent call last):"
     assert __file__ in text[2]
@@ -132,7 +133,7 @@ async def test_a_listener_that_fails(warned: list[Any]) -> None:
 
     await Agent("a", ScriptedModel(["hi"]), hooks=[edits, Broken()]).call("go")
     assert {record["message"].splitlines()[0] for record in warned} == {
-        "listener Broken failed and was skipped; this failure is logged only once."
+        "listener Broken failed and was skipped; it is logged only once, unless logger.enable('agentflow') is called."
     }
 
 

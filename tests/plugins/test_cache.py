@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Fault, Say, ScriptedCall, UseTool, WireReply
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta
-from agentflow.vocabulary.events import PostCall, PreActing, PreReasoning, ReasoningChunk
+from agentflow.vocabulary.events import CallEnded, PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.vocabulary.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
 from agentflow.vocabulary.specs import Usage
 
@@ -454,6 +455,35 @@ def test_the_others_failure_is_not_mine() -> None:
     assert waiting("fails") == (["done"], 2, 11)
     assert waiting("is cancelled") == (["done"], 2, 6)
     assert waiting("goes well") == (["done"], 1, 10)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_work_that_does_not_succeed_is_a_miss_too(shared: bool) -> None:
+    """A run whose tool was cancelled, or failed, had to do the work as well."""
+    uses: list[CacheUse] = []
+
+    class Uses(Hook):
+        observer = True
+        events = (CallEnded,)
+
+        def on_event(self, event: Any) -> None:
+            uses.append(event.context.state[CacheUse])
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Be slow."""
+        await asyncio.sleep(10)
+        raise ConnectionError("reset")
+
+    async def main() -> None:
+        hooks = [ToolCache(single_flight=shared), Uses()]
+        for limit in (5, None):
+            agent = Agent("a", ScriptedModel([use("t1", "slow"), "ok"]), tools=[slow], hooks=hooks, clock=LoopClock())
+            with suppress(TimeoutError):
+                await agent.call("go", timeout=limit)
+
+    run_virtual(main())
+    assert uses == [CacheUse(misses=1)] * 2
 
 
 async def test_a_tool_that_asks_for_itself_does_not_wait_for_itself() -> None:

@@ -140,6 +140,18 @@ async def test_catch_and_tap_along_the_chain() -> None:
     assert caught.value is BROKEN
 
 
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_an_argument_that_is_no_source_is_refused_at_once(wrong: Any) -> None:
+    """Not when the chain runs, where a None would be skipped in silence."""
+    for operator, take in [
+        ("then", Mono.just(1).then),
+        ("then", Flux.of(1).then),
+        ("switch_if_empty", Mono.empty().switch_if_empty),
+    ]:
+        with pytest.raises(UsageError, match=rf"^{operator}\(\) got {wrong} "):
+            take(wrong)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_retry_counts_runs_and_takes_no_time(count: int) -> None:
     """retry(n) runs n times altogether, each run directly after the one before, and raises the last failure."""

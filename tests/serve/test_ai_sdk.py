@@ -14,10 +14,14 @@ from npm_client import NodeProgram
 from serve_client import Gate, connected, served
 
 from agentflow import Agent, DataBlock, Msg, PostReasoning, RunContext, TextBlock, ToolEmitter, ToolUseBlock, on, tool
+from agentflow.errors import StoreError
 from agentflow.serve import App, View, bearer_tokens
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.blocks import Citation
 from agentflow.vocabulary.chunks import ModelChunk
+from agentflow.vocabulary.ports.memory_store import MemoryStore
+from agentflow.vocabulary.ports.store import SessionStore
+from agentflow.vocabulary.ports.store_wrapper import StoreWrapper
 
 TOKENS = {"a-long-random-token": "ada", "another-random-token": "bob"}
 FULL = View(tools="full", thinking=True)
@@ -343,3 +347,80 @@ async def test_requests_that_do_not_fit(body: Any, status: int, code: str) -> No
     async with served(App(Agent("a", ScriptedModel([]), tools=[pay]))) as url, connected(url) as client:
         found, refused = await client.ask("POST", "/agents/a/ai-sdk", body)
     assert (found, refused["error"]["code"]) == (status, code)
+
+
+class Stops(StoreWrapper):
+    """A store that is lost, or waits, after it has deleted a session."""
+
+    def __init__(self, inner: SessionStore) -> None:
+        super().__init__(inner)
+        self.lost = False
+        self.gate: Gate | None = None
+
+    async def delete(self, session_id: str) -> bool:
+        existed = await super().delete(session_id)
+        self.lost = self.gate is None
+        if self.gate is not None:
+            self.gate.reached.set()
+            await self.gate.open.wait()
+        return existed
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        self._check()
+        await super().fork(session_id, new_id, at)
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        self._check()
+        await super().rename(session_id, new_id)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise StoreError("lost")
+
+
+def chat(*ids: str) -> dict[str, Any]:
+    return {"id": "c", "messages": [{**USER, "id": key} for key in ids]}
+
+
+async def test_a_retry_that_a_crash_interrupts_loses_no_session() -> None:
+    """The next process puts the shortened session in place."""
+    inner = MemoryStore()
+    async with (
+        served(App(Agent("a", ScriptedModel(["One.", "Two."])), store=Stops(inner))) as url,
+        connected(url) as client,
+    ):
+        for ids in (("u1",), ("u1", "u2")):
+            async with client.http.post(f"{url}/agents/a/ai-sdk", json=chat(*ids)) as response:
+                await response.text()
+        status, _ = await client.ask("POST", "/agents/a/ai-sdk", {**chat("u1", "u2"), "trigger": "regenerate-message"})
+    assert status == 503
+    async with served(App(Agent("a", ScriptedModel([])), store=inner)) as url, connected(url) as client:
+        listed = await client.good("GET", "/agents/a/sessions")
+        history = await client.good("GET", "/agents/a/sessions/c")
+    assert [entry["id"] for entry in listed["sessions"]] == ["c"]
+    assert [msg["text"] for msg in history["messages"]] == ["Hi", "One."]
+
+
+async def test_a_session_that_is_being_shortened_is_busy() -> None:
+    """No other request begins a session of the same id in between, which would replace the conversation."""
+    store = Stops(MemoryStore())
+    async with (
+        served(App(Agent("a", ScriptedModel(["One.", "Two.", "Again."])), store=store)) as url,
+        connected(url) as client,
+    ):
+        for ids in (("u1",), ("u1", "u2")):
+            async with client.http.post(f"{url}/agents/a/ai-sdk", json=chat(*ids)) as response:
+                await response.text()
+        store.gate = Gate()
+        retry = asyncio.create_task(client.http.post(f"{url}/agents/a/ai-sdk", json=chat("u1", "u2")))
+        await store.gate.reached.wait()
+        busy = [
+            await client.ask("POST", "/agents/a/ai-sdk", chat("u1", "u2")),
+            await client.ask("POST", "/agents/a/runs", {"input": "Hello", "session": "c"}),
+        ]
+        store.gate.open.set()
+        async with await retry as response:
+            await response.text()
+        history = await client.good("GET", "/agents/a/sessions/c")
+    assert [(status, body["error"]["code"]) for status, body in busy] == [(409, "session_busy")] * 2
+    assert [msg["text"] for msg in history["messages"]] == ["Hi", "One.", "Hi", "Again."]

@@ -7,7 +7,7 @@ import gc
 import json
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -492,7 +492,9 @@ async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> Non
 
 
 async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
-    """Fork, export and import include the session of a waiting sub-agent: resumed, it continues where it was."""
+    """Fork, export, import and rename include the session of a waiting sub-agent: resumed, it continues where it was.
+    Delete includes it too.
+    """
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -511,9 +513,45 @@ async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
     assert [waits.id for waits in reply.pending] == ["t1/i1"]
     await store.fork("s", "fork")
     await store.import_(json.loads(json.dumps(await store.export("s"))), "copy")
-    for session in ("fork", "copy", "s"):
+    await store.rename("copy", "renamed")
+    for session in ("fork", "renamed", "s"):
         assert (await agents(begun=True).resume(session, {"t1/i1": Approve()})).text == "All done."
     assert paid == [5, 5, 5]
+    assert await store.delete("s")
+    assert sorted(info.id for info in await store.sessions()) == ["fork", "fork/t1", "renamed", "renamed/t1"]
+
+
+async def test_sessions_of_sub_agents_at_all_depths_are_renamed_and_deleted(store: SessionStore) -> None:
+    """Those of finished calls too; a session of a user stays, whose id only begins like one of them."""
+
+    def agent(name: str, *script: Any, tools: Sequence[Any] = ()) -> Agent:
+        return Agent(name, ScriptedModel(lambda request: script[len(request.messages) > 1]), tools=tools, store=store)
+
+    low = agent("low", "Low.", "Low.")
+    middle = agent("middle", use("m1", "low", message="?"), "Middle.", tools=[low.as_tool()])
+    top = agent("top", use("t1", "middle", message="?"), "Top.", tools=[middle.as_tool()])
+    await top.call("Go", session="s")
+    for session in ("s/x", "s/t10", "S/t1"):
+        await low.call("Go", session=session)
+    others = ["S/t1", "s/t10", "s/x"]
+    await store.rename("s", "new")
+    assert sorted(info.id for info in await store.sessions()) == ["S/t1", "new", "new/t1", "new/t1/m1", *others[1:]]
+    await low.call("Go", session="s")
+    with pytest.raises(StoreError, match="exists already"):
+        await store.rename("new", "s")
+    assert await store.delete("new")
+    assert sorted(info.id for info in await store.sessions()) == ["S/t1", "s", *others[1:]]
+
+
+async def test_a_rename_overwrites_no_session_of_a_sub_agent(store: SessionStore) -> None:
+    """It is refused as a whole."""
+    low = echo(store, "low")
+    top = Agent("top", ScriptedModel([use("t1", "low", message="?"), "ok"]), tools=[low.as_tool()], store=store)
+    await top.call("Go", session="s")
+    await low.call("Go", session="new/t1")
+    with pytest.raises(StoreError, match="exists already"):
+        await store.rename("s", "new")
+    assert sorted(info.id for info in await store.sessions()) == ["new/t1", "s", "s/t1"]
 
 
 # ---- what is held in memory

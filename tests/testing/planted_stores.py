@@ -204,6 +204,40 @@ class Overwrites(MemoryStore):
         await super().rename(session_id, new_id)
 
 
+class DeletesOne(MemoryStore):
+    """Deletes only the session itself."""
+
+    async def delete(self, session_id: str) -> bool:
+        return self._journals.pop(session_id, None) is not None
+
+
+class DeletesByPrefix(MemoryStore):
+    """Deletes all sessions whose ids begin with the session's id and a slash."""
+
+    async def delete(self, session_id: str) -> bool:
+        for info in await self.sessions(f"{session_id}/"):
+            await super().delete(info.id)
+        return await super().delete(session_id)
+
+
+class RenamesOne(MemoryStore):
+    """Renames only the session itself."""
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        journal = self._existing(session_id)
+        self._free(new_id)
+        self._journals[new_id] = self._journals.pop(session_id, journal)
+
+
+class RenamesByPrefix(MemoryStore):
+    """Renames all sessions whose ids begin with the session's id and a slash."""
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        await super().rename(session_id, new_id)
+        for info in await self.sessions(f"{session_id}/"):
+            await super().rename(info.id, new_id + info.id.removeprefix(session_id))
+
+
 class ForksAll(MemoryStore):
     """Copies the whole session, whatever the position."""
 
@@ -360,7 +394,11 @@ DEFECTS: list[tuple[StoreFlaw, Callable[[], Any], dict[str, Any]]] = [
     ("listing", OldestFirst, {}),
     ("listing", IgnoresCase, {}),
     ("delete", AlwaysDeleted, {}),
+    ("delete", DeletesOne, {}),
+    ("delete", DeletesByPrefix, {}),
     ("rename", Overwrites, {}),
+    ("rename", RenamesOne, {}),
+    ("rename", RenamesByPrefix, {}),
     ("fork", ForksAll, {}),
     ("fork", LeavesBehind, {}),
     ("prune", KeepsNothing, {}),

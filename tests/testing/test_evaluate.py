@@ -150,6 +150,17 @@ async def test_checks_of_one_name_are_numbered() -> None:
     assert list(report.trials[0].grades) == ["polite", "polite 2", "polite 3"]
 
 
+@pytest.mark.parametrize(("rubric", "decision"), [(None, "meets"), ({1: "wrong", 2: "right"}, "level")])
+async def test_a_judging_model_writes_its_reason_before_it_decides(
+    rubric: dict[int, str] | None, decision: str
+) -> None:
+    """A model writes the fields in the order of the form: a reason after the decision would only defend it."""
+    judges = ScriptedModel([f'{{"reason": "None.", "{decision}": 1}}'])
+    await evaluate(agent, [Case("1 + 2?", "3")], [Judge("It names its source.", judges, rubric=rubric)])
+    [form] = judges.requests[0].tools
+    assert list(form.parameters["properties"]) == ["reason", decision]
+
+
 async def test_a_check_reads_the_spans_of_its_call() -> None:
     """The id of the run is an attribute of its spans, so a check finds those of its trial among all."""
     exporter, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)

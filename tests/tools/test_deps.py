@@ -61,7 +61,13 @@ async def test_what_fills_a_parameter(deps: Any, expected: str) -> None:
     assert await Turn(copy_rows, deps=deps).returning() == expected
 
 
-@pytest.mark.parametrize(("deps", "have"), [([ONE, TWO], ""), ({"a": ONE, "b": TWO}, " They are named 'a', 'b'.")])
+@pytest.mark.parametrize(
+    ("deps", "have"),
+    [
+        ([ONE, "km", TWO], ""),
+        ({"a": ONE, "b": TWO, "unit": "km", "c": Replica("replica")}, " They are named 'a', 'b'."),
+    ],
+)
 async def test_several_that_nothing_tells_apart_are_refused(deps: Any, have: str) -> None:
     """None is taken at random; a default does not hide it either."""
     with pytest.raises(UsageError) as caught:
@@ -70,6 +76,22 @@ async def test_several_that_nothing_tells_apart_are_refused(deps: Any, have: str
         "deps= holds 2 objects of type Database, and parameter 'source' asks for one of them. Pass them by parameter name: "
         f"deps={{'source': my_database, ...}}.{have}"
     )
+
+
+@pytest.mark.parametrize(
+    ("deps", "contained"),
+    [
+        (None, "nothing"),
+        ([], "nothing"),
+        (5, "int"),
+        (["km", 5, "m"], "str, int"),
+        ({"unit": "km", "database": 5}, "str, int"),
+    ],
+)
+async def test_the_error_names_the_types_that_are_there(deps: Any, contained: str) -> None:
+    """Those of the items, as it is these that are looked through."""
+    with pytest.raises(UsageError, match=rf"type Database is needed, but deps= contains {contained}\. Pass"):
+        await Turn(copy_rows, deps=deps).returning()
 
 
 async def test_a_call_is_checked_before_its_first_model_call() -> None:

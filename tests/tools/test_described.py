@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
 from agentflow._support.json_schema import JsonSchema
-from agentflow.errors import UsageError
+from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.tools import Tool, ToolContext, external_tool, schema_tool
 from agentflow.tools.schema_arguments import SchemaArguments
@@ -62,6 +62,37 @@ async def test_what_does_not_fit_goes_to_the_model() -> None:
     assert ran == []
 
 
+class Place(BaseModel):
+    at: str
+
+
+PLACE: dict[str, Any] = {"type": "object", "properties": {"at": {"type": "string"}}}
+ANYTHING: dict[str, Any] = {"$ref": "#/definitions/any", "type": "string"}
+PREFIX: dict[str, Any] = {"prefixItems": [{}], "items": {"type": "string"}}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"any": {}}}
+
+
+@pytest.mark.parametrize("number", ["NaN", "[-Infinity]", '{"x": 1e999}'])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Place,
+        PLACE,
+        {**PLACE, "additionalProperties": True},
+        {**PLACE, "additionalProperties": False, "patternProperties": {"^more": {}}},
+        {"additionalProperties": False, "properties": {"at": {"type": "string"}, "more": {"type": "array", **PREFIX}}},
+        {"additionalProperties": False, "properties": {"at": {"type": "string"}, "more": ANYTHING}, **DRAFT_7},
+    ],
+)
+async def test_numbers_that_json_does_not_know_are_malformed_wherever_the_schema_allows_any_value(
+    schema: Any, number: str
+) -> None:
+    """Also in arguments that the schema does not name, which the function receives too."""
+    look = schema_tool("look", "Look.", schema, run)
+    with pytest.raises(ToolArgumentError, match="was not run: its arguments"):
+        look.start(ToolUseBlock.from_json("t1", "look", f'{{"at": "here", "more": {number}}}'), None)
+
+
 @pytest.mark.parametrize(
     ("run", "problem"),
     [
@@ -96,9 +127,5 @@ def test_the_defaults_are_those_of_every_tool(maker: Callable[..., Any]) -> None
 
 def test_only_a_json_schema_costs_steps() -> None:
     """What pydantic checks is not counted."""
-
-    class Place(BaseModel):
-        at: str
-
     costs = [SchemaArguments("look", given).cost for given in (Place, {"properties": {"at": {"type": "string"}}})]
     assert costs == [0, JsonSchema({"type": "object", "properties": {"at": {"type": "string"}}}).cost]

@@ -1,7 +1,7 @@
 """Messages and blocks: frozen, JSON in and out, and calls whose arguments cannot be read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -176,3 +176,17 @@ async def test_an_injected_message_keeps_the_authors_name() -> None:
     agent = Agent("a", ScriptedModel(["Hi"]), hooks=[greet])
     await agent.call("Go")
     assert [msg.name for msg in agent.session().messages if msg.text == "hello"] == ["Ann"]
+
+
+def test_notes_change_only_the_metadata() -> None:
+    """A message that is marked, such as one for a sub-agent's conversation, keeps its name and all else."""
+    msg = Msg(
+        "user",
+        (TextBlock("Hi."),),
+        name="ada",
+        id="m1",
+        metadata={"a": 1},
+        usage=Usage(1, 2),
+        finish_reason="stop",
+    )
+    assert with_metadata(msg, within="t1") == replace(msg, metadata={"a": 1, "within": "t1"})

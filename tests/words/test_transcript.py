@@ -166,6 +166,17 @@ def test_only_tool_messages_answer_calls() -> None:
         assert [result.text for msg in legal for result in msg.tool_results] == ["(no result)"]
 
 
+def test_legalise_keeps_the_name_of_a_message_that_it_changes() -> None:
+    """The speaker is the same, also where a call or a result is removed."""
+    ada = [
+        Msg.user("go", ToolResultBlock("t9", "x", "?"), name="ada"),
+        Msg.assistant([TextBlock("a"), use("t1", "a")], name="ada"),
+        Msg.assistant([TextBlock("b"), use("t1", "a")], name="ada"),
+    ]
+    legal = legalise([*ada, Msg.user("end", name="ada")])
+    assert [msg.text for msg in legal if msg.name == "ada"] == ["go", "a", "b", "end"]
+
+
 def test_legalise_keeps_what_is_legal() -> None:
     """Messages that were right already are the same objects."""
     given = (Msg.system("s"), Msg.user("go"), CALLS, Msg.tool(results("t1", "t2")))

@@ -84,7 +84,7 @@ async def _names_are_checked(trial: StoreTrial, s: str, work: Callable[[str, str
 
 
 async def rename(trial: StoreTrial) -> None:
-    """A renamed session keeps its facts; the old id is free."""
+    """A renamed session keeps its facts, and the sessions of its sub-agents move with it; the old id is free."""
     s, new = trial.new_session(), trial.new_session()
     await trial.keep(s, a_call(1))
     await _names_are_checked(trial, s, trial.store.rename, "rename")
@@ -93,10 +93,28 @@ async def rename(trial: StoreTrial) -> None:
     await trial.keep(new, a_call(2), expected=3)
     await trial.holds(new, [*a_call(1), *a_call(2)], "loses facts of a renamed session")
     await trial.keep(s, a_call(3), expected=0)
+    suspended, new, inner, other = await _family(trial)
+    await trial.store.rename(suspended, new)
+    await trial.holds(inner, [], "keeps the old id of a sub-agent's session inside a renamed one")
+    doing = "does not rename the sub-agent's session for which a renamed one waits"
+    await trial.holds(inner_session_id(new, "t1"), a_call(4)[:1], doing)
+    await trial.holds(other, a_call(5), "renames a session that only has a similar id")
+
+
+async def _family(trial: StoreTrial) -> tuple[str, str, str, str]:
+    """Store a session, a sub-agent's session in it, and one with a similar id; return their ids, the second one unused."""
+    suspended, unused = trial.new_session(), trial.new_session()
+    inner, other = inner_session_id(suspended, "t1"), f"{suspended}/of another user"
+    await trial.keep(suspended, _suspended(3))
+    await trial.keep(inner, a_call(4)[:1])
+    await trial.keep(other, a_call(5))
+    return suspended, unused, inner, other
 
 
 async def delete(trial: StoreTrial) -> None:
-    """A deleted session is removed with its facts; a writer that expects it to exist gets an error."""
+    """A deleted session is removed with its facts and the sessions of its sub-agents; a writer that expects it to exist
+    gets an error.
+    """
     store, s, other = trial.store, trial.new_session(), trial.new_session()
     for session_id in (s, other):
         await trial.keep(session_id, a_call(1))
@@ -108,6 +126,10 @@ async def delete(trial: StoreTrial) -> None:
     await trial.refused(lambda: store.append(s, a_call(2), expected=3), doing, SessionConflictError)
     await trial.keep(s, a_call(1), expected=0)
     await trial.holds(s, a_call(1), "does not allow a new session with the id of a deleted one")
+    suspended, _, inner, other = await _family(trial)
+    await store.delete(suspended)
+    await trial.holds(inner, [], "keeps the sessions of sub-agents inside a deleted session")
+    await trial.holds(other, a_call(5), "deletes a session that only has a similar id")
 
 
 async def prune(trial: StoreTrial) -> None:

@@ -274,9 +274,9 @@ class WireServer:
                 if isinstance(answer, HttpAnswer):
                     return error_answer(self._wires[0], answer, request, self.dialect, subject.tokens)
                 return json_answer(200, answer)
-        return self._not_found(raw, request)
+        return self._unknown_path(raw, request)
 
-    def _not_found(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
+    def _unknown_path(self, raw: web.BaseRequest, request: WireRequest) -> WireResponse:
         paths = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
         message = f"Invalid URL ({raw.method} {raw.path}); this server takes {paths}"
         missing = HttpAnswer(status=404, message=message)

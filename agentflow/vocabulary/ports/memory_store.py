@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self
 
 from agentflow._support.ids import inner_session_id
@@ -20,8 +21,11 @@ from agentflow.vocabulary.ports.store import (
     inner_point,
     inner_sessions,
     kept_inside,
+    moved_inside,
     no_point,
     no_session,
+    prunable,
+    prune_before,
     status_after,
 )
 from agentflow.vocabulary.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
@@ -123,16 +127,36 @@ class MemoryStore(SessionStore):
                 await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id), until)
 
     async def rename(self, session_id: str, new_id: str) -> None:
-        """Give a session another id."""
-        journal = self._existing(session_id)
-        if new_id in self._journals:
-            raise id_taken(new_id)
-        self._journals[new_id] = journal
-        del self._journals[session_id]
+        """Give a session another id, and move the sessions of its sub-agents with it."""
+        facts = self._existing(session_id).facts
+        moved = {session_id: new_id, **moved_inside(session_id, new_id, facts, self._journals)}
+        taken = [new for new in moved.values() if new in self._journals]
+        if taken:
+            raise id_taken(taken[0])
+        for old, new in moved.items():
+            self._journals[new] = self._journals.pop(old)
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session."""
-        return self._journals.pop(session_id, None) is not None
+        """Delete a session and the sessions of its sub-agents."""
+        journal = self._journals.pop(session_id, None)
+        if journal is None:
+            return False
+        for inner in moved_inside(session_id, session_id, journal.facts, self._journals):
+            del self._journals[inner]
+        return True
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        statuses: Collection[SessionStatus] = ("idle",),
+        keep: Collection[str] = (),
+    ) -> list[SessionInfo]:
+        """Delete sessions that were not written to for some time; see `SessionStore.prune`."""
+        going = prunable(await self.sessions(), prune_before(older_than, statuses), statuses, keep)
+        for info in going:
+            del self._journals[info.id]
+        return going
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """Return a session as JSON-compatible data."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias, assert_never, cast, get_args, runtime_checkable
 
-from agentflow._support.ids import conversation_key, inside
+from agentflow._support.ids import conversation_key, inner_session_id, inside
 from agentflow._support.values import NamedTuple
 from agentflow.errors import SessionConflictError, StoreError, TranscriptError, UsageError
 from agentflow.vocabulary.facts import (
@@ -52,6 +52,7 @@ __all__ = [
     "kept_inside",
     "lease_lost",
     "length_of",
+    "moved_inside",
     "no_point",
     "no_session",
     "prunable",
@@ -187,7 +188,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def rename(self, session_id: str, new_id: str) -> None:
-        """Give a session another id; the sessions of its sub-agents keep theirs.
+        """Give a session another id, and move the sessions of its sub-agents with it.
 
         Raises:
             StoreError: There is no such session, or `new_id` exists.
@@ -195,7 +196,7 @@ class SessionStore(Store, Protocol):
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session, but not those of its sub-agents.
+        """Delete a session and the sessions of its sub-agents.
 
         Returns:
             Whether the session existed.
@@ -370,6 +371,28 @@ def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
     uses = [use for fact in facts if isinstance(fact, Reasoned) for use in fact.message.tool_uses]
     found += [conversation_key(use.name) for use in uses if use.input.get("conversation") is True]
     return tuple(dict.fromkeys(found))
+
+
+def moved_inside(session_id: str, new_id: str, facts: Sequence[Fact], found: Iterable[str]) -> dict[str, str]:
+    """Return the ids of the sub-agents' sessions of a session, each with its id after the session is renamed.
+
+    Args:
+        session_id: The session's id.
+        new_id: The session's new id.
+        facts: The facts of the session.
+        found: The ids of the stored sessions; at least those that begin with one of `inner_prefixes`.
+    """
+    # The prefix alone does not decide, since users can name their own sessions `"a"` and `"a/b"`.
+    uses = [use.id for fact in facts if isinstance(fact, Reasoned) for use in fact.message.tool_uses]
+    uses += [fact.tool_use_id for fact in facts if isinstance(fact, ToolDecided | ToolStarted | ToolFinished)]
+    keys = {inner_session_id(session_id, key): key for key in (*uses, *kept_inside(facts))}
+    moved: dict[str, str] = {}
+    for inner in found:
+        parts = inner.split("/")
+        outer = next((start for n in range(1, len(parts) + 1) if (start := "/".join(parts[:n])) in keys), None)
+        if outer is not None:
+            moved[inner] = inner_session_id(new_id, keys[outer]) + inner.removeprefix(outer)
+    return moved
 
 
 def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
