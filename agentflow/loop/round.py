@@ -410,7 +410,7 @@ async def _finish(run: RunBase, round_: _Round, emitted: EmitResult[PostToolRoun
         if emitted is None or isinstance(emitted, Event):
             event = emitted
         else:
-            run.round = None  # the event is emitted: if this driver is abandoned, its clone must not emit it again
+            run.round = None  # the event is emitted: so that a clone does not emit it again if this driver is abandoned
             event = await emitted
     except BaseException as error:  # the results stay, even if the event's hooks fail
         with run.scope.cleanup(error):

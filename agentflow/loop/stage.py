@@ -263,7 +263,7 @@ class Stage:
         """
         self.closed = True
         cancellation: asyncio.CancelledError | None = None
-        # Moved to a local name first: a cleanup that opens a stream must not change the list during the loop.
+        # Moved to a local name first, since a cleanup that opens a stream changes the list.
         opened, self.opened = self.opened, []
         for stream in opened:
             if stream.ag_frame is None:  # the stream has finished

@@ -51,7 +51,7 @@ class FullOutput(Output[T_co]):
         self._tool: AnswerTool | StepTool | None = None
         self._tools: Mapping[str, AnswerTool | StepTool] | None = None
         self.choices = (cast("FullOutput[Any]", self),)
-        if isinstance(self.form, list | tuple):
+        if isinstance(cast("object", self.form), list | tuple):
             self.choices = tuple(map(_choice, cast("Sequence[Any]", self.form)))
         self._check_choices()
 
