@@ -202,7 +202,7 @@ class Call(RunBase):
     def _detach_from(self, task: asyncio.Task[Any]) -> tuple[Self, str]:
         """Detach the call from its driver's task. Return the clone, and a message that says where the tasks are."""
         scope, running = self.scope, self.config.running
-        notice = abandon_tasks(self, scope.limits.cleanup_timeout, scope.tasks.running)
+        notice = abandon_tasks(self, scope.tasks.cleanup_timeout, scope.tasks.running)
         running.runs.discard(self)
         clone = detach(self)
         running.runs.add(clone)

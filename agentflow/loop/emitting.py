@@ -384,8 +384,8 @@ class Events:
         if not cancel_requests() or not scope.tasks.is_cleaning():
             return ""
         return (
-            f"cleanup took longer than {scope.limits.cleanup_timeout:g} s"
-            if scope.limits.late
+            f"cleanup took longer than {scope.tasks.cleanup_timeout:g} s"
+            if scope.tasks.late
             else "its task was cancelled"
         )
 

@@ -211,8 +211,8 @@ def _error_and_outcome(run: RunBase, error: BaseException, cause: Cause | None) 
         return error, "failed"
     match cause.kind:
         case "timeout":
-            assert run.scope.limits.timeout is not None
-            ended: BaseException = CallTimeoutError(run.scope.limits.timeout, run.config.view.name)
+            assert run.scope.tasks.timeout is not None
+            ended: BaseException = CallTimeoutError(run.scope.tasks.timeout, run.config.view.name)
         case "shutdown":
             ended = ShutdownError(run.config.view.name, run.session.id, stopped=True)
         case "interrupted":

@@ -91,16 +91,16 @@ class _CallTasks:
         """
         self.waiting.clear()
         # Once, because each further cancellation would interrupt the cleanup after the first one.
-        if not self.cancelled or self._scope.limits.late:
+        if not self.cancelled or self._scope.tasks.late:
             self.cancelled = True
-            self._scope.cancel_tasks([task for task in self.running if task is not requester])
+            self._scope.tasks.cancel([task for task in self.running if task is not requester])
 
     def _stop(self) -> None:
         """Cancel the other calls after a failure."""
         if self.running:
             # Before the cancellations, so that a call that swallows its cancellation still stops at its next checkpoint.
             self._scope.stop()
-            self._timer = asyncio.get_running_loop().call_later(self._scope.limits.cleanup_timeout, self._cancel_again)
+            self._timer = asyncio.get_running_loop().call_later(self._scope.tasks.cleanup_timeout, self._cancel_again)
         self.cancel()
 
     def _cancel_again(self) -> None:
@@ -110,7 +110,7 @@ class _CallTasks:
                 task.cancel()
             # Repeated, since a loop in the tool may swallow one cancellation in each iteration.
             self._timer = asyncio.get_running_loop().call_later(
-                self._scope.limits.cleanup_timeout / 20, self._cancel_again
+                self._scope.tasks.cleanup_timeout / 20, self._cancel_again
             )
 
     async def _run(self, work: Work) -> None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, cast
 
 from agentflow._support.cancellation import cancel_requests, count_exactly, forget_cancellations, running_task
-from agentflow.loop.scope_parts import Cause, CauseKind, Notice, ReplayControl, RunLimits, RunTasks
+from agentflow.loop.scope_parts import Cause, CauseKind, Notice, ReplayControl, RunTasks
 from agentflow.loop.suspended import positions
 from agentflow.loop.waits import Waits
 
@@ -44,8 +44,7 @@ class RunScope:
         cleanup_timeout: The limit for cleanup after a cancellation, in seconds.
 
     Attributes:
-        tasks: The driver's task and those of parallel tool calls.
-        limits: The limits of time.
+        tasks: The driver's task and those of parallel tool calls, and the limits of their time.
         caller: The task that started it, if it has a parent run. A weak reference: a cancelled task keeps its
             traceback, and with it the stream of events that it abandoned.
         state: `new` until its driver starts (from then on it ends with its last events, even if cancelled); `ending` once
@@ -78,8 +77,7 @@ class RunScope:
 
     def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
         self.parent = parent
-        self.limits = RunLimits(timeout, cleanup_timeout)
-        self.tasks = RunTasks()
+        self.tasks = RunTasks(timeout, cleanup_timeout)
         self.state: Literal["new", "running", "ending", "done"] = "new"
         self.stopped = False
 
@@ -98,7 +96,7 @@ class RunScope:
         if parent is not None:
             caller = asyncio.current_task()
             self._caller = None if caller is None else weakref.ref(caller)
-            if not parent.limits.late:  # a parent with late cleanup waits for no further runs
+            if not parent.tasks.late:  # a parent with late cleanup waits for no further runs
                 parent.add_inner(self)
             if self.waits is not None:
                 self.waits.enter()
@@ -110,8 +108,8 @@ class RunScope:
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
             loop.call_soon(self._deliver)  # after the driver's first step, so that it can still emit its last events
-        elif self.limits.timeout is not None:
-            self.limits.start(loop, self._expire)
+        elif self.tasks.timeout is not None:
+            self.tasks.start_timer(loop, self._expire)
 
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake the waiting tasks."""
@@ -130,7 +128,8 @@ class RunScope:
                 )  # the error is never read, and its traceback would create a reference cycle
             self.listener = None
             tasks.raised_in = ()
-        self.limits.stop()
+        if tasks.timer is not None:
+            tasks.stop_timer()
         parent = self.parent
         if parent is not None:
             parent.remove_inner(self)
@@ -322,15 +321,15 @@ class RunScope:
             requester: The task of the run that requests it. It is cancelled in the next iteration of the event loop: a task
                 that cancels itself would raise at its next await, possibly during its cleanup.
         """
-        tasks, limits = self.tasks, self.limits
+        tasks = self.tasks
         driver = tasks.driver
-        if driver is None or limits.cancellations:  # once; `_cancel_again` repeats it if cleanup is late
+        if driver is None or tasks.cancellations:  # once; `_cancel_again` repeats it if cleanup is late
             return
         loop = driver.get_loop()
-        limits.start_cleanup(loop, self._cancel_again)
+        tasks.start_cleanup_timer(loop, self._cancel_again)
         if requester is not None:
-            loop.call_soon(self.cancel_tasks, (requester,))
-        self.cancel_tasks([] if driver is requester else [driver])
+            loop.call_soon(tasks.cancel, (requester,))
+        tasks.cancel([] if driver is requester else [driver])
         # cancelled now, since wrappers between the driver and these tasks would pass the cancellation on later
         for group in tasks.groups:
             group.cancel(requester)
@@ -338,30 +337,30 @@ class RunScope:
     def limit_time(self, limited: bool) -> None:
         """Stop or restart the time limit of the run. A replay stops it, and ends the run at the recorded position
         instead."""
-        if self.limits.cancellations:
+        if self.tasks.cancellations:
             return  # the timer is that of the cleanup
-        self.limits.stop()
+        self.tasks.stop_timer()
         if limited and (driver := self.tasks.driver) is not None:
-            self.limits.start(driver.get_loop(), self._expire)
+            self.tasks.start_timer(driver.get_loop(), self._expire)
 
     def _expire(self) -> None:
-        self.cancel("timeout", f"timeout of {self.limits.timeout:g} s")
+        self.cancel("timeout", f"timeout of {self.tasks.timeout:g} s")
 
     def _cancel_again(self) -> None:
         """Cancel late cleanup repeatedly, then abandon it."""
-        limits = self.limits
-        if (driver := self.tasks.driver) is None:
+        tasks = self.tasks
+        if (driver := tasks.driver) is None:
             return
         loop = driver.get_loop()
         inner = [child for child in self.inner if not child.orphaned]
         if inner:  # a cancelled child run always ends, since it has its own limit
-            limits.cancellations = 2
+            tasks.cancellations = 2
             for child in inner:
                 child.cancel("cancelled", "the cleanup of its caller took too long")
-            limits.call_after(loop, self._cancel_again, 1 / 20)  # checks the child runs again
+            tasks.call_after(loop, self._cancel_again, 1 / 20)  # checks the child runs again
             return
-        limits.cancellations += 1
-        if limits.cancellations <= _INSISTENCE:
+        tasks.cancellations += 1
+        if tasks.cancellations <= _INSISTENCE:
             driver.cancel()
             loop.call_soon(self._cancel_again)  # in each iteration of the event loop, until the task ends
         elif self._abandon is not None:
@@ -370,9 +369,13 @@ class RunScope:
     def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
         """Continue the run with another driver in a new task. If this driver's cleanup is late too, it is abandoned."""
         loop = asyncio.get_running_loop()
-        tasks = self.tasks = RunTasks()  # without marks, which belong to the abandoned tasks
+        old = self.tasks
+        old.stop_timer()
+        tasks = self.tasks = RunTasks(
+            old.timeout, old.cleanup_timeout
+        )  # without marks, which belong to the abandoned tasks
         self._abandon = abandon
-        self.limits.start_cleanup(loop, self._cancel_again, 1 / 5)
+        tasks.start_cleanup_timer(loop, self._cancel_again, 1 / 5)
         task = loop.create_task(driver)
         if self.state != "done":  # an eager task
             count_exactly(task)
@@ -386,10 +389,6 @@ class RunScope:
             if self.cause is None and self.requested is not None:
                 self._cancel(*self.requested)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
-
-    def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
-        """Cancel tasks of the run, except those that are already stopping if its cleanup is not late."""
-        self.tasks.cancel(tasks, self.limits.late)
 
     def is_cancelled(self) -> bool:
         """Whether a caught `CancelledError` is a cancellation of the run. If not, a hook, model or tool raised it."""

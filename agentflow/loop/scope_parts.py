@@ -1,4 +1,4 @@
-"""The parts of a run's scope: its tasks, its time limits, the cause of its cancellation, and how a replay controls it."""
+"""The parts of a run's scope: its tasks and time limits, the cause of its cancellation, and how a replay controls it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ __all__ = [
     "Notice",
     "ReplayControl",
     "Requester",
-    "RunLimits",
     "RunTasks",
     "ToolTasks",
 ]
+
+CLEANUP_TIMEOUT: Final = 5.0
+"""The default limit for cleanup after a cancellation, in seconds."""
 
 Notice: TypeAlias = Literal["cancelled", "failed", "pending", "swallowed", "twice"]
 """The notifications for the listener of a run; see `RunScope.listener`."""
@@ -95,20 +97,42 @@ class ToolTasks(Protocol):
 
 
 class RunTasks:
-    """The tasks of one run.
+    """The tasks of one run, and the limits of their time. One timer serves both: for the run until it is cancelled, then
+    for its cleanup.
+
+    Args:
+        timeout: The limit for the whole run in seconds; None: no limit.
+        cleanup_timeout: The limit for cleanup after a cancellation, in seconds.
 
     Attributes:
         driver: The driver's task; None before it starts and after it has finished.
         groups: The parallel tool calls, by group.
         cleaning: The tasks in which library code cleans up. Hooks run in them although the run is stopped.
         raised_in: The tasks in which a checkpoint has raised a cancellation.
+        timer: The running timer.
+        cancellations: How often the tasks were cancelled: more than once only if cleanup has exceeded its limit.
     """
 
-    # Class attributes, since most runs set only the driver: this saves an `__init__` for each call.
-    driver: asyncio.Task[Any] | None = None
-    groups: tuple[ToolTasks, ...] = ()
-    cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
-    raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
+    __slots__ = (
+        "cancellations",
+        "cleaning",
+        "cleanup_timeout",
+        "driver",
+        "groups",
+        "raised_in",
+        "timeout",
+        "timer",
+    )
+
+    def __init__(self, timeout: float | None, cleanup_timeout: float) -> None:
+        self.timeout = timeout
+        self.cleanup_timeout = cleanup_timeout
+        self.driver: asyncio.Task[Any] | None = None
+        self.groups: tuple[ToolTasks, ...] = ()
+        self.cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
+        self.raised_in: tuple[asyncio.Task[Any] | None, ...] = ()
+        self.cancellations = 0
+        self.timer: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> list[asyncio.Task[Any]]:
@@ -126,16 +150,11 @@ class RunTasks:
         """Whether a task runs the driver, a parallel tool call, or an operator that works for one of these."""
         return self.owner_of(task) is not None
 
-    def cancel(self, tasks: Iterable[asyncio.Task[Any]], late: bool) -> None:
-        """Cancel tasks of the run.
-
-        Args:
-            tasks: The tasks.
-            late: Whether cleanup has exceeded its limit. Until then, tasks that are already stopping (`is_stopping`) are
-                left out, since another cancellation would interrupt their cleanup.
-        """
+    def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel tasks of the run. Until cleanup is late, tasks that are already stopping (`is_stopping`) are left out, since
+        another cancellation would interrupt their cleanup."""
         for task in tasks:
-            if late or not self.is_stopping(task):
+            if self.late or not self.is_stopping(task):
                 task.cancel()
 
     def mark_raised(self) -> None:
@@ -165,36 +184,14 @@ class RunTasks:
             remaining.remove(task)
             self.cleaning = tuple(remaining)
 
-
-CLEANUP_TIMEOUT: Final = 5.0
-"""The default limit for cleanup after a cancellation, in seconds."""
-
-
-class RunLimits:
-    """The time limits of one run, with one timer: for the run until it is cancelled, then for its cleanup.
-
-    Args:
-        timeout: The limit for the whole run in seconds; None: no limit.
-        cleanup_timeout: The limit for cleanup after a cancellation, in seconds.
-
-    Attributes:
-        cancellations: How often the run's tasks were cancelled: more than once only if cleanup has exceeded its limit.
-    """
-
-    # Class attributes, since most runs have no limit and are not cancelled.
-    _timer: asyncio.TimerHandle | None = None
-    cancellations: int = 0
-
-    def __init__(self, timeout: float | None, cleanup_timeout: float) -> None:
-        self.timeout = timeout
-        self.cleanup_timeout = cleanup_timeout
+    # ---- limits of time
 
     @property
     def late(self) -> bool:
         """Whether cleanup has exceeded its limit."""
         return self.cancellations > 1
 
-    def start(self, loop: asyncio.AbstractEventLoop, expire: Callable[[], None]) -> None:
+    def start_timer(self, loop: asyncio.AbstractEventLoop, expire: Callable[[], None]) -> None:
         """Start the limit of the run, if it has one and was not cancelled.
 
         Args:
@@ -202,16 +199,16 @@ class RunLimits:
             expire: Called if the limit passes.
         """
         if self.timeout is not None and not self.cancellations:
-            self.stop()
-            self._timer = loop.call_later(self.timeout, expire)
+            self.stop_timer()
+            self.timer = loop.call_later(self.timeout, expire)
 
-    def stop(self) -> None:
+    def stop_timer(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
-    def start_cleanup(
+    def start_cleanup_timer(
         self, loop: asyncio.AbstractEventLoop, cancel_again: Callable[[], None], share: float = 1.0
     ) -> None:
         """Start the limit of cleanup, because the run's tasks are being cancelled.
@@ -226,5 +223,5 @@ class RunLimits:
 
     def call_after(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None], share: float) -> None:
         """Call a function after a part of `cleanup_timeout`, instead of what the timer would have called."""
-        self.stop()
-        self._timer = loop.call_later(self.cleanup_timeout * share, function)
+        self.stop_timer()
+        self.timer = loop.call_later(self.cleanup_timeout * share, function)

@@ -127,7 +127,7 @@ class TurnRun(RunBase):
         if task is None or task.done():
             self._drop(values)
             return
-        notice = abandon_tasks(self, scope.limits.cleanup_timeout, scope.tasks.running)
+        notice = abandon_tasks(self, scope.tasks.cleanup_timeout, scope.tasks.running)
         clone = detach(self)
         scope.hand_to(clone._end_without_driver(notice, values), partial(clone._drop, values))
 

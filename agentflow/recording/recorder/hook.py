@@ -371,7 +371,7 @@ class Recorder(ChangeListener, SideWrapper, WorkListener):
         view, run, turn = frame.agent, run_of(frame.context), current_turn.get()
         line: Line = {"kind": "call", "call": frame.call_id, "run": frame.run_id, "session": frame.session_id}
         line.update({"source": frame.source, "agent": view.name, "description": view.description})
-        line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.limits.timeout})
+        line.update({"model": view.model_name, "time": event.time, "timeout": run.scope.tasks.timeout})
         line["hooks"] = [hook.name for hook in run.hooks.hooks if hook is not self]
         line["resumes"] = run.resumption is not None
         line["streamed"] = run.events.buffer is not None and run.parent is None

@@ -48,7 +48,7 @@ def kind_of(entry: InterruptEntry) -> CauseKind:
 def cancel_from_outside(entry: InterruptEntry, scope: RunScope) -> None:
     """Cancel a run as it was cancelled in the recording."""
     kind = kind_of(entry)
-    if kind == "timeout" and scope.limits.timeout is None:  # the replayed run has no time limit that could have passed
+    if kind == "timeout" and scope.tasks.timeout is None:  # the replayed run has no time limit that could have passed
         kind = "interrupted"
     scope.cancel(kind, entry.reason or "its caller was cancelled")
 

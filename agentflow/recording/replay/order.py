@@ -314,7 +314,7 @@ class Progress:
                 return
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if task is None or not run.scope.stopped or run.scope.limits.late or self.free():
+                if task is None or not run.scope.stopped or run.scope.tasks.late or self.free():
                     raise
                 task.uncancel()  # the recorded call started nevertheless, so this one starts and ends at its next checkpoint
 
