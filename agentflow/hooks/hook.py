@@ -39,7 +39,8 @@ class Hook:
         observer: Whether the hook is an observer: it always runs, on the sealed event, after the chain. An observer
             changes nothing, and by default its failure does not affect the call.
         scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
-        serial: The hook never runs twice at the same time, even in parallel rounds or runs, or in several event loops.
+        serial: The hook never runs twice at the same time, even in parallel rounds or runs, or in several event loops. A call
+            made inside it must not reach the hook again, since it would wait for itself.
         shadow: Runs on a copy of the event. The hook's changes are not applied, but recorded in
             `event.context.shadows`.
         in_thread: Runs `on_event`, a blocking function, in a thread.

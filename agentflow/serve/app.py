@@ -127,10 +127,12 @@ class App:
                 *service.all_agents, limit=self._shutdown_seconds, in_server=True
             ) as self._shutdown:
                 ending = asyncio.create_task(self._end_streams(self._shutdown), name="agentflow: end durable streams")
-                resuming = asyncio.create_task(self._recover(), name="agentflow: recover served sessions")
+                if self._resume:
+                    resuming = asyncio.create_task(service.resume_unfinished(), name="agentflow: resume served runs")
                 yield
                 ending.cancel()
-                resuming.cancel()
+                if resuming is not None:
+                    resuming.cancel()
         finally:
             if resuming is not None:
                 with suppress(asyncio.CancelledError):
@@ -138,11 +140,6 @@ class App:
             async with AsyncExitStack() as closing:  # if one fails to close, the others are still closed
                 for close in (close_clients, *service.closing, service.runs.close):
                     closing.push_async_callback(close)
-
-    async def _recover(self) -> None:
-        await self.service.restore_rewound()
-        if self._resume:
-            await self.service.resume_unfinished()
 
     async def _end_streams(self, shutdown: GracefulShutdown) -> None:
         await shutdown.wait()

@@ -43,7 +43,7 @@ from agentflow.vocabulary.ports.store import SessionInfo, SessionStore, Store
 from agentflow.vocabulary.verdicts import Deny, Stop
 
 _TITLE: Final = 80
-_REWOUND: Final = "~"
+_COPY: Final = "~"
 """The mark in the id of a session's copy during a rewind, which ids of users' sessions do not contain."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -234,10 +234,10 @@ class Service:
             self._rewinding.discard(ref.stored)
 
     async def _rewind(self, ref: StoredSession, length: int) -> None:
-        shortened = f"{ref.stored}{_REWOUND}{secrets.token_hex(4)}"
+        shortened = f"{ref.stored}{_COPY}{secrets.token_hex(4)}"
         store = _store_of(ref.agent)
-        # Stores cannot shorten a session: a copy of its beginning replaces it. After a crash in between, the next process
-        # completes this (`restore_rewound`).
+        # Stores cannot shorten a session: a copy of its beginning replaces it. After a crash in between, the copy is still
+        # in the store, and can be renamed by hand.
         try:
             ref.agent.forget(ref.stored)
         except UsageError as error:
@@ -251,18 +251,6 @@ class Service:
     def _refuse_rewinding(self, ref: StoredSession) -> None:
         if ref.stored in self._rewinding:
             raise Refusal(409, "session_busy", "Another request shortens this session. Try again.")
-
-    async def restore_rewound(self) -> None:
-        """Complete the rewinds that a crash interrupted after the original session was deleted."""
-        for store in {id(store): store for store in map(_store_of, self.all_agents)}.values():
-            try:
-                stored = {info.id for info in await store.sessions()}
-                for shortened in stored:
-                    original, mark, _ = shortened.partition(_REWOUND)
-                    if mark and "/" not in shortened and STORED_SESSION.fullmatch(original) and original not in stored:
-                        await store.rename(shortened, original)
-            except StoreError as error:
-                log_failure("ERROR", error, "the sessions whose rewind was interrupted are not restored")
 
     async def _length_before(self, ref: StoredSession, message: str) -> int:
         """Return the number of facts before the call with an input message; 0 if it is the first call."""
@@ -280,6 +268,9 @@ class Service:
         """
         await self._require_idle(ref)
         await self._drop(ref.agent, ref.stored)
+        store = _store_of(ref.agent)
+        for copy in await database_work(store.sessions(f"{ref.stored}{_COPY}"), "session"):  # of interrupted rewinds
+            await database_work(store.delete(copy.id), "session")
         self.steering.withdraw(ref.stored)
         self.runs.forget_session(ref.stored)
 
@@ -291,7 +282,7 @@ class Service:
         for session_id in (session, *inner):
             with suppress(UsageError):  # another request reads it
                 agent.forget(session_id)
-            await database_work(store.delete(session_id), "session")
+        await database_work(store.delete(session), "session")
 
     async def _require_idle(self, ref: StoredSession) -> None:
         session, _ = await self.load(ref)

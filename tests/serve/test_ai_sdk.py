@@ -382,8 +382,8 @@ def chat(*ids: str) -> dict[str, Any]:
     return {"id": "c", "messages": [{**USER, "id": key} for key in ids]}
 
 
-async def test_a_retry_that_a_crash_interrupts_loses_no_session() -> None:
-    """The next process puts the shortened session in place."""
+async def test_a_retry_that_a_crash_interrupts_leaves_a_copy_until_the_session_is_deleted() -> None:
+    """The copy can be renamed by hand; a deleted conversation leaves none."""
     inner = MemoryStore()
     async with (
         served(App(Agent("a", ScriptedModel(["One.", "Two."])), store=Stops(inner))) as url,
@@ -394,11 +394,14 @@ async def test_a_retry_that_a_crash_interrupts_loses_no_session() -> None:
                 await response.text()
         status, _ = await client.ask("POST", "/agents/a/ai-sdk", {**chat("u1", "u2"), "trigger": "regenerate-message"})
     assert status == 503
-    async with served(App(Agent("a", ScriptedModel([])), store=inner)) as url, connected(url) as client:
-        listed = await client.good("GET", "/agents/a/sessions")
-        history = await client.good("GET", "/agents/a/sessions/c")
-    assert [entry["id"] for entry in listed["sessions"]] == ["c"]
-    assert [msg["text"] for msg in history["messages"]] == ["Hi", "One."]
+    [copy] = await inner.sessions()
+    found = await Agent("a", ScriptedModel([]), store=inner).history(copy.id)
+    assert [msg.text for msg in found] == ["Hi", "One."]
+    async with served(App(Agent("a", ScriptedModel(["One."])), store=inner)) as url, connected(url) as client:
+        async with client.http.post(f"{url}/agents/a/ai-sdk", json=chat("u1")) as response:
+            await response.text()
+        await client.ask("DELETE", "/agents/a/sessions/c")
+    assert await inner.sessions() == []
 
 
 async def test_a_session_that_is_being_shortened_is_busy() -> None:
