@@ -211,12 +211,13 @@ class PlainRoutes:
         ref = self._session(request)
         session, messages = await self.service.load(ref)
         status = await self.service.current_status(ref, session)
+        working = await self.service.working(ref)  # a chat's run has an id of its own
         view = self.service.view
         return _json(
             SessionHistory(
                 id=ref.public,
                 status=status,
-                run=None if status == "ready" else full_session(session).machine.run_id,
+                run=working.id if working else None if status == "ready" else full_session(session).machine.run_id,
                 messages=view.history(messages),
                 questions=view.questions(session.pending),
             )

@@ -427,3 +427,17 @@ async def test_a_session_that_is_being_shortened_is_busy() -> None:
         history = await client.good("GET", "/agents/a/sessions/c")
     assert [(status, body["error"]["code"]) for status, body in busy] == [(409, "session_busy")] * 2
     assert [msg["text"] for msg in history["messages"]] == ["Hi", "One.", "Hi", "Again."]
+
+
+async def test_the_run_of_a_chat_is_named_in_its_session() -> None:
+    """`GET` of a session names the run that works on it, which can be read and interrupted."""
+    gate = Gate()
+    async with served(App(Agent("a", ScriptedModel([[gate, "One."]])))) as url, connected(url) as client:
+        chatting = asyncio.create_task(client.http.post(f"{url}/agents/a/ai-sdk", json=chat("u1")))
+        await gate.reached.wait()
+        session = await client.good("GET", "/agents/a/sessions/c")
+        run = await client.good("GET", f"/runs/{session['run']}")
+        gate.open.set()
+        async with await chatting as response:
+            await response.text()
+    assert (session["status"], run["session"]) == ("running", "c")
