@@ -36,7 +36,7 @@ def why_refused(address: str) -> str | None:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
         ('169.254.169.254 is link-local', '::ffff:10.0.0.1 contains 10.0.0.1, which is private', None)
     """
-    # After "%" is the zone of a link-local address.
+    # The part after "%" is the zone of a link-local address.
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):
         if (reason := _kind(inner)) is not None:

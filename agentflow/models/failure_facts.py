@@ -137,7 +137,7 @@ class Facts:
 def fault_of(facts: Facts) -> ModelFault | None:
     if facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names:
         return "authentication"
-    # Before the status: exhausted quotas come with 429, which otherwise is a rate limit.
+    # Tested before the status, because exhausted quotas come with 429, which otherwise is a rate limit.
     if facts.mentions(_QUOTA):
         return "quota"
     if "ContextWindowExceededError" in facts.names or facts.status == 413 or facts.mentions(_OVERFLOW):

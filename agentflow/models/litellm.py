@@ -91,7 +91,7 @@ class LiteLLMModel(Adapter):
         except (
             Exception
         ) as error:  # providers' clients may raise any exception; each is treated as a failure of the model
-            # After the finish reason, an error only loses the usage, not the reply.
+            # After the finish reason, an error loses only the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
                     error, self._name, secrets=self._secrets(request.options.extra), address=self._api_base

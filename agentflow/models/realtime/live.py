@@ -438,7 +438,7 @@ class LiveConnection(ABC):
                     if chunk.finish_reason is not None:
                         # Reset with the last chunk: hooks that run after the reply may make side calls, which must be refused.
                         complete, self.expected = True, False
-                    # Before the yield: a consumer that is interrupted there has received the chunk.
+                    # Recorded before the yield, because a consumer that is interrupted there has received the chunk.
                     reply.said[item] = reply.said.get(item, "") + chunk.text
                     yield chunk
         finally:
