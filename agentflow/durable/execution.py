@@ -326,7 +326,7 @@ class _RunAttempt:
         facts = await host.facts(request.session)
         call_facts = self._own_facts(facts)
         end = None if call_facts is None else end_of_call(call_facts)
-        # Before anything else, so that a reader gets the events in order, even if the call has ended already.
+        # Published before anything else, so that a reader gets the events in order, even if the call has ended already.
         if call_facts is not None:
             await self._progress.catch_up(call_facts)
         # The earlier worker died after the end of the call, but before its result was stored.
