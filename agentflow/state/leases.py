@@ -16,8 +16,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agentflow.state.engine import Prepared, now_in
 from agentflow.state.session_tables import LEASES
 
-# Shared (`FOR SHARE`): appends of one owner do not block each other, but `take_lease` waits for them. Omitted for
-# SQLite, where a writing transaction locks the whole database.
+# Shared (`FOR SHARE`): appends of one owner do not block each other, but `take_lease` waits for them. It is
+# omitted for SQLite, because a writing transaction locks the whole database there.
 _FIND_LEASE = Prepared(
     select(LEASES.c.epoch)
     .where(*[LEASES.c[name] == bindparam(name) for name in ("session_id", "owner", "epoch")])

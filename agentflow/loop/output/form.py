@@ -52,7 +52,7 @@ class InvalidOutputError(ValueError):
 
 
 class Form(Generic[T]):
-    """The form of an answer whose type is supported by pydantic.
+    """The form of an answer with a type that pydantic supports.
 
     Args:
         kind: The type.
@@ -150,8 +150,9 @@ class Form(Generic[T]):
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
     def _lenient(self, raw: str, context: Any) -> tuple[T] | None:
-        """Read an answer whose wrapping object the model left out, or whose value it wrote as a string of JSON, as some models
-        do with lists and objects. Return None for any other text. The value is returned in a tuple, because it may be None.
+        """Read an answer without its wrapping object, or with its value in a string of JSON; some models leave out the object,
+        and some write lists and objects as strings. Return None for any other text. The value is returned in a tuple,
+        because it may be None.
         """
         try:
             parsed = cast("object", from_json(raw))
