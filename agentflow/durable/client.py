@@ -354,7 +354,7 @@ class DurableClient:
 
         Args:
             older_than: The minimum time since the end of a run.
-            store: Also delete old sessions in this store, with their facts (`SessionStore.prune`), unless a remaining run uses
+            store: Delete old sessions in this store too, with their facts (`SessionStore.prune`), unless a remaining run uses
                 them.
 
         Returns:

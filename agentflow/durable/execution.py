@@ -49,7 +49,7 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-# Not 0, which is not a valid limit.
+# Above 0, which is not a valid limit.
 IMMEDIATE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 

@@ -59,7 +59,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def _kind(address: IPv4Address | IPv6Address) -> str | None:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
         return None  # the embedded address is checked instead
-    # From the most to the least specific: link-local addresses are private too.
+    # Tested from the most to the least specific, because link-local addresses are private too.
     for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
         if getattr(address, f"is_{kind}"):
             return kind.replace("_", "-")

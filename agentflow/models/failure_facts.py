@@ -185,7 +185,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 def status_in(chain: list[BaseException]) -> int | None:
     """Return the original HTTP status: LiteLLM's outer classes replace it with their own (529 becomes 500)."""
-    # From the innermost: the answer itself has the provider's own status.
+    # Searched from the innermost error: the answer itself has the provider's own status.
     for link in reversed(chain):
         if type(link).__name__.endswith("HTTPStatusError"):
             status = field(field(link, "response"), "status_code")

@@ -105,7 +105,7 @@ class LiteLLMModel(Adapter):
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
         yield from reader.read(raw)
-        # Once, with the first chunk that has a reason: the usage may follow in further chunks.
+        # Appended once, with the first chunk that has a reason: the usage may follow in further chunks.
         if reader.finish_reason is not None and finished is None:
             # LiteLLM adds "stop" to the end of an interrupted stream; its wrapper knows the provider's reason.
             if not received_finish_reason(stream):

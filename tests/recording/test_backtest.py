@@ -330,7 +330,7 @@ def test_a_damaged_file_of_results(runs: Path, tmp_path: Path, text: str) -> Non
     """Nothing is read from a file that does not hold results, and the file is kept."""
     file = tmp_path / "r.jsonl"
     file.write_text(text, "utf-8")
-    with pytest.raises(StoreError, match="does not contain backtest results. Delete it"):
+    with pytest.raises(StoreError, match="does not contain backtest results"):
         backtest([runs], variant(), results=file)
     assert file.read_text("utf-8") == text
 

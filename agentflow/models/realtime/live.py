@@ -455,7 +455,7 @@ class LiveConnection(ABC):
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
         """Play the audio of a reply, and yield its chunks as they are played."""
-        # In bytes: two for each sample.
+        # Counted in bytes: two for each sample.
         size = int(_CHUNK_SECONDS * self.model.output_rate) * 2
         waiting: deque[ReplyPart] = deque()
         last = False

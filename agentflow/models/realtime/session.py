@@ -162,7 +162,7 @@ class RealtimeSession:
             self._changed.set()
 
     async def _answer(self, live: LiveConnection) -> None:
-        # In the context of this task only, which its calls inherit.
+        # Set in the context of this task only, which its calls inherit.
         live_connection.set(live)
         options, session = self._options, self._session
         rest: Any = {name: value for name, value in options.items() if name != "session"}
