@@ -28,7 +28,8 @@ class FairLine:
 
     __slots__ = ("_line", "_lock")
 
-    # Shared by all instances; reentrant, because garbage collection can release an instance while it is held.
+    # Shared by all instances. Reentrant, because garbage collection can run while a thread holds this mutex, and can release
+    # another lock in that thread.
     _mutex = threading.RLock()
 
     def __init__(self) -> None:
@@ -132,7 +133,10 @@ class FairLock(FairLine):
             await self._wait(place)
 
     def release(self) -> None:
-        """Hand the lock to the longest waiter. May be called from any thread; releasing a free lock does nothing."""
+        """Hand the lock to the waiter that has waited longest. May be called from any thread.
+
+        Releasing a free lock does nothing.
+        """
         if self._lock.locked():
             self._pass_on()
 
@@ -144,7 +148,7 @@ class FairLock(FairLine):
 
 
 class Condition:
-    """Lets coroutines wait for predicates; it is notified whenever one may have become true.
+    """Lets coroutines wait for predicates; code that may have made a predicate true must call `notify_all`.
 
     Example:
         >>> condition, guests = Condition(), ["Ada"]

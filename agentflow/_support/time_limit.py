@@ -158,7 +158,7 @@ def drive(
             yielded = run(coro.send, None)
         except StopIteration as stop:
             return stop.value
-    # After the first step: work that never suspends needs no timer (rule 3).
+    # Started after the first step, because work that never suspends needs no timer (rule 3).
     limit.start()
     task = asyncio.current_task()
     before = 0

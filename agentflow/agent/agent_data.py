@@ -97,7 +97,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
             "built without them, and add them after loading."
         )
     hooks = hook_names(full_hooks(agent.hooks).own, label)
-    # Only to refuse tools that could not be found by name.
+    # The result is not used: this only refuses tools that could not be found by name.
     for name, tool in config.tools.items():
         named_function(f"Tool {name!r} of {label}", tool.function)
     system = config.system

@@ -72,7 +72,7 @@ class ToolAgent(CallingAgent[T_co]):
             return await full_agent(self).answer(message, output_form)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
-        # For the graph, and to check the arguments that a person has edited.
+        # Used for the graph, and to check the arguments that a person has edited.
         set_wrapped_agent(ask, full_agent(self))
         # Idempotent, since the agent continues its own session after a crash.
         return tool(

@@ -401,7 +401,7 @@ class CallingAgent(ToolsetAgent, Generic[T_co]):
         kept = self._others
         if kept is None or len(kept) > _MAX_CACHED_OUTPUTS:
             kept = self._others = {}
-        # By id, because types and functions need not be hashable; the id of a deleted object is reused, so the source
+        # Cached by id, because types and functions need not be hashable; the id of a deleted object is reused, so the source
         # is compared.
         found = kept.get(id(form))
         if found is None or found.source is not form:

@@ -96,7 +96,7 @@ inside: ContextVar[tuple[QueueEntry, ...]] = ContextVar("agentflow_queues", defa
 
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
-"""For each queue with a turn that waits for another queue's turn or slot: those other queues."""
+"""Maps each queue with a turn that waits for a turn or slot of other queues to those queues."""
 
 
 def _enclosing_lines() -> tuple[Line, ...]:

@@ -320,7 +320,7 @@ class Runner:
             self.current = None
             entry.finished = True
             entry.run = None
-        # Before the value is handed out (rule 5).
+        # Settled before the value is handed out (rule 5).
         entry.settle(value, None)
         await run.hand_out(values)
         done = turn.tool.type == "completion_check" and value is True

@@ -1,4 +1,6 @@
-"""The typed output of a call, which adds a final tool and two hooks to the agent's tools and hooks."""
+"""The typed output of a call. It adds a final tool to the agent, by which the model returns its answer, and two hooks, which
+request and validate the answer.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class TypedOutput:
         the request.
 
         Raises:
-            UsageError: The agent has a tool of that name.
+            UsageError: The agent has a tool with the final tool's name.
         """
         tools = self.output.tools
         if not tools:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import count, islice
@@ -62,7 +63,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKFLOW: Final = "agentflow.call"
-"""The name of the one workflow, for DBOS."""
+"""The name, for DBOS, of the only workflow."""
 
 VERSION: Final = "agentflow"
 """The program's version, for DBOS. It never changes, so that runs continue after a deployment; stored data has separate
@@ -70,7 +71,7 @@ versions.
 """
 
 APPLICATION: Final = "agentflow"
-"""The application, for DBOS."""
+"""The application's name, for DBOS."""
 
 QUEUED_OR_RUNNING: Final = ("ENQUEUED", "DELAYED", "PENDING")
 """The statuses of a call that has not ended, for DBOS."""
@@ -109,7 +110,8 @@ class DurableClient:
         poll: Seconds between two polls of the database.
 
     Raises:
-        StoreError: The database failed or is unreachable.
+        UsageError: `poll` is not above 0.
+        StoreError: `database_url` is not the URL of a supported database.
 
     Example:
         >>> async with DurableClient("sqlite:///agentflow.db") as client:
@@ -149,8 +151,8 @@ class DurableClient:
             agent: The agent's name.
             input: The user's message or messages.
             session: The session's id; calls on one session run one at a time, in order. A new session by default.
-            run_id: The run's id; if it is submitted twice, it runs once.
-            timeout: Seconds from now, time in the queue included; if the call has not ended then, it ends with a
+            run_id: The run's id; a call that is submitted again with the same id does not run again.
+            timeout: Seconds from now, time in the queue included; if the call has not ended by then, it ends with a
                 `CallTimeoutError`.
 
         Returns:
@@ -209,10 +211,11 @@ class DurableClient:
         await self._decide(Request(run_id, "", "", timeout=timeout), decisions)
 
     async def _decide(self, request: Request, decisions: Mapping[str, Resolution]) -> None:
-        """Submit a call that resumes the run's last call with decisions, with the run's agent and session."""
+        """Submit a call that resumes the run's last suspended call with decisions, by the same agent and session."""
         run_id = request.run_id
         segments = await self._segments(run_id)
-        # Not always the last call: a repeated `decide` finds its own request after it, and `_enqueue` compares the two.
+        # Not always the run's last call: if decisions were submitted before, their call follows. `_enqueue` then checks that
+        # the decisions are the same.
         waiting = next((segment for segment in reversed(segments) if pending_of(segment) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in QUEUED_OR_RUNNING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {info_of(segments).status}.")
@@ -225,7 +228,7 @@ class DurableClient:
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
         """End a run in any worker or queue: its reply's outcome is `interrupted`.
 
-        A running call is interrupted within the worker's `poll`. A queued call ends when it is dequeued, without running; a
+        A running call is interrupted at its worker's next poll. A queued call ends when it is dequeued, without running; a
         suspended one is closed.
 
         Returns:
@@ -239,22 +242,23 @@ class DurableClient:
         if newest.status not in QUEUED_OR_RUNNING and pending is None:
             return False
         tables, _ = await self._open()
-        # Before the request below, which closes a suspended run: its worker reads the cancellation.
+        # Stored before the request below, which closes a suspended run: the worker that runs the request reads it.
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
             last = request_of(newest)
             request = Request(run_id, last.agent, last.session, (), {})
-            await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
+            # Refused if decisions were submitted meanwhile: the worker that runs their call reads the cancellation instead.
+            with suppress(UsageError):
+                await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
         return True
 
     async def resume(self, run_id: str) -> bool:
-        """Put a lost run back into its queue.
+        """Put a lost run back into its queue: too many workers died while they ran it, or it was cancelled in DBOS itself.
 
         Returns:
             Whether the run was lost.
         """
         newest = await self._newest(run_id)
-        # Lost: too many workers died, or the workflow was cancelled in DBOS itself.
         if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
             return False
         _, client = await self._open()
@@ -344,13 +348,13 @@ class DurableClient:
         return info_of(await self._segments(run_id))
 
     async def prune(self, *, older_than: timedelta, store: SessionStore | None = None) -> Pruned:
-        """Delete the runs that ended some time ago, with their events.
+        """Delete the runs that ended longer than `older_than` ago, with their events.
 
         Queued, running, suspended and lost runs are kept. The id of a deleted run can be used again.
 
         Args:
-            older_than: The minimum time since a run ended.
-            store: Also delete old sessions in this store, with their facts (`SessionStore.prune`), unless a remaining run uses
+            older_than: The minimum time since the end of a run.
+            store: Delete old sessions in this store too, with their facts (`SessionStore.prune`), unless a remaining run uses
                 them.
 
         Returns:
@@ -404,9 +408,12 @@ class DurableClient:
         # DBOS ignores a second workflow with the same id, so the stored request shows which request was accepted.
         (stored,) = await self._statuses(workflow_ids=[workflow_id])
         if not request.same_as(request_of(stored)):
-            conflict = "submitted with another call" if segment_number(workflow_id) == 1 else "decided otherwise"
+            run = f"Run {request.run_id!r}"
+            if segment_number(workflow_id) == 1:
+                raise UsageError(f"{run} was already submitted with other arguments. Use another run_id for a new run.")
             raise UsageError(
-                f"Run {request.run_id!r} was already {conflict}, and is unchanged. Use another id for a new run."
+                f"{run} was already resumed with other decisions or another timeout, or cancelled. These decisions have no "
+                "effect."
             )
 
     async def _segments(self, run_id: str) -> list[WorkflowStatus]:
@@ -452,7 +459,7 @@ class DurableClient:
         except Exception as error:  # DBOS and the drivers have their own exceptions
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(
-                f"The database of durable runs failed: {lines[0]} Check that it can be reached and written to."
+                f"The database of durable runs failed: {lines[0].rstrip('.')}. Check that it can be reached and written to."
             ) from error
 
     async def close(self) -> None:

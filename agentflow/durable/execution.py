@@ -49,7 +49,7 @@ from agentflow.vocabulary.saving.codec import decisions_from_dict, reply_to_dict
 from agentflow.vocabulary.specs import Usage
 from agentflow.vocabulary.verdicts import Deny
 
-# Not 0, which is not a valid limit.
+# Above 0, which is not a valid limit.
 IMMEDIATE = 1e-6
 """The time limit of a call that is resumed only to end it."""
 
@@ -326,7 +326,7 @@ class _RunAttempt:
         facts = await host.facts(request.session)
         call_facts = self._own_facts(facts)
         end = None if call_facts is None else end_of_call(call_facts)
-        # Before anything else, so that a reader gets the events in order, even if the call has ended already.
+        # Published before anything else, so that a reader gets the events in order, even if the call has ended already.
         if call_facts is not None:
             await self._progress.catch_up(call_facts)
         # The earlier worker died after the end of the call, but before its result was stored.

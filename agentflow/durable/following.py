@@ -202,7 +202,7 @@ class FollowingClient(DurableClient):
                 # A copy, since readers come and go during the queries.
                 watches = tuple(self._watches)
                 try:
-                    # Before the events (rule 3).
+                    # Read before the events (rule 3).
                     ended = await self._ended({watch.call_id for watch in watches})
                     tables, _ = await self._open()
                     last = await asyncio.to_thread(tables.last_events, {watch.run_id for watch in watches})

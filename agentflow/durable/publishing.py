@@ -68,7 +68,7 @@ class EventPublisher:
         def body(number: int, attempt: int) -> str:
             return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker, "call": self._call_id}])
 
-        # Before anything is published: from now on the events of earlier attempts are refused.
+        # Begun before anything is published: from now on, the events of earlier attempts are refused.
         self._attempt, self._last = await in_daemon(self._tables.begin_attempt, self._run_id, body)
         self._task = asyncio.create_task(self._write_on(), name=f"agentflow: events of {self._run_id}")
         return self
@@ -85,7 +85,7 @@ class EventPublisher:
             return
         self._caught_up = True
         self._queue(event_to_dict(event))
-        # Before these events, hooks and tools may have changed the state. Comparing it after each event would be slow.
+        # Hooks and tools may have changed the state before these events. Comparing it after every event would be slow.
         if self._state and isinstance(event, PreReasoning | PostActing | PostCall) and not event.source:
             saved, _ = event.context.session_state.saved()
             values = {name: saved[name] for name in self._state if name in saved}

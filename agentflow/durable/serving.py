@@ -91,7 +91,7 @@ class RequestRunner:
             task.add_done_callback(self._tasks.pop)
 
         try:
-            # In the worker's own context: the agent's code is not part of DBOS's workflow.
+            # Runs in the worker's own context, because the agent's code is not part of DBOS's workflow.
             self._loop.call_soon_threadsafe(begin, context=self._context.copy())
         except RuntimeError as error:  # the event loop is closed
             raise Abandoned from error

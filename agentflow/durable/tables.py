@@ -178,7 +178,7 @@ class Tables:
         def work(connection: Connection) -> None:
             until = now_in(connection) + seconds
             condition = _WORKERS.c.executor == executor
-            # Not an upsert, which SQLAlchemy has only for single dialects; no other worker writes this row.
+            # An upsert is not needed, since no other worker writes this row; SQLAlchemy has upserts only for single dialects.
             if not connection.execute(update(_WORKERS).where(condition).values(expires=until)).rowcount:
                 connection.execute(insert(_WORKERS).values(executor=executor, expires=until))
             connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < now_in(connection) - 3600.0))

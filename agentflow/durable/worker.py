@@ -120,7 +120,7 @@ class Worker:
     # ---- starting and stopping
 
     async def __aenter__(self) -> Self:
-        # Before anything is opened: a second worker would share the one DBOS of the process.
+        # Claimed before anything is opened, because a second worker would share the process's only DBOS.
         _claim(self)
         async with AsyncExitStack() as undo:
             # Undone last, since the next worker of this process may start at once.
@@ -145,7 +145,7 @@ class Worker:
         return self
 
     def _launch(self) -> None:
-        # Before the first request: other workers take over the calls of a worker that has not reported.
+        # Reported before the first request, because other workers take over the calls of a worker that has not reported.
         self._tables.beat(self.id, self._lease)
         config: DBOSConfig = {
             "name": APPLICATION,
@@ -216,7 +216,7 @@ class Worker:
         """
         try:
             async with asyncio.timeout(_CLOSING):
-                # Before `leave`: a late report would add this worker again.
+                # Ended before `leave`, because a late report would add this worker again.
                 await in_daemon(self._watcher.join)
                 await in_daemon(self._tables.leave, self.id)
         except (StoreError, TimeoutError) as error:

@@ -461,7 +461,7 @@ async def _failed(chain: Chain, entry: ChainEntry, event: Event, error: Exceptio
         _put(event, "tool_result", withheld_result(hook, event, found))
         return None
     found.add_note(FailureNote(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
-    # After a failure on a decision the call must not continue; a notification only reports.
+    # After a failure on a decision, the call must not continue; a notification only reports.
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
     if policy is None:
         policy = "skip" if hook.observer or not decision else "abort"

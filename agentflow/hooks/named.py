@@ -182,7 +182,7 @@ def _flat(source: Any) -> Iterator[Hook]:
     elif isinstance(source, Hook):
         check(source)
         yield source
-    # Before the test for functions: a `Registered` is callable, but its hooks are meant.
+    # Tested before functions, because a `Registered` is callable, but its hooks are meant.
     elif isinstance(source, Registered):
         yield from source.hooks
     elif isinstance(source, Mapping):

@@ -58,7 +58,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
             watch.report(result, error, began, shadows)
 
-        # For most calls: decides that there is nothing to report, without building a `HookCall`.
+        # Most calls have no effect to report: this is found out without building a `HookCall`.
         def unchanged() -> bool:
             return may_skip and not injections.added and (observes or all(map(is_, before, values_of(event))))
 
@@ -115,7 +115,7 @@ def in_awaited_hook() -> bool:
 
 
 class _Marking:
-    """Notifies listeners when a hook begins, injects messages, and ends.
+    """Notifies listeners when a hook begins, when it injects messages, and when an awaited hook ends.
 
     Args:
         hook: The hook.
@@ -140,7 +140,7 @@ class _Marking:
         notify_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
 
     def around(self, call: Call) -> Call:
-        """Wrap the hook's call so that its beginning and its end are reported."""
+        """Wrap the hook's call so that listeners are notified of its beginning and, if it is awaited, of its end."""
         if self._ends:
             call = partial(self._until_end, call)
         if not self._begins:

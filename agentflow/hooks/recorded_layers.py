@@ -69,10 +69,10 @@ class Side:
 
 
 class _WatchedModel(Flux[ModelChunk]):
-    """A model's chunks, observed in passing.
+    """A model's chunks, observed as they pass.
 
     Args:
-        inner: The work.
+        inner: The stream to observe.
         side: Collects the chunks.
         layer: The wrapper that returned this stream, or None if it is the wrapper's input.
     """
@@ -103,7 +103,7 @@ class _WatchedModel(Flux[ModelChunk]):
 
 
 class _WatchedWork(Mono[Any]):
-    """Work with one value, observed in passing; see `_WatchedModel`."""
+    """Work with one value, observed as it passes; see `_WatchedModel`."""
 
     def __init__(self, inner: Mono[Any], side: Side, layer: _Layer | None = None) -> None:
         self._watched = inner
@@ -148,7 +148,7 @@ class _Layer:
         self.injections = Injections.of(event)
 
     def inside(self, source: Any) -> Any:
-        """Return the source for the wrapper, with the methods of the original source (`using`, `chunks`).
+        """Return the observed source to pass to the wrapper; it has the methods of the original (`using`, `chunks`).
 
         The output of one wrapper is the input of the next one, and is observed only once.
         """
@@ -175,7 +175,7 @@ class _Layer:
         return observed_as(wrapped, watched)
 
     async def with_injections(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        """Yield the chunks, and record messages that the wrapper injects meanwhile as its own."""
+        """Yield the chunks; messages that are injected while the wrapper works are recorded as the wrapper's."""
         outer = injecting.get()
         try:
             while True:
@@ -193,7 +193,7 @@ class _Layer:
             await close(chunks)
 
     def report_injections(self) -> None:
-        """Report the messages that the wrapper has injected so far. This is called however the wrapper's work ends."""
+        """Report the messages that the wrapper has injected so far; called also if its work failed or was closed early."""
         # Emptied, because the wrapper may be run several times.
         added, self.injections.added = tuple(self.injections.added), []
         if added:
@@ -201,7 +201,7 @@ class _Layer:
             notify_all(self.listeners, lambda listener: listener.on_call(call))
 
     def report(self) -> None:
-        """Report both sides if they differ."""
+        """Report both sides, unless they are the same and all listeners skip unchanged work."""
         if self.before.same(self.after) and skip_unchanged(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000

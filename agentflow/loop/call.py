@@ -74,7 +74,7 @@ class Call(RunBase):
         earlier decisions."""
         machine, original = self.machine, decisions
         suspended = machine.state is State.SUSPENDED
-        # After a crash in a resumed round the facts contain the decisions on that round, which are still valid.
+        # After a crash in a resumed round, the facts contain the decisions on that round, which are still valid.
         answered = suspended or machine.suspension.answers is not None
         if not suspended and machine.suspension.answers is not None:
             decisions = machine.suspension.answers
@@ -133,7 +133,7 @@ class Call(RunBase):
                 ending = end(self, reply.outcome, None, reply)
                 if ending is not None:
                     await ending
-            # After `CallEnded`: the output is only for the caller; events contain the text from which it is read.
+            # Added after `CallEnded`: the output is only for the caller; events contain the text from which it is read.
             if reply is not None and (typed := self.settings.typed) is not None:
                 reply = await typed(reply)
         except GeneratorExit:  # the event loop is closed, or the call was abandoned
@@ -160,7 +160,7 @@ class Call(RunBase):
             self._keep_open()
         elif running.suspended:
             running.suspended.pop(session.id, None)
-        # Before `release`, which wakes the reader: it looks for this state.
+        # Finished before `release`, which wakes the reader: the reader looks for this state.
         self.scope.finish(reply, failure)
         self.release()
         session.release()
@@ -359,7 +359,7 @@ class Call(RunBase):
         """Execute the machine's next action until it has a reply."""
         machine, journal, scope = self.machine, self.journal, self.scope
         while True:
-            # Before the next action, so that hooks see a message before the model does.
+            # Announced before the next action, so that hooks see a message before the model does.
             if journal.unannounced or journal.requested:
                 await journal.announce(self.events)
             if scope.stopped:  # a tool may have swallowed the cancellation

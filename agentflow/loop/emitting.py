@@ -316,7 +316,7 @@ class Events:
         """Fire `Error`, and return the verdict of its hooks. A fatal error is reported only once."""
         if fatal and any(error is reported for reported in self._reported):
             return None
-        # Before the hooks run, so that the error is not reported a second time if one of them raises it again.
+        # Noted before the hooks run, so that the error is not reported a second time if one of them raises it again.
         self._reported = (*self._reported, error)
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None

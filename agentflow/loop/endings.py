@@ -73,7 +73,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
         if event is not None:
             final = event.final_message
-    # As for every event: first store the fact, then pass the event to the reader, then store the messages of hooks.
+    # The order is that of every event: store the fact, pass the event to the reader, store the messages of hooks.
     denied = run.machine.state is State.USER_INPUT  # the call was not opened
     if not denied:
         writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))

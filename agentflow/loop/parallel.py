@@ -98,7 +98,7 @@ class _CallTasks:
     def _stop(self) -> None:
         """Cancel the other calls after a failure."""
         if self.running:
-            # Before the cancellations, so that a call that swallows its cancellation still stops at its next checkpoint.
+            # Stopped before the cancellations, so that a call that swallows its cancellation stops at its next checkpoint.
             self._scope.stop()
             self._timer = asyncio.get_running_loop().call_later(self._scope.tasks.cleanup_timeout, self._cancel_again)
         self.cancel()

@@ -74,7 +74,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             if event is not None:
                 if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                     return
-                # Only if a hook has changed it: the agent's model can be an object, and its name must not replace it.
+                # Replaced only if a hook has changed it: the agent's model can be an object, which its name must not replace.
                 if event.model != model_name:
                     model = model_name = event.model
                 # Forbidden again for the summary, since a hook may have allowed calls, and no round follows.
@@ -120,7 +120,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
-    # Before the hooks of PostReasoning, so that budgets count this reply.
+    # Added before the hooks of PostReasoning run, so that budgets count this reply.
     run.add_usage(used)
     duration_ms = (config.clock.monotonic() - started) * 1000
     chain = events.chains[PostReasoning]

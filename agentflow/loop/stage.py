@@ -201,7 +201,7 @@ class Stage:
             except asyncio.CancelledError as error:  # from `throw`
                 await raise_in(stream, error)
                 raise
-            # After each item, since a hook can hand the iterator to another task between two items.
+            # Checked after each item, since a hook can hand the iterator to another task between two items.
             task = self.check_reader(task)
         self.check_end(task)
 

@@ -28,7 +28,7 @@ from agentflow.vocabulary.typed_state import StateMap
 __all__ = ["SessionCheck", "StoreLink", "StoredMessages", "check_session", "fold_fitting"]
 
 StoredMessages: TypeAlias = list[tuple[Msg, ...]]
-"""For each fact, the messages that were stored with it."""
+"""The messages that were stored with each fact, in the order of the facts."""
 
 
 def fold_fitting(facts: Sequence[Fact]) -> tuple[Machine, int, UsageError | None]:
@@ -248,7 +248,7 @@ class StoreLink:
             if self.loaded:
                 facts, kept = self._written(session, facts)
         finally:
-            # Also if the write could not be requested: the history in memory must be legal in any case.
+            # Applied even if the write could not be requested: the history in memory must be legal in any case.
             self._apply(session, facts)
         if kept is None:
             return

@@ -126,7 +126,7 @@ async def make_attempt(
         await wait_if_needed(run.journal.write_held())
         raise
     try:
-        # Before the first step of the tool: after a crash, a call without this fact is certain to have had no effect.
+        # Stored before the first step of the tool: after a crash, a call without this fact is certain to have had no effect.
         writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, call.attempt, run.call_id)))
         if writing is not None:
             await writing

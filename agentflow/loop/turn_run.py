@@ -140,7 +140,7 @@ class TurnRun(RunBase):
         self.scope.adopt()
         raised = _caller_error(turn, self, error)
         with self.scope.cleanup():
-            # Before `PostTurn`, whose hooks read the reason from the turn.
+            # Finished before `PostTurn`, whose hooks read the reason from the turn.
             turn.finish(_reason(turn, self, raised), self.config.clock.now(), None)
             await _report_end(turn, self, raised)
         raised.add_note(FailureNote(notice))

@@ -163,7 +163,7 @@ class ActiveCall:
         if task.cancelled():
             return _refused("the call has ended")
         error = task.exception()
-        # Only the type: the message may contain something that the server must not see.
+        # Only the type is sent, because the message may contain something that the server must not see.
         return _refused(f"the model failed: {type(error).__name__}") if error is not None else task.result()
 
     def _complete(self, params: types.CreateMessageRequestParams) -> Coroutine[Any, Any, types.CreateMessageResult]:

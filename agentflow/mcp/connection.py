@@ -1,11 +1,14 @@
-"""A connection to a server in one event loop: a task that opens and holds it, detects its end, and updates the tools.
+"""A connection to a server in one event loop: a task that opens, holds and closes it, tasks that keep the list of tools
+current, and requests, whose failures show that it is lost.
 
 Rules:
 
 1. The SDK's client is entered and exited in a task of its own, in an empty context: it inherits nothing from the first caller.
 2. Callers that need the connection while it is being opened wait for the same opening.
-3. The connection is closed when it has no users, by `close`, or when the event loop cancels its tasks.
-4. Invalid answers of a server become a `ToolError`; its texts are shown on one line, without the secrets in our settings.
+3. The connection is closed by `close`, which `MCPServer` calls when the last user closes, or when the event loop cancels its
+   tasks.
+4. An invalid answer from a server becomes a `ToolError`; the server's texts are shown on one line, without the secrets in the
+   settings.
 """
 
 from __future__ import annotations
@@ -182,7 +185,7 @@ class Connection:
                     client.session.validate_tool_result = _unchecked
                     self._take(await self._listed(client), client.instructions)
                     if settings.follow:
-                        # Callers wait for the subscription, because earlier changes would be missed.
+                        # Callers wait for the subscription, because changes before it would be missed.
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
                         # Set also if the server has nothing to subscribe to.
@@ -252,7 +255,7 @@ class Connection:
 
         Raises:
             ConnectionLost: The server is unreachable, or the connection was lost.
-            ToolError: The server refused, or sent an invalid answer.
+            ToolError: The server refused the request, or sent an invalid answer.
         """
         client = await self.client()
         try:
@@ -295,9 +298,9 @@ class Connection:
     async def flush_cancellation(self) -> None:
         """Wait until a server in this event loop has handled a cancellation that was just sent.
 
-        Such a server starts a task for each message. An event loop that ends cancels all tasks, and Python warns of the
-        coroutine of a task that has not started. A ping is answered after all earlier messages. Servers with the protocol
-        of 2026 are called directly, and start no tasks.
+        Such a server starts a task for each message. If the event loop ends before that task has started, the task is
+        cancelled, and Python warns that its coroutine was never awaited. A ping prevents this, because it is answered after
+        all earlier messages. Servers with the protocol of 2026 are called directly, and start no tasks.
         """
         holder, opened = self._holder, self._opened
         # If the holder is being cancelled, the event loop is ending, and the connection no longer answers pings.
@@ -379,7 +382,7 @@ class Connection:
             self._write("TRACE", line)
 
     def _write(self, level: str, text: str) -> None:
-        """Log a text of the server, up to a maximum rate."""
+        """Log a text from the server, up to a maximum rate."""
         now = time.monotonic()
         self._lines = [*[at for at in self._lines if now - at < 1.0], now]
         if len(self._lines) <= _LINES_PER_SECOND:
@@ -430,7 +433,7 @@ async def _unchecked(name: str, result: types.CallToolResult) -> None:
 
 def _ambiguous() -> types.ErrorData:
     return types.ErrorData(
-        code=types.INVALID_REQUEST, message="Refused: the call that this request belongs to is ambiguous."
+        code=types.INVALID_REQUEST, message="Refused: it is unclear which call this request belongs to."
     )
 
 

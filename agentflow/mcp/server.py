@@ -386,7 +386,8 @@ class MCPServer(LiveToolset):
             if request.done() and not request.cancelled():
                 # Mark the error as retrieved: it is raised above, or belongs to an abandoned call.
                 request.exception()
-            # Only after the cancellation, so that the server gets that instead of answers to its questions (`elicit`).
+            # Ended only after the cancellation, so that the server gets the cancellation instead of answers to its questions
+            # (`elicit`).
             await call.end(finished)
             if abandoned:
                 await connection.flush_cancellation()

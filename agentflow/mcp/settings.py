@@ -40,7 +40,7 @@ class ServerOptions(TypedDict, total=False):
     connect_timeout: float
     """The time limit for connecting and listing the server's tools, in seconds (20 by default)."""
     attempts: int
-    """The number of attempts to connect, with waits that double (3 by default)."""
+    """The number of attempts to connect (3 by default); the wait between them doubles each time."""
     required: bool
     """If true (default), a call fails if the server is unreachable; if false, it continues without the server's tools."""
     follow: bool
@@ -60,7 +60,7 @@ class ServerOptions(TypedDict, total=False):
     log_level: Literal["debug", "info", "warning", "error"] | None
     """The minimum level of the server's messages that are logged (`"warning"` by default); None logs none."""
     max_size: int
-    """The maximum size of a result in characters, and of a message in bytes (4 MiB by default)."""
+    """The maximum size of a result, in characters, and of a message, in bytes; 4 * 1024 * 1024 by default."""
 
 
 @frozen
@@ -142,8 +142,8 @@ def checked(name: str, options: ServerOptions) -> Settings:
     timed = settings.timeout is None or is_seconds(settings.timeout)
     if not settings.name or not timed or not is_seconds(settings.connect_timeout):
         raise UsageError(
-            f"MCPServer {settings.name!r}: timeout={settings.timeout!r}, connect_timeout={settings.connect_timeout!r}. They "
-            "must be positive numbers of seconds (or timeout=None for no limit), and the name must not be empty."
+            f"MCPServer {settings.name!r} got timeout={settings.timeout!r}, connect_timeout={settings.connect_timeout!r}. Both "
+            "must be positive numbers of seconds (timeout=None: no limit), and the name must not be empty."
         )
     numbers = {"attempts": 1, "sampling": 0, "max_size": 1024}
     for key, least in numbers.items():

@@ -122,7 +122,7 @@ class ToolMaker:
             tool = _tool(listed_tool, name, output, self._settings, self._functions)
         except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _warn_left_out(self._settings, listed_tool.name, str(error) or type(error).__name__)
-            # The time spent on an unusable tool counts too.
+            # The cost of an unusable tool counts towards the limit too.
             return _ConvertedTool(listed_tool, None, _cost_of_refused(listed_tool))
         cost = cast("WithSchema", tool.function).arguments.cost
         return _ConvertedTool(listed_tool, tool, cost + (0 if output is None else output.cost))

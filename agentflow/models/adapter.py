@@ -141,7 +141,7 @@ class Adapter(ABC):
                 if not await attempts.another(error):
                     raise
             finally:
-                # Also if this generator is closed while it waits at `yield`.
+                # Closed also if this generator is closed while it waits at `yield`.
                 await chunks.aclose()
 
     def _conversation_for(self, provider: str, model: str, row: Mapping[str, object], base: str | None) -> Conversation:
@@ -214,7 +214,7 @@ class Adapter(ABC):
         form = None if schema is None else response_format(schema, profile.family)
         if schema is not None and form is None:
             messages = with_appended(messages, Msg.user(in_words(schema)))
-        # After `thinking`, which decides whether thoughts are sent back.
+        # Converted after `thinking` is known, which decides whether thoughts are sent back.
         converted = conversation.convert(messages, thoughts=not thinking.barred, continues=continues)
         cache: dict[str, Json] = {}
         if request.options.cache:

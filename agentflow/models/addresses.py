@@ -36,7 +36,7 @@ def why_refused(address: str) -> str | None:
         >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
         ('169.254.169.254 is link-local', '::ffff:10.0.0.1 contains 10.0.0.1, which is private', None)
     """
-    # After "%" is the zone of a link-local address.
+    # The part after "%" is the zone of a link-local address.
     found = ip_address(address.partition("%")[0])
     for inner in _embedded(found):
         if (reason := _kind(inner)) is not None:
@@ -59,7 +59,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def _kind(address: IPv4Address | IPv6Address) -> str | None:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
         return None  # the embedded address is checked instead
-    # From the most to the least specific: link-local addresses are private too.
+    # Tested from the most to the least specific, because link-local addresses are private too.
     for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
         if getattr(address, f"is_{kind}"):
             return kind.replace("_", "-")

@@ -134,7 +134,7 @@ class AnthropicWire(DirectWire):
             body["tools"] = deferring(tools, wanted_tools) if self.searches_tools else tools
         if servers := anthropic_servers(wanted_tools):
             body["mcp_servers"] = servers
-        # Only now that the tools are complete, because the history is compared with them.
+        # Called when the tools are complete, because the history is compared with them.
         drop_lost(messages, tools)
         if system:
             body["system"] = system

@@ -291,7 +291,7 @@ class BatchWire(DirectWire):
             if batch.timer is not None:
                 # `wait`, because a cancelled timer (`close`) means "submit now" and must not raise here.
                 await asyncio.wait([batch.timer])
-                # Before the batch is recorded: from now on, new requests belong to the next batch.
+                # Closed to new requests before the batch is recorded: they belong to the next batch.
                 if self._collecting is batch:
                     self._collecting = None
                 # Recorded before it is sent (rule 4): if the process is killed in between, the batch is looked up.

@@ -98,7 +98,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
     """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
-        # Only agentflow's notes follow this reply or result: there is no new input of the user.
+        # Only agentflow's notes follow this reply or result, so there is no new input of the user.
         if msg.role != "user":
             break
         # agentflow's own notes may follow the user's message.

@@ -49,7 +49,7 @@ async def count_here(request: ModelRequest, name: str, family: Family) -> TokenC
     if tools:
         texts.append(json.dumps(tools, default=dict))
     pictures = sum(map(data_blocks, request.messages))
-    # In a thread: loading LiteLLM takes seconds, and long texts take a while.
+    # Counted in a thread, because loading LiteLLM takes seconds, and long texts take a while.
     tokens = await asyncio.to_thread(litellm_library.count_tokens, name, "\n".join(texts))
     whole = tokens + pictures * DATA_TOKENS + len(request.messages) * _OF_A_MESSAGE
     return TokenCount(whole, "tokenizer" if family == "openai" and not pictures else "estimate")

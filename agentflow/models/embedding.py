@@ -69,7 +69,7 @@ class _Embedder(ABC):
             answer = await self._retried(batch)
             vectors += self._vectors(answer, len(batch))
             if (usage := usage_of(answer)) is not None:
-                # Not a model call: limits on model calls should not count it.
+                # This is not a model call, so limits on model calls should not count it.
                 usages.append(replace(usage, cost=await self._cost(answer, usage), model_calls=0))
         return Embeddings(vectors, Usage.total(usages) if usages else None)
 

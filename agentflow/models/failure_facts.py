@@ -137,7 +137,7 @@ class Facts:
 def fault_of(facts: Facts) -> ModelFault | None:
     if facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names:
         return "authentication"
-    # Before the status: exhausted quotas come with 429, which otherwise is a rate limit.
+    # Tested before the status, because exhausted quotas come with 429, which otherwise is a rate limit.
     if facts.mentions(_QUOTA):
         return "quota"
     if "ContextWindowExceededError" in facts.names or facts.status == 413 or facts.mentions(_OVERFLOW):
@@ -185,7 +185,7 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
 
 def status_in(chain: list[BaseException]) -> int | None:
     """Return the original HTTP status: LiteLLM's outer classes replace it with their own (529 becomes 500)."""
-    # From the innermost: the answer itself has the provider's own status.
+    # Searched from the innermost error: the answer itself has the provider's own status.
     for link in reversed(chain):
         if type(link).__name__.endswith("HTTPStatusError"):
             status = field(field(link, "response"), "status_code")

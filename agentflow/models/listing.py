@@ -3,7 +3,7 @@
 Rules:
 
 1. The list is the file that LiteLLM ships; without it, no model is known.
-2. It is decoded when a model is first looked up (some milliseconds), and only the requested rows are kept.
+2. It is decoded once for each model that is looked up (a few milliseconds), and only the requested rows are kept.
 3. Prices come from the row. Tokens that are read from or written to the cache have separate prices; in some rows, long
    prompts do too.
 """
@@ -90,8 +90,8 @@ def price(row: Row, usage: Usage, hour_cached: int = 0, searches: int = 0) -> fl
 def batch_prices(row: Row) -> Row:
     """Return a model's row with the prices of batches: those in the list, or half of the normal prices.
 
-    If the row has no batch price for tokens read from the cache, they cost as much as other tokens, since the discounts
-    may exclude each other.
+    If the row has no batch price for tokens read from the cache, they are priced like other input tokens of the batch, since
+    the two discounts may not be combinable.
 
     Example:
         >>> price(batch_prices(listed("openai", "gpt-4o")), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))

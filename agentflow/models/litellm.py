@@ -91,7 +91,7 @@ class LiteLLMModel(Adapter):
         except (
             Exception
         ) as error:  # providers' clients may raise any exception; each is treated as a failure of the model
-            # After the finish reason, an error only loses the usage, not the reply.
+            # After the finish reason, an error loses only the usage, not the reply.
             if reader.finish_reason is None:
                 failure = model_error(
                     error, self._name, secrets=self._secrets(request.options.extra), address=self._api_base
@@ -105,7 +105,7 @@ class LiteLLMModel(Adapter):
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
         yield from reader.read(raw)
-        # Once, with the first chunk that has a reason: the usage may follow in further chunks.
+        # Appended once, with the first chunk that has a reason: the usage may follow in further chunks.
         if reader.finish_reason is not None and finished is None:
             # LiteLLM adds "stop" to the end of an interrupted stream; its wrapper knows the provider's reason.
             if not received_finish_reason(stream):

@@ -91,7 +91,7 @@ class _LoopsClient:
 
 @cache
 def _load() -> LiteLLM:
-    # Before the import, during which LiteLLM would download its list of prices. A user's own value is kept.
+    # Set before the import, during which LiteLLM would download its list of prices. A user's own value is kept.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = cast("LiteLLM", import_module("litellm"))
     litellm.suppress_debug_info = True

@@ -4,7 +4,8 @@ Rules:
 
 1. Requests use chat completions, unless the model's name contains `responses/` or the model requires `/responses`. Some
    models are available only there; some models at OpenAI can combine tools with reasoning only there.
-2. Most events are short texts, which have a fast path. All others are read by `ChunkReader`, like LiteLLM's.
+2. Most events are short texts, which take a fast path. All others are read by `ChunkReader`, which also reads LiteLLM's
+   chunks.
 3. Fields of unexpected types are read by `loose.py`.
 """
 
@@ -40,7 +41,7 @@ _ACCOUNT = {
     "openai-project": ("OPENAI_PROJECT_ID",),
 }
 _RESPONSES = "responses/"
-# "gpt-5.4-mini", but no date as in "gpt-4-0613".
+# The version in a name: 5.4 in "gpt-5.4-mini", 4 in "gpt-4-0613", because a date is not a version.
 _SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
 _NO_COMPUTER = re.compile("nano|instant|chat")
 """Variants without computer use (UKGovernmentBEIS/inspect_ai#3844)."""
@@ -48,7 +49,7 @@ _NO_COMPUTER = re.compile("nano|instant|chat")
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
-# The fields that `ChunkReader` reads: a field that is missing here would be lost for it.
+# The fields that `ChunkReader` reads: a field that is missing here would not reach it.
 class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
@@ -96,8 +97,8 @@ class OpenAIWire(DirectWire):
     """A model of OpenAI's chat completions or `/responses`, named `"openai/model"`, or `"openai+http://host/v1#model"` on
     another server; the arguments are those of `DirectWire`. `"openai/responses/model"` selects `/responses`.
 
-    The key is `OPENAI_API_KEY`, the URL `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). If `api_base` is another server, the key is
-    `OPENAI_COMPATIBLE_API_KEY`, if it is set.
+    The key is `OPENAI_API_KEY`, the URL `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). For another server
+    (`api_base`), the key is `OPENAI_COMPATIBLE_API_KEY`, or none if that is not set.
 
     Example:
         >>> OpenAIWire("gpt-5", retries=3).name
@@ -188,18 +189,18 @@ class OpenAIWire(DirectWire):
         }
 
     def _searches(self) -> bool:
-        """Return whether the model has OpenAI's search for hidden tools, which not every server of `/responses` has."""
+        """Return whether the model has OpenAI's tool search, which not every server of `/responses` has."""
         return self._converter().profile.family == "openai" and _since_5_4(self._model)
 
     def _typed(self, tools: Iterable[ToolSpec]) -> dict[str, Mapping[str, Any]]:
-        """Return OpenAI's own entries for tools of the agent, by name."""
+        """Return the entries `{"type": ...}` of the agent's tools that OpenAI itself defines (computer use), by their names."""
         if not self._searches() or _NO_COMPUTER.search(self._model):
             return {}
         entries = ((spec, spec.native.get("openai")) for spec in tools)
         return {spec.name: {"type": entry["type"]} for spec, entry in entries if entry and entry["name"] == spec.name}
 
     def _reasons(self) -> bool:
-        """Return whether the model is a reasoning model of OpenAI; for these, the token limit has another name."""
+        """Return whether the model reasons; OpenAI's reasoning models have another name for the token limit."""
         return self._row.get("supports_reasoning") is True or _REASONING.match(self._model) is not None
 
     def _reader(self, conversation: Conversation) -> Reader:
@@ -230,7 +231,7 @@ class _ChatReply:
         # An event without choices may be an error in another format, so all of its fields are needed.
         if not choices and chunk.usage is None:
             return self._all(anything(data))
-        # The fast path: an event with text and nothing else. Each condition excludes a field that `ChunkReader` reads.
+        # The fast path: an event with text and nothing else. Each condition excludes a field that `_all` reads.
         if choices and chunk.usage is None:
             choice = choices[0]
             delta = choice.delta
@@ -249,6 +250,9 @@ class _ChatReply:
                 and delta.audio is None
                 and delta.provider_specific_fields is None
                 and delta.function_call is None
+                and delta.thinking_blocks is None
+                and choice.usage is None
+                and chunk.x_groq is None
                 and chunk.error is None
             ):
                 return (text_chunk(delta.content),)
@@ -259,12 +263,12 @@ class _ChatReply:
         if error := field(chunk, "error") or _error_in(chunk):
             raise _failure(error)
         found = list(self._reader.read(chunk))
-        # Before the usage, which may come in the same event: after the finish reason a failure loses only the usage.
+        # Appended before the usage, which may come in the same event: if reading the usage fails, only the usage is lost.
         if self._reader.finish_reason is not None and self.finish_reason is None:
             self.finish_reason = self._reader.finish_reason
             found.append(ModelChunk(finish_reason=self.finish_reason))
         choice = next(iter(one_or_more(field(chunk, "choices"))), None)
-        places = (chunk, field(chunk, "x_groq"), choice)  # the fields of OpenAI, Groq and Moonshot
+        places = (chunk, field(chunk, "x_groq"), choice)  # where OpenAI, Groq and Moonshot put the usage
         if (usage := next(filter(None, map(usage_of, places)), None)) is not None:
             found.append(self._priced(usage))
         return found

@@ -28,14 +28,14 @@ MIN_BUDGET = 1024
 # LiteLLM's budgets for the first three efforts; each further one is twice the last.
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Efforts of Claude, mostly of models that choose the length of thinking: there is no budget to limit.
+# Claude models with these efforts mostly choose the length of their thinking, so there is no budget to reduce.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
 _INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
 _WITHOUT_NONE = frozenset({"bedrock"})
-# Families whose servers may ignore "none" and call tools anyway: instead of "none", no tools are sent.
+# Families whose servers may ignore "none", so that the model calls tools anyway: instead of "none", no tools are sent.
 _BLIND_TO_NONE = frozenset({"compatible", "reasoning"})
 
 
@@ -45,7 +45,8 @@ class Thinking:
 
     Attributes:
         arguments: The arguments that request it; empty for the default.
-        barred: Whether thinking is certainly switched off, so that the thoughts of an open tool loop must be left out too.
+        barred: Whether the request must not ask for thinking; the thoughts of an open tool loop are then left out too. (Some
+            models think nevertheless.)
     """
 
     arguments: Mapping[str, Json]
@@ -134,7 +135,7 @@ def _with_effort(effort: str, profile: WireProfile, supported: Container[str]) -
     wanted: dict[str, Json] = {"reasoning_effort": effort}
     if "reasoning_effort" in supported or profile.family not in _WITH_EFFORT:
         return wanted
-    return {**wanted, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides how much to think
+    return {**wanted, "allowed_openai_params": ["reasoning_effort"]}  # untranslated: each provider defines its efforts
 
 
 def effort_of(wanted: bool | int | str) -> str:
@@ -152,7 +153,7 @@ def effort_of(wanted: bool | int | str) -> str:
 
 
 def budget_of(wanted: bool | int | str) -> int:
-    """Return the requested thinking in tokens.
+    """Return the requested thinking as a budget in tokens.
 
     Example:
         >>> budget_of("high")

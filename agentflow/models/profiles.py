@@ -119,7 +119,7 @@ def profile_for(provider: str, model: str, api_base: str | None = None) -> WireP
         return MISTRAL
     if provider == "deepseek":
         return DEEPSEEK
-    # By name, because these models are served by many hosts.
+    # Recognized by name, because these models are served by many hosts.
     if provider == "moonshot" or "deepseek" in name or "kimi" in name:
         return REASONING
     if provider == "azure" or (provider == "openai" and (api_base is None or "openai.com" in api_base)):

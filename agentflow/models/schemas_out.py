@@ -174,7 +174,7 @@ class _Fitting:
             elif key != "title":
                 fitted[key] = _plain(value)
         every = self._actions.get("required") == "all"
-        # After the loop, because closing depends on all keywords of the object.
+        # Closed after the loop, because closing depends on all keywords of the object.
         if schema.get("type") == "object":
             self._object(fitted)
         elif every and not fitted.keys() & {"type", "anyOf", "enum", "$ref"}:  # strict schemas have a type everywhere

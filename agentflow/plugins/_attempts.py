@@ -89,7 +89,7 @@ def shorter_request(source: ModelSource, shorter: Callable[[], Awaitable[Sequenc
 @checks_its_end
 async def _attempts(first: Callable[[], Attempt]) -> AsyncIterator[ModelChunk]:
     layers = _layers(first())
-    # For each hook: whether one of its earlier attempts delivered a part of the reply.
+    # Whether an earlier attempt of each hook delivered a part of the reply.
     delivered = [False] * len(layers)
     shown = restarts = False  # whether this attempt has delivered a part; whether its first chunk needs `restart=True`
     try:

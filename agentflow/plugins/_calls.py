@@ -1,4 +1,4 @@
-"""Helpers of the plugins for tool calls: canonical arguments, and equal calls that share one execution of a tool."""
+"""Helpers for plugins that handle tool calls: canonical arguments, and equal calls that share one execution of a tool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 def canonical(use: ToolUseBlock) -> str:
-    """Return the arguments as JSON with sorted keys and no blanks; text that is not JSON is returned unchanged.
+    """Return the arguments as JSON with sorted keys and no whitespace; text that is not JSON is returned unchanged.
 
     Example:
         >>> canonical(ToolUseBlock.from_json("t1", "add", '{"b": 2, "a": 1}'))
@@ -59,10 +59,10 @@ class Repeats:
     Attributes:
         cache: The cache; None if there is none.
         ran: The keys of the tool calls that succeeded in this run.
-        cached: By the id of a tool call: its key, and the cached result that it gets instead of a question to a person.
-        questions: The open and answered questions to a person, by the agent's call, the round and the key of the tool call;
-            each with the id of the tool call that was asked about.
-        follows: By the id of a tool call that was allowed by the answer about an equal call: the id of the equal call.
+        cached: The cached results that are used without asking a person: maps the id of a tool call to its key and result.
+        questions: The open and answered questions to a person: maps the agent's call, the round and the tool call's key to
+            the id of the tool call that was asked about, and the future of the answer.
+        follows: Maps the id of a tool call that took over the answer about an equal call to the id of that equal call.
         done: The ids of the tool calls that have returned a result or failed.
     """
 
@@ -94,7 +94,9 @@ async def repeated(event: PreActing) -> bool:
 
 
 async def ask_once(event: PreActing, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask about a call; if a cache runs equal calls of a round only once, the answer about the first one applies to all."""
+    """Ask about a call. If a cache runs equal calls of a round only once, the answer also applies to equal calls that ask
+    before the first one has ended.
+    """
     repeats = event.context.state[Repeats]
     cache = repeats.cache
     key = "" if cache is None or not cache.shares else cache.key_of_call(event)

@@ -30,7 +30,7 @@ class _Results:
         places: The indices of its tool messages.
         large: Those of `places` with a result that is large enough to clear.
         examined: The number of `places` that `ClearOldResults` has handled.
-        cleared: By index: the messages that replace tool messages.
+        cleared: Maps the index of a tool message to the message that replaces it.
         replacements: The same for a `MessageView`.
     """
 

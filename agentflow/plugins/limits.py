@@ -94,7 +94,7 @@ class _Meter:
         at: The time of the last update, by the monotonic clock.
         unbilled: The number of attempts that were counted when they began; their bills do not count them again.
         unpriced: A model that was billed without a price.
-        expected: By agent call: the tokens of its next request, if `count_input` is set.
+        expected: Maps an agent call's id to the tokens of the call's next request, if `count_input` is set.
     """
 
     spent: Spent = field(default_factory=Spent)

@@ -76,7 +76,7 @@ class _LoggedCall:
     Attributes:
         began: The call's start by the run's clock; None for a resumed call.
         where: The beginning of each line; empty until the first line is written.
-        writers: By event class: the method `log` of a logger bound to the call's ids, and the level.
+        writers: Maps an event class to the method `log` of a logger bound to the call's ids, and the level.
     """
 
     __slots__ = ("began", "where", "writers")

@@ -81,7 +81,7 @@ class _Bucket:
         self._state = _GCRA.initial(self._rates)
 
     def book(self, now: float, amount: int) -> float:
-        """Book an amount, ahead of time if necessary; a negative one is refunded. Return the seconds until it is due.
+        """Book an amount, ahead of time if necessary; a negative amount is a refund. Return the seconds until it is due.
 
         An amount above the bucket's size is booked in parts, so that it is delayed instead of refused.
         """
@@ -98,14 +98,14 @@ class _Bucket:
 
 
 class RateLimit(Hook):
-    """Makes model calls wait until the budget allows them, or with `tools=`, calls of these tools.
+    """Makes model calls (with `tools=`: calls of these tools) wait until the budget allows them.
 
     A bucket is full at first and refills evenly: with `calls=60, per=60`, sixty calls go out at once and then one a second.
     `burst=1` spaces them evenly from the start. Providers use such buckets too.
 
-    Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside the time
-    limits of hooks with a higher priority, which therefore do not count the wait. `PostReasoning.duration_ms` includes it;
-    `RateLimitWaits` has its length.
+    Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside
+    hooks with a higher priority, whose time limits therefore do not include the wait. `PostReasoning.duration_ms` includes the
+    wait; `RateLimitWaits` has its length.
 
     Args:
         calls: Calls per period.
@@ -114,8 +114,8 @@ class RateLimit(Hook):
         burst: The maximum number of calls at once; None: `calls`.
         tools: Patterns of tool names: if set, the budget applies to these tools, not to model calls.
         models: Patterns of the model names that the budget applies to.
-        max_wait: The longest wait, in seconds. If it would be longer, an error is raised at once: a retryable `ModelError` (or
-            a `ToolError`) with the time to wait. None: no maximum.
+        max_wait: The longest wait, in seconds. If a call had to wait longer, an error is raised at once: a retryable
+            `ModelError` (or a `ToolError`) with the time to wait. None: no maximum.
         estimate: A function that estimates the tokens of a request; None: `estimated_tokens`.
         priority: The priority of the hook.
 
@@ -186,7 +186,7 @@ class RateLimit(Hook):
         booked = 0
         if self._tokens is not None:
             request = source.request
-            if self._estimate is None:  # the part shared with the run's last request is not counted again
+            if self._estimate is None:  # reuses the size of the part shared with the run's last request
                 booked = own(context, self, RequestSize).tokens(request.messages)
             else:
                 booked = self._estimate(request)

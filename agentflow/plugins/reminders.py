@@ -3,7 +3,8 @@
 Rules:
 
 1. An addition is part of one request only. It is never stored, so it cannot accumulate in the history.
-2. If a context provider fails, its addition is missing, but the call continues.
+2. If a provider fails, its hook adds nothing to that request, not even the texts of its other providers, but the call
+   continues.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Provider: TypeAlias = Callable[[PreReasoning], "str | Awaitable[str | None] | No
 """Returns a text for a request; None or an empty text adds nothing."""
 
 Position: TypeAlias = Literal["end", "system"]
-"""`"end"`: after the last message; `"system"`: after the system prompt, so that a provider can cache only that prompt, not
-the conversation."""
+"""`"end"`: after the last message; `"system"`: after the system prompt. With `"system"`, the prompt cache of the model's vendor
+covers only the system prompt, not the conversation."""
 
 
 class SystemReminder(Hook):
@@ -115,7 +116,8 @@ class DynamicContext(Hook):
     def __init__(self, *providers: Provider, position: Position = "end", tag: str = "context") -> None:
         if not providers or not all(callable(provider) for provider in providers):
             raise UsageError(
-                f"DynamicContext takes functions of the PreReasoning event, such as current_time(); got {providers!r:.80}."
+                "DynamicContext takes functions that receive the PreReasoning event, such as current_time(); got "
+                f"{providers!r:.80}."
             )
         if position not in ("end", "system"):
             raise UsageError(f"DynamicContext(position={position!r}): use 'end' or 'system'.")

@@ -48,7 +48,7 @@ class Publisher(Observable[T_co]):
             """Skip `Observable.__init__`: its lock alone costs four times as much as the rest of a Mono."""
 
         def __getattr__(self, name: str) -> object:
-            # Only called for attributes that Observable's __init__ would have set, such as the lock, which reactivex's
+            # Called only for attributes that Observable's __init__ would have set, such as the lock, which reactivex's
             # own operators need.
             if name == "lock":
                 self.lock = lock = threading.RLock()
@@ -129,7 +129,7 @@ class Publisher(Observable[T_co]):
                     except StopAsyncIteration:
                         await _call(on_completed)
                         return
-                    # Only the source's failures; an error of `on_next` ends the task, and the subscription reports it.
+                    # A failure of the source. An error of `on_next` ends the task instead, and the subscription reports it.
                     except Exception as error:
                         _report(error, self) if on_error is None else await _call(on_error, error)
                         return

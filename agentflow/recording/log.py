@@ -60,7 +60,7 @@ class RunLog:
             "call": self.calls,
         }
         self._made: dict[str, Msg] = {}
-        # By the id of the entry: entries contain dicts, so they cannot be hashed, and `_entries` keeps them alive.
+        # The keys contain the id of an entry, since entries contain dicts and cannot be hashed; `_entries` keeps them alive.
         self._lists: dict[tuple[int, str], _List] = {}
         self._last: dict[str, _List] = {}
         for entry in entries:

@@ -115,7 +115,7 @@ class LogReader:
         self._writers = 0
         self._torn = 0
         self._numbers: dict[str, list[int]] = {}
-        """For each call, the number of the last entry of each writer."""
+        """Maps each call to the number of each writer's last entry."""
         self._dropped = 0
         self._open: dict[tuple[str, int], str] = {}
         self._ended: set[str] = set()

@@ -1,4 +1,4 @@
-"""A route compatible with Anthropic's API: `/v1/messages`. A model is an agent."""
+"""A route compatible with Anthropic's API: `/v1/messages`. The `model` of a request is an agent's name."""
 
 from __future__ import annotations
 
@@ -173,7 +173,9 @@ def _request(body: _Body) -> ModelRequestData:
                 case {"type": "thinking" | "redacted_thinking"}:
                     pass
                 case _:
-                    raise bad_request("Blocks of messages are texts, images, tool uses and tool results.")
+                    raise bad_request(
+                        "A message contains an unknown block. Use the types text, image, tool_use and tool_result."
+                    )
         if content and results:
             data.messages.append(Msg.tool(results))
             results = []

@@ -39,9 +39,10 @@ class DecisionBody(Body):
     """The decision on a question."""
 
     action: Literal["approve", "deny", "answer"] = Field(
-        description="`approve` and `deny` decide an `approval`; `answer` and `deny` an `external` call."
+        description="`approve` and `deny` decide an `approval`, `answer` and `deny` an `external` call; `approve` continues a "
+        "`parked` run."
     )
-    input: dict[str, Any] | None = Field(default=None, description="For `approve`: edited arguments, all of them.")
+    input: dict[str, Any] | None = Field(default=None, description="For `approve`: the complete edited arguments.")
     reason: str = Field(
         default="denied", max_length=2_000, description="For `deny`: the reason, which the model reads."
     )
@@ -79,7 +80,8 @@ class ForkBody(Body):
     before: str | None = Field(
         default=None,
         max_length=200,
-        description="The id of a user's message: copy what precedes it, to resend it edited.",
+        description="The id of a user's message: only the part before it is copied, so that the message can be edited and sent "
+        "again.",
     )
 
 
@@ -134,14 +136,14 @@ async def read_json(request: Request, limits: Limits) -> Any:
 
 
 def resolution(key: str, decision: DecisionBody, pending: Mapping[str, Pending]) -> Resolution:
-    """Return the verdict of a decision.
+    """Translate a decision into a `Resolution`.
 
     Raises:
         Refusal: No call waits under this key, or the decision is invalid.
     """
     wait = pending.get(key)
     if wait is None:
-        raise Refusal(409, "not_waiting", f"Nothing waits for a decision {key!r:.60}.")
+        raise Refusal(409, "not_waiting", f"No call with the id {key!r:.60} waits for a decision.")
     match decision.action, wait.kind:
         case "deny", _:
             return Deny(decision.reason)

@@ -104,7 +104,7 @@ class Chats:
     def __init__(self, service: Service, protocol: str) -> None:
         self.service = service
         self._protocol = protocol
-        # For a page that reads the same run again; removed with the run.
+        # Used when a page reads the same run again; an entry is removed with its run.
         self._histories: WeakKeyDictionary[ServedRun, tuple[Msg, ...]] = WeakKeyDictionary()
 
     async def open(self, owner: str, ref: StoredSession, request: ChatRequest) -> Chat:

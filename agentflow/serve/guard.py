@@ -1,4 +1,4 @@
-"""Access control: which hosts, origins and users a request may come from.
+"""Access control: the host names that a request may address, and the origins and users from which it may come.
 
 Rules:
 
@@ -57,7 +57,7 @@ def is_cross_site(headers: Headers, origins: Sequence[str] = ()) -> bool:
 
 
 def bearer_tokens(users: Mapping[str, str]) -> Auth:
-    """Return an `auth` for fixed tokens: `Authorization: Bearer TOKEN`.
+    """Return an `auth` for fixed tokens, sent as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`.
 
     Args:
         users: The users' ids, by token.

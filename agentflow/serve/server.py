@@ -50,7 +50,7 @@ class Server(uvicorn.Server):
     """A server that reports when it listens; after a shutdown by SIGTERM, the program continues.
 
     Attributes:
-        listens: Set as soon as requests are accepted.
+        listens: Set as soon as requests are accepted, or the start has failed.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -87,13 +87,13 @@ def listen(app: App, host: str, port: int, *, insecure: bool = False) -> socket.
         insecure: Whether to listen beyond this machine without authentication.
 
     Raises:
-        UsageError: The application does not authenticate and the address is open to other machines, or the port is in
-            use.
+        UsageError: The application does not authenticate and the address is open to other machines, or the socket cannot be
+            opened (see `open_socket`).
     """
     if host not in LOOPBACK and not app.authenticates and not insecure:
         raise UsageError(
             f"Host {host!r} is open to other machines, and this application does not authenticate its users. Pass "
-            "App(auth=...) (the command: --token-env), or listen on 127.0.0.1."
+            "App(auth=...) (on the command line: --token-env), or listen on 127.0.0.1."
         )
     return open_socket("server", host, port)
 
@@ -127,7 +127,7 @@ def server_for(app: Any, *, shutdown_seconds: float) -> Server:
 
     Args:
         app: The ASGI application.
-        shutdown_seconds: Seconds for running calls at a shutdown; responses have ten more.
+        shutdown_seconds: Seconds that running calls get to finish at shutdown; open responses get ten seconds more.
     """
     config = uvicorn.Config(
         app,

@@ -158,7 +158,7 @@ class Database:
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # the driver begins no transactions; `_begin` does
         connection.text_factory = self._text
-        # Before the other pragmas: switching to WAL needs a lock, too.
+        # Set before the other pragmas, because switching to WAL needs a lock, too.
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
         # Off by default in SQLite; deleting or renaming a session relies on the cascades of its facts.
         connection.execute("PRAGMA foreign_keys = ON")

@@ -1,7 +1,8 @@
 """Leases: the right to write to a session until a time, by the clock of the database.
 
-A lease has an **epoch**, which increases whenever the lease passes to another owner. A writer names its owner and epoch, and
-the transaction that writes checks both: writes of a process that was frozen for longer than its lease are refused.
+A lease has an **epoch**, which increases whenever the lease passes to another owner. A writer states the
+owner and the epoch of its lease, and the transaction that writes checks both: if a process was frozen for longer than its
+lease, and another owner has taken the lease meanwhile, its writes are refused.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agentflow.state.engine import Prepared, now_in
 from agentflow.state.session_tables import LEASES
 
-# Shared (`FOR SHARE`): appends of one owner do not block each other, but `take_lease` waits for them. SQLite ignores
-# it, because a writing transaction holds the lock of the whole database.
+# Shared (`FOR SHARE`): appends of one owner do not block each other, but `take_lease` waits for them. It is
+# omitted for SQLite, because a writing transaction locks the whole database there.
 _FIND_LEASE = Prepared(
     select(LEASES.c.epoch)
     .where(*[LEASES.c[name] == bindparam(name) for name in ("session_id", "owner", "epoch")])
@@ -47,13 +48,13 @@ def holds_lease(connection: Connection, session_id: str, owner: str, epoch: int)
 
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:
-    """Release a lease; return False if this owner does not hold it. The row stays, to keep its epoch."""
+    """Release a lease; return False if it was already released or taken over. The row stays, to keep its epoch."""
     own_row = (LEASES.c.session_id == session_id) & (LEASES.c.owner == owner) & (LEASES.c.expires > 0)
     return connection.execute(update(LEASES).where(own_row).values(expires=0)).rowcount > 0
 
 
 def held_leases(connection: Connection) -> frozenset[str]:
-    """Return the ids of sessions with a lease."""
+    """Return the ids of the sessions whose lease has not expired."""
     query = select(LEASES.c.session_id).where(LEASES.c.expires > now_in(connection))
     return frozenset(connection.execute(query).scalars())
 

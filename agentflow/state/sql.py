@@ -82,7 +82,7 @@ def _connection_lost(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-# After a lost connection it is unknown whether a transaction was committed.
+# After a lost connection, it is unknown whether a transaction was committed.
 _ONCE = RetryPolicy(attempts=1)
 _RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, should_retry=_connection_lost)
 """Retry idempotent work once, without waiting, over another connection."""

@@ -117,7 +117,7 @@ class JobThread:
     def end(self, until: float) -> None:
         """Finish the queued work within the time limit, and stop; called at the end of the process."""
         self.ask(self._leave)
-        # After `ask`, which from now on refuses the work that other exit handlers may request.
+        # Set after `ask`, which from now on refuses the work that other exit handlers may request.
         self._over = True
         self._queue.put(None)
         self._thread.join(max(0.0, until - time.monotonic()))

@@ -123,7 +123,7 @@ class _IndexTrials(Suite[IndexFlaw]):
     async def _removing(self, source: str) -> None:
         count = await self.index.add(source, _HANDBOOK)
         await self.index.add(f"{source}-b", "The canteen is closed.")
-        expect_equal("removing", "returns the wrong count", await self.index.remove(source), count)
+        expect_equal("removing", "returns the wrong number of removed passages", await self.index.remove(source), count)
         expect_equal("removing", "counts a removed document again", await self.index.remove(source), 0)
         expect_equal("removing", "still finds a removed document", await self._lines("canteen", source), [])
         remaining = await self._lines("canteen", f"{source}-b")

@@ -128,13 +128,15 @@ class _MemoryTrials(Suite[MemoryFlaw]):
 
     async def _forgetting(self, ada: str, bob: str) -> None:
         one, _ = [await self.bank.add(ada, text, "agent", 1.0) for text in ("one tea", "two teas")]
-        expect_equal("forgetting", "returns the wrong count", await self.bank.forget(ada, one.id), 1)
+        expect_equal(
+            "forgetting", "returns the wrong number of deleted memories", await self.bank.forget(ada, one.id), 1
+        )
         expect_equal("forgetting", "counts a deleted memory again", await self.bank.forget(ada, one.id), 0)
         for unknown in ("", "x", "-1", "1 OR 1=1", "9" * 40, "٣"):
             expect_equal("forgetting", f"deletes an unknown id ({unknown!r})", await self.bank.forget(ada, unknown), 0)
         found = [memory.text for memory in await self.bank.search(ada, "one tea", 5)]
         expect_equal("forgetting", "still finds a deleted memory", found, ["two teas"])
-        expect_equal("forgetting", "returns the wrong count of all memories", await self.bank.forget(ada), 1)
+        expect_equal("forgetting", "returns the wrong number of all deleted memories", await self.bank.forget(ada), 1)
         expect_equal("forgetting", "does not forget all", await self._texts(ada), [])
 
     async def _duplicates(self, ada: str, bob: str) -> None:

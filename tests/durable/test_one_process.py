@@ -48,7 +48,7 @@ async def test_one_id_is_one_run(url: str) -> None:
         async with durable.worker(poll=0.02):
             first = await durable.call("Hi", session="s", run_id="r")
             again = await durable.call("Hi", session="s", run_id="r")
-            with pytest.raises(UsageError, match="'r' was already submitted with another call"):
+            with pytest.raises(UsageError, match="'r' was already submitted with other arguments"):
                 await durable.submit("Bye", session="s", run_id="r")
             other = await durable.call("Hi", session="s")
     assert (first.text, again.text, other.text) == ("once", "once", "twice")
@@ -354,6 +354,30 @@ async def test_a_run_may_wait_several_times_and_is_closed_for_its_readers_if_it_
         calls = {event.data["call"]: None async for event in durable.stream("r") if "call" in event.data}
     assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
     assert list(calls) == ["r", "r/2", "r/3", "r/4"]
+
+
+async def test_a_run_that_is_decided_while_it_is_cancelled_is_cancelled(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision's call takes the place of the call that would close the run, and ends without running the tool."""
+    loop, cancel = asyncio.get_running_loop(), Tables.cancel
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        raise AssertionError
+
+    def decided_first(tables: Tables, run_id: str, reason: str) -> None:
+        asyncio.run_coroutine_threadsafe(durable.decide("r", {"t1": Approve()}), loop).result(60)
+        cancel(tables, run_id, reason)
+
+    monkeypatch.setattr(Tables, "cancel", decided_first)
+    async with durable_agent(file_url, ScriptedModel([ToolUseBlock("t1", "pay")]), tools=[pay]) as durable:
+        async with durable.worker(poll=0.02):
+            await durable.call("Pay", run_id="r")
+        assert await durable.cancel("r", "enough")
+        async with durable.worker(poll=0.02):
+            reply = await durable.result("r")
+    assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
 
 
 async def test_the_list_of_runs_does_not_depend_on_the_number_of_their_calls(file_url: str) -> None:

@@ -215,7 +215,7 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
             await later.decide("bill", {})
         await later.decide("bill", {"t1": Approve()})
         await later.decide("bill", {"t1": Approve()})  # the same facts were delivered twice
-        with pytest.raises(UsageError, match="was already decided otherwise"):
+        with pytest.raises(UsageError, match="was already resumed with other decisions"):
             await later.decide("bill", {"t1": Deny("no")})
         second = workers.ready(workers.start())
         reply = await later.result("bill")

@@ -214,7 +214,7 @@ async def test_older_servers_whose_question_may_belong_to_two_runs() -> None:
     replies = await asyncio.gather(agent.call("Go", session="one"), agent.call("Go", session="two"))
     assert [reply.outcome for reply in replies] == ["completed"] * 2
     texts = [agent.session(name).messages[2].tool_results[0].text for name in ("one", "two")]
-    assert all("the call that this request belongs to is ambiguous" in text for text in texts)
+    assert all("it is unclear which call this request belongs to" in text for text in texts)
     await server.close()
 
 

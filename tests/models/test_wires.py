@@ -425,6 +425,22 @@ async def test_odd_types_are_understood() -> None:
     assert reply.usage == Usage(input_tokens=3, cache_read_tokens=2, model_calls=1)
 
 
+@pytest.mark.parametrize("place", ["chunk", "choice", "x_groq"])
+async def test_usage_that_comes_with_text_is_read(place: str) -> None:
+    """Servers put it into one of three places; an event with text is no exception."""
+    usage: dict[str, Any] = {"usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": "ok"}, **(usage if place == "choice" else {})}
+    chunk: dict[str, Any] = {
+        "choices": [choice],
+        **(usage if place == "chunk" else {"x_groq": usage} if place == "x_groq" else {}),
+    }
+    end: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in (chunk, end))
+    async with WireServer.openai([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        reply = fold(await asked(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0)))
+    assert (reply.text, reply.usage) == ("ok", Usage(input_tokens=3, output_tokens=2, model_calls=1))
+
+
 WHOLE = [
     {"type": "message_start", "message": {"usage": {"input_tokens": 5, "cache_read_input_tokens": 3}}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "So: "}},

@@ -155,7 +155,7 @@ def test_a_guard_that_is_exchanged(runs: Path) -> None:
         "   runs  refused  tokens  cost     event             recorded       now",
         "1  2     2        240     $0.0200  PreActing delete  (no decision)  New: Deny",
         "",
-        "tokens, cost: spent after the change in the recorded runs; at most this can be saved",
+        "tokens, cost: spent by the recorded runs after this event; no more can be saved",
         "",
         "1. never the root",
         f"   {runs}/2.jsonl  {ids[2]}",
@@ -312,18 +312,25 @@ def test_an_interrupted_backtest_continues(runs: Path, tmp_path: Path) -> None:
     assert (backtest([runs], make, results=file), made) == (whole, [1 + 3])
     (runs / "0.jsonl").write_bytes((runs / "1.jsonl").read_bytes())
     assert (backtest([runs], make, results=file).of("same")[0].run, made) == (whole.results[1].run, [1 + 3 + 1 + 1])
-    with pytest.raises(UsageError, match=r"another backtest \(.*system.* differ\)"):
+    with pytest.raises(UsageError, match=r"other settings \(.*system.*\)"):
         backtest([runs], variant(hooks=[New()], without=["Old"], system="x"), results=file)
 
 
 @pytest.mark.parametrize(
-    "text", ["hello\n", "[1]\n", '{"form": 1}\n', '{"form":"agentflow.backtest","settings":{}}\n3\n']
+    "text",
+    [
+        "hello\n",
+        "[1]\n",
+        '{"form": 1}\n',
+        '{"form":"other","settings":{}}\n',
+        '{"form":"agentflow.backtest","settings":{}}\n3\n',
+    ],
 )
 def test_a_damaged_file_of_results(runs: Path, tmp_path: Path, text: str) -> None:
     """Nothing is read from a file that does not hold results, and the file is kept."""
     file = tmp_path / "r.jsonl"
     file.write_text(text, "utf-8")
-    with pytest.raises((StoreError, UsageError), match="Delete it"):
+    with pytest.raises(StoreError, match="does not contain backtest results"):
         backtest([runs], variant(), results=file)
     assert file.read_text("utf-8") == text
 

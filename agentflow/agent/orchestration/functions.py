@@ -70,7 +70,7 @@ def step(function: Callable[..., Any], /, *args: object, **kwargs: object) -> St
         )
     label = str(getattr(function, "__qualname__", None) or type(function).__name__)
     try:
-        # In the form that the recorded call has after a restart.
+        # Converted to the form that the recorded call has after a restart.
         identity = from_json(to_json({"function": label, "arguments": _named(function, args, kwargs)}))
     except (PydanticSerializationError, ValueError) as error:
         raise UsageError(

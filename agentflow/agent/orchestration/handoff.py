@@ -78,7 +78,7 @@ def handoffs(
         history: The messages to pass on with a handoff; the user's last message and the reason are always included. If
             it is an agent, that agent writes a summary.
         max_handoffs: The maximum number of handoffs for one message of the user; then the current agent must answer.
-        inputs: By an agent's name, the type that a model fills in to hand over to this agent: a pydantic model, a
+        inputs: Maps an agent's name to the type that a model fills in to hand over to this agent: a pydantic model, a
             dataclass, a `TypedDict`. The agent reads the value as JSON instead of a reason.
         on_handoff: Called with each `Handoff` before it takes place; it can be async. If it raises `ValueError`, the
             handoff is refused and the model reads why; any other exception is reported to it as a failed tool call.

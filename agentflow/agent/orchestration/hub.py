@@ -110,10 +110,11 @@ class Hub:
         return "\n\n".join(map(str, self.contributions))
 
     def _unseen(self, name: str) -> Sequence[Msg]:
+        # Without the agent's own contributions, which its conversation already contains.
         news = [
             contribution for contribution in self.contributions[self._seen.get(name, 0) :] if contribution.name != name
         ]
-        # The agent's own contributions are left out, because its conversation has them. A call needs an input.
+        # A call needs an input, even if there is nothing new.
         return [Msg.user(str(contribution)) for contribution in news] or [Msg.user(NOTHING_NEW)]
 
     def _add(self, name: str, text: str) -> None:

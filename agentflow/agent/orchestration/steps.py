@@ -142,7 +142,7 @@ class Step(Group[T_co]):
         self.answered = answered
         self.work = work
         self.label = label or name
-        # For the error about a step that was never awaited.
+        # Listed for the error about a step that was never awaited.
         steps = working.get()
         if steps is not None:
             steps.append(self)

@@ -134,7 +134,7 @@ def make_workflow(
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(part, flow.pending) if isinstance(part, Agent) else part for part in participants]
     tools.append(step_tool(flow.pending))
-    # After the tools are made, since they refer to the hook.
+    # Set after the tools are made, since the tools refer to the hook.
     flow.known = frozenset(tool.name for tool in tools)
     return Agent(
         name or code.name,

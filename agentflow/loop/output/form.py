@@ -1,4 +1,4 @@
-"""A form: the type of an answer, its JSON schema, and parsing a text into such a value.
+"""A form: the type of an answer, its JSON schema, and the parser that turns a text into a value of that type.
 
 Rules:
 
@@ -48,19 +48,19 @@ _MODULES: Final = r"""(?P<text>'[^']*'|"[^"]*")|\b(?:\w+\.|<locals>\.)+(?=\w)"""
 
 
 class InvalidOutputError(ValueError):
-    """An answer does not fit the output; the message is written for the model."""
+    """An answer does not fit the output; the message is usually written for the model."""
 
 
 class Form(Generic[T]):
-    """The form of an answer that is a type supported by pydantic.
+    """The form of an answer with a type that pydantic supports.
 
     Args:
         kind: The type.
 
     Attributes:
         kind: The type.
-        adapter: The validator of the type, or of the object around it.
-        wrapped: Whether there is an object around it.
+        adapter: The validator of the type, or of the object that wraps the value.
+        wrapped: Whether an object wraps the value.
         schema: The JSON schema: an object.
         may_be_text: Whether the type is a union with `str`, so that text without JSON is a value.
 
@@ -150,9 +150,9 @@ class Form(Generic[T]):
             raise UsageError(f"{value!r:.80} is not a valid {self.title}: {error}") from error
 
     def _lenient(self, raw: str, context: Any) -> tuple[T] | None:
-        """Return the value of a text that lacks the object around it (models sometimes leave it out), or that has the value
-        as JSON text in a string (some models write lists and objects so); None for any other text. The value is in a
-        tuple, because it can be None itself.
+        """Read an answer without its wrapping object, or with its value in a string of JSON; some models leave out the object,
+        and some write lists and objects as strings. Return None for any other text. The value is returned in a tuple,
+        because it may be None.
         """
         try:
             parsed = cast("object", from_json(raw))
@@ -229,7 +229,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
 
     Args:
         text: The model's text.
-        alone: Whether the model may write the value without the object around it, so that an array counts too.
+        alone: Whether the model may write the value without the object around it; then an array is accepted too.
 
     Raises:
         InvalidOutputError: The text contains several JSON values.
@@ -265,7 +265,7 @@ def json_in(text: str, *, alone: bool = False) -> str:
 
 
 def _ends(text: str, start: int) -> int | None:
-    """Return the index after the JSON value that starts at an index; None if no value starts there."""
+    """Return the index after the JSON value that starts at `start`; None if no value starts there."""
     try:
         return _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
@@ -309,7 +309,7 @@ def type_name(kind: Any) -> str:
 def _about(kind: Any) -> str:
     name = type_name(kind)
     doc = vars(kind).get("__doc__") if isinstance(kind, type) and kind.__module__ != "builtins" else None
-    # The docstring of a dataclass without one is its signature.
+    # A dataclass without a docstring gets its signature as its docstring.
     if not isinstance(doc, str) or not doc.strip() or doc.startswith(f"{name}("):
         return "no value" if kind is type(None) else name
     return f"{name} ({inspect.cleandoc(doc).splitlines()[0]})"

@@ -78,7 +78,7 @@ class AskForOutput(Hook):
         self, output: FullOutput[Any], model: str | Model | None = None, max_iterations: int | None = None
     ) -> None:
         self.output = output
-        # Only if calls can be skipped, since a hook of `PreActing` costs a chain for each tool call.
+        # `PreActing` only if calls can be skipped, since a hook of it costs a chain for each tool call.
         may_skip = output.end != "all"
         self.events = (PreReasoning, PostReasoning, PreActing) if may_skip else (PreReasoning, PostReasoning)
         self._model = model
@@ -113,7 +113,7 @@ class AskForOutput(Hook):
         if closing is not None:
             event.context.state[AcceptedAnswers].closing = closing
             return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
-        # Before the request, so that the call fails without paying for another reply.
+        # Counted before the request, so that the call fails without paying for another reply.
         self._count_failures(event, results)
         if self._model is None or self.output.via in ("native", "prompt"):
             return self._ask(event, self._way(event, AnswerModes()), AnswerModes())

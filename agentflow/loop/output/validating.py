@@ -1,4 +1,4 @@
-"""The validators of an output: functions of the user that accept a value, replace it, or refuse it."""
+"""The validators of an output: the user's functions, which accept a value, replace it, or refuse it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _validator(function: Any) -> Validator:
 
 
 async def validate(validators: Sequence[Validator], value: Any, run: RunContext | None, what: str, where: str) -> Any:
-    """Return the value, if all validators accept it.
+    """Return the value, as accepted or replaced by the validators in turn.
 
     Args:
         validators: The validators, in order.
@@ -64,7 +64,9 @@ async def validate(validators: Sequence[Validator], value: Any, run: RunContext 
     """
     for function, context_index in validators:
         if context_index is not None and run is None:
-            raise InvalidOutputError(f"{where} is validated in its run only, because a validator reads the RunContext.")
+            raise InvalidOutputError(
+                f"{where} can be validated only during a run, because a validator needs the RunContext."
+            )
         try:
             result = function(
                 *((value,) if context_index is None else (run, value) if context_index == 0 else (value, run))

@@ -334,7 +334,7 @@ class _GeminiConnection(LiveConnection):
 
 
 def _declaration(spec: ToolSpec) -> Content:
-    # As JSON schema, since the field `parameters` accepts only a subset of OpenAPI's schemas.
+    # Sent as a JSON schema, since the field `parameters` accepts only a subset of OpenAPI's schemas.
     parameters: Content = {"type": "object", "properties": {}, **spec.parameters}
     return {"name": wire_name(spec.name), "description": spec.description, "parametersJsonSchema": parameters}
 

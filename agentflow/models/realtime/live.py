@@ -438,7 +438,7 @@ class LiveConnection(ABC):
                     if chunk.finish_reason is not None:
                         # Reset with the last chunk: hooks that run after the reply may make side calls, which must be refused.
                         complete, self.expected = True, False
-                    # Before the yield: a consumer that is interrupted there has received the chunk.
+                    # Recorded before the yield, because a consumer that is interrupted there has received the chunk.
                     reply.said[item] = reply.said.get(item, "") + chunk.text
                     yield chunk
         finally:
@@ -455,7 +455,7 @@ class LiveConnection(ABC):
 
     async def _paced(self, reply: LiveReply, speech: _Speech | None) -> AsyncGenerator[ReplyPart, None]:
         """Play the audio of a reply, and yield its chunks as they are played."""
-        # In bytes: two for each sample.
+        # Counted in bytes: two for each sample.
         size = int(_CHUNK_SECONDS * self.model.output_rate) * 2
         waiting: deque[ReplyPart] = deque()
         last = False

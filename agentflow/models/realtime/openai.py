@@ -364,7 +364,7 @@ class _OpenAILive(LiveConnection):
             reply.put(ReplyPart(event.item_id, chunk=text_chunk(event.delta)))
         elif event.item.type == "function_call":
             call = event.item
-            # In the form of `_wanted`, so that an unedited call counts as equal.
+            # Converted to the form of `_wanted`, so that an unedited call counts as equal.
             self._items[call.id] = _call(call.call_id, call.name, call.arguments)
             delta = ToolUseDelta(event.output_index, call.call_id, call.name, call.arguments)
             reply.put(ReplyPart(call.id, chunk=ModelChunk(tool_uses=(delta,))))

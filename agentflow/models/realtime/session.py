@@ -72,7 +72,7 @@ class RealtimeSession:
         live.on_turn, live.on_speech = self._turn, self._speech
         self._options["hooks"] = [*hooks_of(self._options.get("hooks", ())), _Expecting(live)]
         async with AsyncExitStack() as stack:
-            # Before `open`, so that a failed setup closes the socket too.
+            # Registered before `open`, so that a failed setup closes the socket too.
             stack.push_async_callback(live.socket.close)
             config = full_agent(self._agent).config
             await live.open(config.system, config.specs, await self._agent.history(self._session))
@@ -162,7 +162,7 @@ class RealtimeSession:
             self._changed.set()
 
     async def _answer(self, live: LiveConnection) -> None:
-        # In the context of this task only, which its calls inherit.
+        # Set in the context of this task only, which its calls inherit.
         live_connection.set(live)
         options, session = self._options, self._session
         rest: Any = {name: value for name, value in options.items() if name != "session"}

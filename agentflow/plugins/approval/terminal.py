@@ -198,7 +198,7 @@ def _line_of_terminal(withdrawn: threading.Event) -> str:
     """Read a line of standard input; empty once the question is withdrawn."""
     if termios is None:  # on Windows, `select` takes only sockets
         return sys.stdin.readline()
-    # Without blocking in `readline`, so that a withdrawn question does not consume a line.
+    # Polls instead of blocking in `readline`, so that a withdrawn question does not consume a line.
     while not select.select([sys.stdin], [], [], _POLL_INTERVAL)[0]:
         if withdrawn.is_set():
             return ""

@@ -77,21 +77,22 @@ class RunningProgram(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the program, and release its resources. It can be called again."""
+        """End the program, and release its resources. Calling it again does nothing."""
         ...
 
 
 class Sandbox(Protocol):
     """Runs programs that may be hostile.
 
-    Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request. If its
-    programs have less than the standard library, an attribute `language` describes them to the model, in a sentence or two.
+    Implement it for a remote service, for instance: `start` opens a session there, and `proceed` sends a request. If
+    programs cannot use the whole standard library, set an attribute `language`, which explains this to the model in a sentence
+    or two.
     """
 
     async def start(self, program: Program) -> RunningProgram:
-        """Start a program; it runs from the first `proceed`.
+        """Prepare a program; it begins to run with the first `proceed`.
 
         Raises:
-            SandboxError: The sandbox does not work.
+            SandboxError: The sandbox cannot run programs, for example because it is unreachable.
         """
         ...

@@ -167,7 +167,7 @@ _OWN_RULES = (
     SecretRule("sentry-token", r"sntry[su]_[\w+/=-]{30,400}", ("sntrys_", "sntryu_")),
     SecretRule("flyio-token", r"fm(?:1[ar]|2)_[A-Za-z0-9+/]{50,400}={0,3}", ("fm1a_", "fm1r_", "fm2_")),
     SecretRule("json-web-token", r"eyJ[\w-]{8,2048}\.[\w-]{8,4096}(?:\.[\w-]{0,2048})?", ("eyj",)),
-    # Not in gitleaks' rules; from the vendors' documentation.
+    # These are missing from gitleaks' rules; they follow the vendors' documentation.
     SecretRule("atlassian-api-token", r"ATATT3[\w=-]{100,300}", ("atatt3",)),
     SecretRule("discord-bot-token", r"[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}", (".",), False),
     SecretRule("docker-token", r"dckr_(?:pat|oat)_[\w-]{20,60}", ("dckr_",)),

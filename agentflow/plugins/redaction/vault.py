@@ -109,11 +109,11 @@ class Vault:
     version: int = 0
     """Increased when a text that was clean may no longer be."""
     runs: dict[int, str] = field(default_factory=dict[int, str])
-    """By hook: the last run that used this vault."""
+    """Maps a hook to the last run that used this vault."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By kind: the highest number that an earlier process used."""
+    """Maps a kind to the highest number that an earlier process used."""
     _caches: dict[int, ScanCache] = field(default_factory=dict[int, ScanCache])
-    # Also those that are no longer in `_caches`, but that an open call still uses.
+    # Includes caches that are no longer in `_caches`, but that an open call still uses.
     _in_use: WeakSet[ScanCache] = field(default_factory=WeakSet[ScanCache])
     unsaved: bool = False
     """Whether the vault has changes that are not stored; if so, it is stored with the next fact."""

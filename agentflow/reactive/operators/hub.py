@@ -155,7 +155,7 @@ class TaskHub(Generic[T]):
         """Return the next item; `EMPTY` when all tasks have ended."""
         self.release()
         while True:
-            # Before the error: items that arrived before the failure are delivered.
+            # Checked before the error, so that items that arrived before the failure are delivered.
             if self._queue:
                 value, self._held = self._queue.popleft()
                 if self._capacity:  # the queue limits the source, not the reader's next request
@@ -174,7 +174,7 @@ class TaskHub(Generic[T]):
     async def drop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Cancel some of the hub's tasks, which are no longer needed, and wait for their cleanup."""
         dropped = list(tasks)
-        # Only running tasks: `_ended`, which removes them again, is not called a second time.
+        # Without tasks that have ended: `_ended` removes a task from this set, and is called only once for each.
         self._dropped.update(task for task in dropped if not task.done())
         await cancel_all(dropped)
 

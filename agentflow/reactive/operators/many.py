@@ -128,7 +128,7 @@ async def _close_all(hubs: Iterable[TaskHub[object]]) -> None:
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
-    """Rows of one item from each source, all pulled at once; ends when the first one ends or fails."""
+    """Rows of one item from each source, all pulled at once; ends as soon as any source ends or fails."""
     hubs: list[TaskHub[object]] = []
     changed = asyncio.Event()
     try:
@@ -168,8 +168,8 @@ class _Failure:
 async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
     """Pair each item with its source's index, and report the end as an item: the completion as `EMPTY`, or a failure.
 
-    So `amb` ignores a failure of a source that has already lost. It cannot prevent the failure: whether the source fails
-    before it is cancelled depends on the event loop.
+    This lets `amb` ignore the failure of a source that has already lost. It cannot prevent the failure: whether the source
+    fails before it is cancelled depends on the event loop.
     """
     try:
         value: object = None

@@ -76,7 +76,7 @@ class BacktestReport:
             lines += [
                 *_more(self.groups),
                 "",
-                "tokens, cost: spent after the change in the recorded runs; at most this can be saved",
+                "tokens, cost: spent by the recorded runs after this event; no more can be saved",
             ]
         for n, runs in enumerate(self.groups[:_SHOWN], 1):
             lines += ["", f"{n}. {one_line(runs[0].reason or _value(runs[0], runs[0].now))}"]
@@ -134,7 +134,7 @@ class ResultFile:
 
     Raises:
         UsageError: The file has the results of other settings.
-        StoreError: The file is damaged, or cannot be read or written.
+        StoreError: The file does not contain backtest results, or cannot be read or written.
     """
 
     def __init__(self, path: Path | None, settings: Mapping[str, str]) -> None:
@@ -157,18 +157,21 @@ class ResultFile:
         try:
             lines = [from_json(line) for line in data.splitlines()]
             first: dict[str, Any] = lines[0] if lines else {"form": _FORM, "settings": settings}
-            form, was = first["form"], dict[str, str](first["settings"])
+            if first["form"] != _FORM:
+                raise ValueError("the file has another form")
+            was = dict[str, str](first["settings"])
             self.known = [adapter_of(RunResult).validate_python(line) for line in lines[1:]]
         except (ValueError, TypeError, LookupError) as error:
             raise StoreError(f"{path} does not contain backtest results. Delete it, or choose another file.") from error
         different = [name for name in {**was, **settings} if was.get(name) != settings.get(name)]
-        if form != _FORM or different:
+        if different:
             raise UsageError(
-                f"{path} has results of another backtest ({', '.join(different)} differ). Delete it, or choose another."
+                f"{path} has the results of a backtest with other settings ({', '.join(different)}). Delete it, or choose "
+                "another file."
             )
 
     def add(self, result: RunResult) -> None:
-        """Write a result, unless its reason is temporary, so that the run is evaluated again next time."""
+        """Write a result. A result with a temporary reason is not written, so its run is evaluated again next time."""
         if not result.passing:
             self._write(asdict(result))
 

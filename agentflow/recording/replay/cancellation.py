@@ -175,7 +175,7 @@ class RecordedCancellation:
             return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step
-        # Not 0: nothing has moved for a while, so fewer iterations are enough after each timer.
+        # Starts above 0, since nothing has moved for a while: fewer iterations are enough after each timer.
         self._unchanged = _TURNS // 2
         loop.call_later(step, self._check)
         return False

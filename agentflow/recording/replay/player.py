@@ -111,7 +111,7 @@ class Player(Recorder):
     # ---- events of the run
 
     def _begin(self, event: Event, frame: Frame) -> RecordedCall:
-        # Before `super`, since `on_paired` needs the run as soon as the call has an entry.
+        # Set before `super` is called, since `on_paired` needs the run as soon as the call has an entry.
         run = self._runs[frame.call_id] = run_of(frame.context)
         owner = super()._begin(event, frame)
         run.scope.replay = ReplayControl(

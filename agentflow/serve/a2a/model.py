@@ -36,7 +36,7 @@ from agentflow.vocabulary.ports.model import AnswerModes, ModelRequest
 T = TypeVar("T")
 
 INPUT_TOOL: Final = "remote_input"
-# Also the states in which the task waits: no event follows until its next message.
+# Includes the states in which the task waits for a message, because no event follows until then.
 _ENDED: Final = frozenset(
     {
         types.TaskState.TASK_STATE_COMPLETED,

@@ -282,7 +282,7 @@ class _LimitedHandler(request_handlers.DefaultRequestHandlerV2):
             ref = service.session(owner, self._agent, message.context_id or None)
             if not message.task_id and await service.working(ref) is not None:
                 raise Refusal(409, "session_busy", "A task is working in this context. Wait for it, or cancel it.")
-            # Only a check: the run and the response take their own slots later.
+            # This only checks that slots are free: the run and the response take theirs later.
             with service.runs.slots.take(owner), service.runs.streams.take(owner) if streams else nullcontext():
                 pass
         except Refusal as refusal:

@@ -15,12 +15,12 @@ from agentflow.vocabulary.messages import DataBlock, Msg, TextBlock, ToolResultB
 from agentflow.vocabulary.specs import ToolSpec
 
 STORED: Final = "stored_"
-"""The prefix of message ids in snapshots. These differ from all ids of a page, because a page that knows some of the ids
-appends the other messages in the wrong order."""
+"""The prefix of message ids in snapshots. The ids in a snapshot must differ from all ids that the frontend already has: if it
+knew some of them, it would append the other messages in the wrong order."""
 
 
 class PageInput(core.RunAgentInput):
-    """The input of a run, within the limits of ids."""
+    """The input of a run, with limits on its ids."""
 
     thread_id: SessionId
     run_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -31,13 +31,13 @@ class ApprovalPayload(BaseModel):
 
     approved: bool
     editedArgs: dict[str, Any] | None = Field(  # noqa: N815 - the protocol's name
-        default=None, description="Edited arguments, all of them."
+        default=None, description="The complete edited arguments, with the unchanged ones."
     )
-    reason: str = Field(default="denied", max_length=2_000, description="The reason of a refusal, for the model.")
+    reason: str = Field(default="denied", max_length=2_000, description="The reason for a refusal; the model reads it.")
 
 
 def request_of(body: PageInput) -> ChatRequest:
-    """Translate an input.
+    """Translate an input into a `ChatRequest`.
 
     Raises:
         Refusal: A tool is invalid.
@@ -70,7 +70,7 @@ def _message(message: core.UserMessage) -> Msg:
 
 
 def _blocks(content: str | list[core.ContentPart]) -> list[TextBlock | DataBlock]:
-    """Return the blocks of a content, without unusable parts."""
+    """Return a message's content as blocks, without unusable parts."""
     if isinstance(content, str):
         return [TextBlock(content)]
     found: list[TextBlock | DataBlock] = []
@@ -85,7 +85,7 @@ def _blocks(content: str | list[core.ContentPart]) -> list[TextBlock | DataBlock
             case core.UrlSource():
                 block = media(source.value, source.mime_type or ("image/*" if part.type == "image" else None))
             case core.FileSource():
-                block = None  # a provider's handle
+                block = None  # the id of a file at a model provider, unusable here
         if block is not None:
             found.append(block)
     return found

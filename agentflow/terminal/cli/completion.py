@@ -32,7 +32,7 @@ def agents_like(context: click.Context, parameter: click.Parameter, begun: str) 
 
 
 def _agents(folder: Path) -> Iterator[str]:
-    """Yield `module:name` for each `name = Agent(...)` in the folder and its packages."""
+    """Yield `module:name` for each agent that is assigned to a name in the folder or its direct subfolders."""
     files = [*folder.glob("*.py"), *folder.glob("*/*.py")]
     for file in files[:_MAX_FILES]:
         parts = file.relative_to(folder).with_suffix("").parts

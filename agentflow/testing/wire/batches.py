@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A batch ends after a number of polls by the client (`BatchPlan.polls`). Only then are its requests checked by the wire's
-   rules and answered by the script, like separate requests.
-2. OpenAI checks the file of requests after it has created the batch, Anthropic checks the requests before. OpenAI lists
+1. A batch ends after a number of polls by the client (`BatchPlan.polls`). Only then is each request checked by the wire's
+   rules and answered by the script, like a separate request.
+2. The form of the requests is checked too: at Anthropic before the batch is created, at OpenAI when it ends. OpenAI lists
    failed requests in the error file. Results are in reverse order, since the vendors promise no order.
 3. Sources: the API references and clients of both vendors; the texts of errors are not verified.
 """
@@ -36,7 +36,7 @@ class BatchPlan:
     """How a server's batches proceed.
 
     Attributes:
-        polls: The number of polls of a batch before it ends.
+        polls: The number of the poll with which a batch ends; 1: the first poll.
         invalid: The error code with which every batch fails validation (OpenAI).
         expired: The positions of requests that expire, in each batch.
         cancelled: The positions of requests that are cancelled, in each batch.
@@ -44,10 +44,10 @@ class BatchPlan:
         repeated: The positions of requests with a second, different result.
         truncated: How many downloads of results break off in the middle.
         incomplete: How many downloads of results end properly, but without the last line.
-        dropped: How many creations of batches are not answered, because the connection is closed; the batches exist.
+        dropped: How many requests to create a batch get no answer, because the connection is closed; the batches exist.
         statuses: The statuses of the first requests about batches and files; 200 is the ordinary answer.
         page: The maximum number of batches on a page of the list.
-        unanswered: How many creations of batches are not answered, while the connection stays open; the batches exist.
+        unanswered: How many requests to create a batch get no answer, while the connection stays open; the batches exist.
     """
 
     polls: int = 1
@@ -170,7 +170,7 @@ class VendorBatches:
     # -- creation
 
     def _upload(self, headers: Mapping[str, str], data: bytes) -> BatchAnswer:
-        # A form of several parts has the syntax of a mail with attachments.
+        # A multipart form has the syntax of an email with attachments.
         form = message_from_bytes(f"content-type: {headers.get('content-type', '')}\r\n\r\n".encode() + data)
         parts = {
             part.get_param("name", header="content-disposition"): part
@@ -250,7 +250,7 @@ class VendorBatches:
     async def _line(
         self, index: int, ident: str, body: JsonObject, batch: WireBatch, play: Play
     ) -> tuple[bool, JsonObject]:
-        """Return whether a request was answered, and its line in the results."""
+        """Return whether a request succeeded, and its line in the results or the error file."""
         if index in self.plan.expired or index in self.plan.cancelled:
             return False, self._failed_line(ident, "expired" if index in self.plan.expired else "cancelled")
         status, answer = await play(as_text(batch.fields.get("endpoint")), body, batch.headers)
@@ -265,9 +265,10 @@ class VendorBatches:
     def _failed_line(self, ident: str, kind: Literal["expired", "cancelled"]) -> JsonObject:
         if self.vendor == "anthropic":
             return {"custom_id": ident, "result": {"type": "canceled" if kind == "cancelled" else kind}}
+        ended = "has expired" if kind == "expired" else "was cancelled"
         error: JsonObject = {
             "code": f"batch_{kind}",
-            "message": f"This request could not be executed: the batch {kind}.",
+            "message": f"This request could not be executed: the batch {ended}.",
         }
         return {"id": f"batch_req_{ident}", "custom_id": ident, "response": None, "error": error}
 

@@ -42,7 +42,7 @@ def position(frames: Sequence[WireFrame], after: Point) -> int:
     if isinstance(after, int):
         if 0 <= after <= len(frames):
             return after
-        raise UsageError(f"a fault cannot happen after frame {after}: this reply has only {len(frames)} frames")
+        raise UsageError(f"a fault cannot happen after frame {after}: this reply has {len(frames)} frames")
     kinds = [frame.kind for frame in frames]
     before: dict[str, FrameKind] = {"content": "stop", "all": "end"}
     if after == "all" and "end" not in kinds:  # on a wire without an end mark

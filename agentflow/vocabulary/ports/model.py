@@ -193,7 +193,7 @@ def resolve_model(model: str | Model) -> Model:
     target = _schemes().get(scheme) if separator else None
     if not separator:
         scheme, separator, rest = model.partition("/")
-        # Only our own schemes: see the module's docstring.
+        # Looked up among agentflow's own schemes only; see the module's docstring.
         target = SCHEMES.get(scheme) if separator else None
     if target is None:
         if not separator:
