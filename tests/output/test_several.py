@@ -247,13 +247,13 @@ async def test_validators_with_a_context() -> None:
     reply = await agent.call("x", deps=5)
     assert (reply.output, "at most 5" in agent.session().messages[2].text) == (Limited.model_construct(total=10), True)
     assert await _outside(output) == "context of its run"
-    assert await _outside(Output(Limited, validation_context=9, validate=known)) == "in its run only"
+    assert await _outside(Output(Limited, validation_context=9, validate=known)) == "only during a run"
 
 
 async def _outside(output: Output[Any]) -> str:
     with pytest.raises(ValueError) as caught:
         await output.accept('{"total": 5}')
-    return next(part for part in ("context of its run", "in its run only") if part in str(caught.value))
+    return next(part for part in ("context of its run", "only during a run") if part in str(caught.value))
 
 
 # ---- the end strategy
