@@ -534,7 +534,8 @@ async def test_events_of_other_tools_do_not_wait_for_a_hook() -> None:
 
     calls = [use("t1", "slow"), use("t2", "quick")]
     async with asyncio.timeout(5):
-        await Agent("a", ScriptedModel([calls, "end"]), tools=[slow, quick], hooks=[waits]).call("go")
+        reply = await Agent("a", ScriptedModel([calls, "end"]), tools=[slow, quick], hooks=[waits]).call("go")
+    assert (reply.text, ran.is_set()) == ("end", True)
 
 
 async def test_shadow_records_and_applies_nothing() -> None:
