@@ -1,7 +1,8 @@
 """The cost of storing sessions: `python -m benchmarks.stores` (with `--quick` only to see that it runs).
 
 For each store: facts per second, the time that it adds to one round of a call (one model reply, one tool), and the times of
-loading and appending at 1,000 and at 10,000 messages. PostgreSQL is a real server on this machine, started for the benchmark.
+loading and appending at 1,000 and at 10,000 messages. Times are elapsed, except those marked "cpu": processor time of this
+process. PostgreSQL is a real server on this machine, started for the benchmark.
 """
 
 from __future__ import annotations
@@ -36,6 +37,24 @@ from agentflow.vocabulary.specs import Usage
 from benchmarks.report import environment
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+
+class Spent(NamedTuple):
+    """Elapsed time and processor time in seconds."""
+
+    elapsed: float
+    cpu: float
+
+    @classmethod
+    def since(cls, started: Spent, count: int) -> Spent:
+        """Return the time for one of `count` repetitions since `started`."""
+        now = cls.now()
+        return cls((now.elapsed - started.elapsed) / count, (now.cpu - started.cpu) / count)
+
+    @classmethod
+    def now(cls) -> Spent:
+        """Read both clocks."""
+        return cls(time.perf_counter(), time.process_time())
 
 
 class Effort(NamedTuple):
@@ -84,26 +103,27 @@ async def append(store: SessionStore, session_id: str, facts: Sequence[Fact], ex
         await kept
 
 
-async def per_fact(store: SessionStore, effort: Effort, version: int = 0, session_id: str = "facts") -> float:
-    """Seconds for one fact, written one by one."""
+async def per_fact(store: SessionStore, effort: Effort, version: int = 0, session_id: str = "facts") -> Spent:
+    """The time for one fact, written one by one."""
     facts = [fact for n in range(version, version + effort.facts // 5 + 1) for fact in round_facts(n)][: effort.facts]
-    started = time.perf_counter()
+    started = Spent.now()
     for n, fact in enumerate(facts, version):
         await append(store, session_id, [fact], n)
-    return (time.perf_counter() - started) / len(facts)
+    return Spent.since(started, len(facts))
 
 
-async def per_round(store: SessionStore | None, effort: Effort) -> float:
-    """Seconds for one round of a call; the best of several calls."""
-    best = float("inf")
+async def per_round(store: SessionStore | None, effort: Effort) -> Spent:
+    """The time for one round of a call; each time is the best of several calls."""
+    best = Spent(float("inf"), float("inf"))
     for turn in range(effort.turns):
         script = [ToolUseBlock(f"t{n}", "look", {"n": n}) for n in range(effort.rounds)]
         model = ScriptedModel([*script, "Done."])
         agent = Agent("benchmark", model, tools=[look], store=store, max_iterations=effort.rounds + 1)
         session = Session(f"rounds-{turn}", store=store)
-        started = time.perf_counter()
+        started = Spent.now()
         await agent.call("Go", session=session)
-        best = min(best, (time.perf_counter() - started) / effort.rounds)
+        spent = Spent.since(started, effort.rounds)
+        best = Spent(min(best.elapsed, spent.elapsed), min(best.cpu, spent.cpu))
     return best
 
 
@@ -119,12 +139,13 @@ async def per_load(store: SessionStore, session_id: str, turns: int) -> float:
     return best
 
 
-async def row(name: str, store: SessionStore | None, effort: Effort, bare: float) -> str:
+async def row(name: str, store: SessionStore | None, effort: Effort, bare: Spent) -> str:
     """All figures of one store."""
     assert store is not None
     fact = await per_fact(store, effort)
-    added = await per_round(store, effort) - bare
-    cells = [f"{1 / fact:>9,.0f}", f"{fact * 1e6:>9,.1f}", f"{added * 1e3:>10,.3f}"]
+    whole = await per_round(store, effort)
+    cells = [f"{1 / fact.elapsed:>9,.0f}", f"{fact.elapsed * 1e6:>9,.1f}", f"{fact.cpu * 1e6:>9,.1f}"]
+    cells += [f"{(whole.elapsed - bare.elapsed) * 1e3:>10,.3f}", f"{whole.cpu * 1e3:>10,.3f}"]
     few = effort._replace(facts=max(effort.facts // 10, 5))
     for messages in effort.messages:
         session_id = f"long-{messages}"
@@ -132,7 +153,7 @@ async def row(name: str, store: SessionStore | None, effort: Effort, bare: float
         await append(store, session_id, facts, 0)
         load = await per_load(store, session_id, effort.turns)
         late = await per_fact(store, few, len(facts), session_id)
-        cells += [f"{load * 1e3:>9,.1f}", f"{late * 1e6:>9,.1f}"]
+        cells += [f"{load * 1e3:>9,.1f}", f"{late.elapsed * 1e6:>9,.1f}"]
     return f"{name:<28}" + " ".join(cells)
 
 
@@ -140,8 +161,11 @@ async def report(effort: Effort, write: Callable[[str], object]) -> None:
     """Measure all stores, one after the other."""
     small, large = (f"{count:,}" for count in effort.messages)
     bare = await per_round(None, effort)
-    write(f"{'':28}{'facts/s':>9} {'us/fact':>9} {'+ms/round':>10} " + f"{'load ms':>9} {'us/fact':>9} " * 2)
-    write(f"{'':58}{'at ' + small + ' messages':>19} {'at ' + large + ' messages':>19}")
+    write(
+        f"{'':28}{'facts/s':>9} {'us/fact':>9} {'cpu/fact':>9} {'+ms/round':>10} {'cpu/round':>10} "
+        + f"{'load ms':>9} {'us/fact':>9} " * 2
+    )
+    write(f"{'':79}{'at ' + small + ' messages':>19} {'at ' + large + ' messages':>19}")
     write(await row("memory", MemoryStore(), effort, bare))
     with ExitStack() as opened:
         folder = opened.enter_context(tempfile.TemporaryDirectory())
@@ -153,7 +177,7 @@ async def report(effort: Effort, write: Callable[[str], object]) -> None:
         for name, url in urls.items():
             async with SqlStore(url, power_safe="False" not in name) as store:
                 write(await row(name, store, effort, bare))
-    write(f"\nA round without a store: {bare * 1e3:,.3f} ms. A round of one tool writes five facts.")
+    write(f"\nA round without a store: {bare.elapsed * 1e3:,.3f} ms. A round of one tool writes five facts.")
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ the decision on its call and the start of its tool, a result with the end of its
 Rules:
 
 1. Nothing visible from outside happens between a held fact and the fact with which it is written: no hook is called, no
-   event is handed to a reader, no effect starts, and the run does not wait.
+   effect starts, and the run does not wait. The reader gets the events of the facts after the write.
 2. So if a crash loses a held fact, it also loses everything that followed from this fact.
 """
 
@@ -40,6 +40,11 @@ class StoringRun(Protocol):
     scope: RunScope
     session: FullSession
 
+    @property
+    def parent(self) -> StoringRun | None:
+        """The run that called it."""
+        ...
+
     def place(self) -> int | None:
         """Return the position in its round of the running tool call, or None outside tools."""
         ...
@@ -51,7 +56,14 @@ class StoringRun(Protocol):
 
 def stored_journal(run: StoringRun) -> StoredJournal:
     """Return the journal of a run whose session has a store."""
-    return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run))
+    buffer = run.events.buffer
+    return StoredJournal(run.session, run.scope, run.place, partial(may_wait, run), buffer if _holds(run) else None)
+
+
+def _holds(run: StoringRun) -> bool:
+    """Whether events can be kept from the reader: not those of a sub-agent, because its caller's events do not wait."""
+    buffer, parent = run.events.buffer, run.parent
+    return buffer is not None and buffer.holds and (parent is None or parent.events.buffer is not buffer)
 
 
 def may_wait(run: StoringRun, fact: Fact) -> bool:
@@ -68,8 +80,8 @@ def may_wait(run: StoringRun, fact: Fact) -> bool:
     if isinstance(fact, ToolDecided):
         return _tool_starts(run, fact)
     events = run.events
-    # A reader receives the event of the fact at once, so the fact must be stored.
-    if events.buffer is not None:
+    # Otherwise the reader receives the event of the fact at once, so the fact must be stored.
+    if events.buffer is not None and not _holds(run):
         return False
     if isinstance(fact, Reasoned):
         uses = fact.message.tool_uses

@@ -28,6 +28,7 @@ from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, R
 from agentflow.vocabulary.messages import Msg
 
 if TYPE_CHECKING:
+    from agentflow.loop.stream import EventBuffer
     from agentflow.vocabulary.ports import memory_store
 else:
     memory_store = later("agentflow.vocabulary.ports.memory_store")
@@ -170,9 +171,11 @@ class StoredJournal(Journal):
         scope: The scope that can cancel the run.
         place: Returns the running tool call's position in its round, or None outside tools.
         may_wait: Returns whether a fact may be written with the next one.
+        buffer: Passes the run's events to its reader, which must not see the event of a fact before the fact is stored;
+            None if there is no reader, or facts never wait.
     """
 
-    __slots__ = ("_may_wait", "_place")
+    __slots__ = ("_buffer", "_may_wait", "_place")
 
     def __init__(
         self,
@@ -180,10 +183,12 @@ class StoredJournal(Journal):
         scope: RunScope,
         place: Callable[[], int | None],
         may_wait: Callable[[Fact], bool],
+        buffer: EventBuffer | None,
     ) -> None:
         super().__init__(session, scope)
         self._place = place
         self._may_wait = may_wait
+        self._buffer = buffer
 
     def write_held(self) -> Awaitable[None] | None:
         """Write held facts; see `Journal.write_held`."""
@@ -191,7 +196,15 @@ class StoredJournal(Journal):
         if link is None or not link.held:
             return None
         stored = link.record(self._session, ())
-        return None if isinstance(stored, list) else self._written((), stored, None, None, False)
+        if not isinstance(stored, list):
+            return self._written((), stored, None, None, False)
+        self._show_held()
+        return None
+
+    def _show_held(self) -> None:
+        """Pass the events of facts that have been written to the reader."""
+        if self._buffer is not None:
+            self._buffer.show()
 
     def pending_writes(self) -> Awaitable[None] | None:
         """Wait for the writes in progress; see `Journal.pending_writes`."""
@@ -212,6 +225,8 @@ class StoredJournal(Journal):
             if held is not None:
                 self.awaits_place = self.awaits_place and not placing  # only after the fact was accepted
                 self._note_applied(facts, (held,), fact, None)
+                if self._buffer is not None:
+                    self._buffer.hold()
                 return None
         if placing and self.unplaced:
             facts, self.unplaced = (*facts, *self.unplaced), ()
@@ -222,6 +237,7 @@ class StoredJournal(Journal):
         if not isinstance(stored, list):
             return self._written(facts, stored, fact, origin, placing)
         self._note_applied(facts, stored, fact, origin)
+        self._show_held()
         if placing:
             self.awaits_place = False
         return None
@@ -264,6 +280,7 @@ class StoredJournal(Journal):
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
                 cancellation = error
+        self._show_held()  # even if the write has failed: the call ends, and the reader sees how
         self._note_applied(facts, writing.result(), fact, origin)
         task = asyncio.current_task()
         if cancellation is not None and task is not None and not self._scope.stopped:
@@ -301,6 +318,7 @@ class StoredJournal(Journal):
         """Break reference cycles after the call: the functions refer to the run."""
         self._place = _nowhere
         self._may_wait = _never
+        self._buffer = None
 
 
 def _nowhere() -> None:

@@ -5,9 +5,11 @@ Rules:
 1. The run is ahead of its reader by at most `capacity` events; then it waits. So a slow reader slows the model. With
    capacity 0 run and reader alternate: the run continues when the reader requests the next event.
 2. Events are delivered in order, unless the reader closes the stream.
-3. A run does not wait for its reader during cleanup: an interrupt or a time limit ends the run even if nothing reads.
-4. There is one reader at a time; a second one gets a `UsageError`.
-5. `aclose()` cancels the run and returns after its cleanup. If a stream is abandoned without `aclose()`, its run is
+3. With `hold`, events are kept from the reader until `show` follows, while the run does not wait. So the reader sees no
+   decision before its write has ended, and after `show` the run can be further ahead than rule 1 says, by these few events.
+4. A run does not wait for its reader during cleanup: an interrupt or a time limit ends the run even if nothing reads.
+5. There is one reader at a time; a second one gets a `UsageError`.
+6. `aclose()` cancels the run and returns after its cleanup. If a stream is abandoned without `aclose()`, its run is
    cancelled too, and the session's next call waits for the cleanup.
 """
 
@@ -54,6 +56,7 @@ class EventBuffer:
     __slots__ = (
         "_capacity",
         "_getter",
+        "_held",
         "_limit",
         "_room",
         "_rounds",
@@ -69,7 +72,8 @@ class EventBuffer:
         self._room = capacity  # one more while the reader waits for an event that it has requested
         self._rounds = 0  # running parallel rounds, including those of sub-agents
         self.events: deque[Event] = deque()
-        self._sink = self.events  # after the end of the run, `_NOWHERE`
+        self._held: deque[Event] = deque()
+        self._sink = self.events  # between `hold` and `show`, `_held`; after the end of the run, `_NOWHERE`
         # One future is enough, since there is one reader.
         self._getter: asyncio.Future[None] | None = None
         self.putters: Final[deque[tuple[Event, asyncio.Future[None]]]] = deque()
@@ -88,6 +92,26 @@ class EventBuffer:
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.putters.append((event, putter))
         return putter if self.on_wait is None else self.on_wait(event, putter)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it can hold events. With capacity 0 it cannot, since run and reader alternate."""
+        return self._capacity > 0
+
+    def hold(self) -> None:
+        """Keep the following events from the reader until `show` is called. No effect after the end of the run."""
+        if self._sink is self.events:
+            self._sink = self._held
+            self._room += sys.maxsize  # the reader does not see these events, so the run must not wait for it
+
+    def show(self) -> None:
+        """Pass the held events to the reader. No effect if none are held."""
+        if self._sink is self._held:
+            self._sink = self.events
+            self._room -= sys.maxsize
+            self.events.extend(self._held)
+            self._held.clear()
+            self.wake()
 
     @contextmanager
     def of_several_tasks(self) -> Generator[None]:
@@ -148,10 +172,12 @@ class EventBuffer:
     def close(self) -> None:
         """Discard all events, since the reader has closed the stream. Waiting tasks are cancelled together with the run."""
         self._drop_later()
+        self._held.clear()
         self.events.clear()  # the reader does not receive the events that it has not read
 
     def end(self) -> None:
         """Discard later events because the run is finished, and release background tasks that wait."""
+        self.show()
         self._drop_later()
         putters = tuple(self.putters)
         self.putters.clear()
@@ -350,7 +376,7 @@ async def text_chunks(events: AsyncIterator[HookEvent]) -> AsyncGenerator[str]:
     """Yield the text of a call as the model streams it.
 
     Text that was not streamed is yielded as a whole: the answer of a verdict, the reason of `Deny` or `Stop`, a reply
-    edited by hooks. An empty line separates the replies of several rounds, and precedes a reply that restarts.
+    that hooks changed in `PostCall`. An empty line separates the replies of several rounds, and precedes a reply that restarts.
     Thinking, tools and sub-agents yield no text.
 
     Args:

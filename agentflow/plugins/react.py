@@ -109,9 +109,9 @@ class ReActThoughts(Hook):
 class ChainOfThought(Hook):
     """Instructs the model to write a thought before it calls a tool, and records the thoughts.
 
-    The instruction is added to the system prompt of each request, always the same, and never stored. The thought is the text
-    of the reply that calls the tools: consumers see it in `ReasoningChunk` and `PostReasoning`, the history keeps it, and
-    `event.context.state[Thoughts].texts` lists it.
+    The instruction is added to the system prompt of each request with tools, always the same, and never stored. The
+    thought is the text of the reply that calls the tools: consumers see it in `ReasoningChunk` and `PostReasoning`, the
+    history keeps it, and `event.context.state[Thoughts].texts` lists it.
 
     Priority 320 (behaviour).
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 import agentflow
-from agentflow import Agent, Hook, HookEvent, MemoryStore, PreActing, ToolUseBlock, after_tool_round, tool
+from agentflow import (
+    Agent,
+    Hook,
+    HookEvent,
+    MemoryStore,
+    PreActing,
+    ReasoningChunk,
+    ToolUseBlock,
+    after_tool_round,
+    tool,
+)
 from agentflow.errors import StoreError
 from agentflow.loop.session import full_session
 from agentflow.testing import ScriptedModel
@@ -25,33 +36,55 @@ class Writes(MemoryStore):
 
     Args:
         fails_at: The number of the write that fails.
+        slow: Whether a write lets other tasks run first.
     """
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self, fails_at: int | None = None, slow: bool = False) -> None:
         super().__init__()
         self.written: list[list[str]] = []
         self.fails_at = fails_at
+        self.slow = slow
 
     def append(self, session_id: str, facts: Sequence[Fact], **known: Any) -> Awaitable[None] | None:
         """Record the kinds, and append the facts."""
+        return self.append_slowly(session_id, facts, known) if self.slow else self.append_now(session_id, facts, known)
+
+    async def append_slowly(self, session_id: str, facts: Sequence[Fact], known: dict[str, Any]) -> None:
+        """Let other tasks run, such as the reader, before the facts are appended."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.append_now(session_id, facts, known)
+
+    def append_now(self, session_id: str, facts: Sequence[Fact], known: dict[str, Any]) -> Awaitable[None] | None:
+        """Append the facts at once."""
         if len(self.written) == self.fails_at:
             self.fails_at = None
             raise StoreError("The disk is full.")
         self.written.append([type(fact).__name__ for fact in facts])
-        return super().append(session_id, facts, **known)
+        return MemoryStore.append(self, session_id, facts, **known)
 
 
 class Program:
     """An agent whose model and tools check, whenever they run, that everything is stored."""
 
-    def __init__(self, *uses: str, hooks: Any = (), input: str = '{"n": 1}', fails_at: int | None = None) -> None:  # noqa: A002
-        self.store = Writes(fails_at)
+    def __init__(
+        self,
+        *uses: str,
+        hooks: Any = (),
+        input: str = '{"n": 1}',  # noqa: A002
+        fails_at: int | None = None,
+        slow: bool = False,
+    ) -> None:
+        self.store = Writes(fails_at, slow)
         self.looks = 0
+        self.before_look: Callable[[Any], Awaitable[None]] | None = None
 
         @tool
         async def look(n: int) -> str:
             """Look."""
             self.check()
+            if self.before_look is not None:
+                await self.before_look(n)
             self.looks += 1
             return "seen"
 
@@ -128,13 +161,102 @@ async def test_hooks_see_what_is_stored(name: str, tool_input: str) -> None:
     assert hook.seen or (name == "Error" and tool_input != "{}")
 
 
-async def test_the_reader_sees_what_is_stored() -> None:
-    """A reader gets no decision that a crash could undo."""
+FACTS = {"PostReasoning": REPLY, "PostActing": RESULT, "PostToolRound": ROUND, "PostCall": "CallClosed"}
+"""The fact that a Post event shows."""
+
+
+async def test_in_lock_step_each_fact_is_written_before_its_event() -> None:
+    """With `buffer=0` the run stops at each event, so no fact waits for the next one."""
     program = Program("look")
     async with program.agent.stream("go", session="s", buffer=0) as events:
         async for _ in events:
             program.check()
     assert program.store.written == [BEGIN, [REPLY], [DECISION, START], [RESULT], [ROUND], [REPLY], ["CallClosed"]]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("buffer", [1, 2, 8])
+async def test_a_reader_sees_only_what_is_stored(buffer: int, slow: bool) -> None:
+    """A streamed round is written as often as one without a reader. The reader gets all events, in order, each after its
+    fact is stored.
+    """
+    program = Program("look", "look" if buffer == 2 else "lock", slow=slow)
+    plain = Program("look", slow=slow)
+    seen: list[HookEvent] = []
+    async with plain.agent.stream("go", session="s", buffer=buffer) as events:
+        async for event in events:
+            seen.append(event)
+            fact = FACTS.get(type(event).__name__)
+            shown = sum(FACTS.get(type(one).__name__) == fact for one in seen)
+            assert fact is None or sum(kinds.count(fact) for kinds in plain.store.written) >= shown
+    assert plain.store.written == [BEGIN, [REPLY, DECISION, START], [RESULT, ROUND], END]
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+    # Several calls at once.
+    assert [event.seq async for event in program.agent.stream("go", session="s", buffer=buffer)][-1] > len(seen)
+    program.check()
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("input", ['{"n": 1}', "{}"])  # with the second, the tool does not start
+async def test_the_reader_gets_events_as_soon_as_they_are_stored(slow: bool, input: str) -> None:  # noqa: A002
+    """While a tool or a hook runs, the reader has the events before it."""
+    shown, waited = asyncio.Event(), 0
+    program = Program("look", slow=slow, input=input)
+
+    async def wait(_: Any) -> None:
+        nonlocal waited
+        async with asyncio.timeout(5):
+            await shown.wait()
+        waited += 1
+
+    program.agent.on("on_error", wait)
+    program.before_look = wait
+    async with program.agent.stream("go", session="s") as events:
+        async for event in events:
+            if isinstance(event, PreActing):
+                shown.set()
+    assert waited == 1
+
+
+ASKED = ["PreCall", "PreReasoning", "PostReasoning", "PreToolRound", "PreActing"]
+ACTED = [*ASKED, "PostActing", "PostToolRound", "PreReasoning", "PostReasoning"]
+FAILED = {
+    0: ["Error", "CallEnded"],
+    1: [*ASKED, "Error", "PostToolRound", "CallEnded"],
+    2: [*ASKED, "PostActing", "Error", "CallEnded"],
+    3: [*ACTED, "Error", "CallEnded"],
+}
+"""The events of a call, by the number of the write that fails. The event whose own fact is missing is not shown."""
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("at", FAILED)
+async def test_the_reader_of_a_call_whose_write_fails(at: int, slow: bool) -> None:
+    """The reader gets the events before the failure, the error and the last event."""
+    program = Program("look", fails_at=at, slow=slow)
+    seen: list[str] = []
+
+    async def read() -> None:
+        async for event in program.agent.stream("go", session="s"):
+            seen.extend([type(event).__name__][isinstance(event, ReasoningChunk) :])
+
+    with pytest.raises(StoreError, match="disk is full"):
+        await read()
+    assert seen == FAILED[at]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_stream_that_is_closed_while_its_facts_are_written(slow: bool) -> None:
+    """At whatever event the reader closes the stream, the next call finds a legal history."""
+    for stop in range(1, 12):
+        program = Program("look", slow=slow)
+        async with program.agent.stream("go", session="s") as events:
+            async for event in events:
+                if event.seq == stop:
+                    break
+        program.check()
+        assert (await program.agent.call("again", session="s")).text == "done"
+        program.check()
 
 
 class Around(Hook):

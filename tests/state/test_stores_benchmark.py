@@ -20,9 +20,9 @@ def test_the_benchmark_measures_every_store() -> None:
     assert ended.returncode == 0, ended.stderr
     rows = [line for line in ended.stdout.splitlines() if line.startswith(("memory", "SQLite", "PostgreSQL"))]
     assert [(row[:28].strip(), len(row[28:].split())) for row in rows] == [
-        ("memory", 7),
-        ("SQLite", 7),
-        ("SQLite, power_safe=False", 7),
-        ("PostgreSQL", 7),
-        ("PostgreSQL, power_safe=False", 7),
+        ("memory", 9),
+        ("SQLite", 9),
+        ("SQLite, power_safe=False", 9),
+        ("PostgreSQL", 9),
+        ("PostgreSQL, power_safe=False", 9),
     ]
