@@ -3,7 +3,7 @@
 
 Rules:
 
-1. `CallArguments` is created at the start of a call; its fields need no further checks.
+1. `CallArguments` is created at the start of a call; later checks concern only the session (rule 2).
 2. Checks that depend on the session (`open_call_error`, `check_decisions`) run after the call has acquired the session.
 """
 
@@ -260,8 +260,8 @@ def input_of(value: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise UsageError(
-                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} "
-                "message. A system prompt is the agent's system=; a conversation to start from is "
+                f"A call's input must be user messages (and assistant messages without tool calls), not a {msg.role} "
+                "message. Pass a system prompt as system=; start from an earlier conversation with "
                 "Session.fresh(messages=...)."
             )
     return messages
@@ -288,7 +288,7 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
     """Return decisions by key. In decisions given as pairs, each key must be unique.
 
     Raises:
-        UsageError: A key appears twice.
+        UsageError: A key appears twice, or an item is not a pair.
     """
     if isinstance(decisions, Mapping):
         return cast("Mapping[str, Resolution]", decisions)
@@ -322,7 +322,7 @@ def outer_request(arguments: CallArguments, session: FullSession) -> tuple[objec
     options = arguments.options
     if options.get("options") is not None or arguments.hooks or arguments.output is not None:
         raise UsageError(
-            f"Resuming session {session.id!r} resumes session {outer.id!r}, to which it belongs, without options=, "
+            f"Session {session.id!r} belongs to session {outer.id!r}, so it is resumed without options=, "
             f"hooks= and output=. Leave them out, or resume session {outer.id!r} with the agent that owns it."
         )
     decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, arguments.decisions or {}).items()}

@@ -24,8 +24,8 @@ a `LiveToolset`.
 
 
 def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> dict[str, FullTool[..., Any]]:
-    """Resolve tools by name: tools, agents, names in the default registry, and collections of tools (a `Toolset`, a
-    list).
+    """Return the tools of `tools=` by name: tools, agents, names in the default registry, and collections of tools (a
+    `Toolset`, a list).
 
     Args:
         sources: The values of `tools=`.

@@ -42,7 +42,7 @@ def end_of_call(call_facts: Sequence[Fact]) -> CallClosed | RoundSuspended | Non
                 break
             case CallResumed():
                 if run_of(fact.call_id) == opened.run_id:
-                    break  # the run's next call (a later attempt at this one has a `call_id` that names no run)
+                    break  # the run's next call; a later attempt at this one has a `call_id` without the run's id
                 end = None
             case RoundSuspended():
                 end = fact
@@ -66,7 +66,7 @@ def end_of_call(call_facts: Sequence[Fact]) -> CallClosed | RoundSuspended | Non
 
 
 def message_ids(facts: Sequence[Fact]) -> Iterator[str]:
-    """Yield the ids of messages in facts that the model did not write: inputs, injections and follow-ups."""
+    """Yield the ids of the facts' messages that do not come from the model: inputs, injections and follow-ups."""
     for fact in facts:
         match fact:
             case CallOpened(messages=messages) | Injected(messages=messages) | Reasoned(follow_up=messages):

@@ -3,7 +3,7 @@
 Rules:
 
 1. Events are written every `WRITE_INTERVAL` seconds.
-2. Events are written in the order of the run: a decision is published only after its fact is committed.
+2. Events are written in the order of the run, and a decision is published only after its fact is committed.
 3. If `MAX_QUEUED` events are waiting, the run waits too. If the database does not respond, writing is retried, as for facts;
    after other failures the run continues without events.
 4. If a process dies, events of stored facts may be missing. The next attempt writes these events first, so that a reader gets
@@ -101,7 +101,7 @@ class EventPublisher:
         """Queue the missing events of an earlier attempt's facts; call it before `publish`.
 
         Raises:
-            StoreError: The database failed, or the stored events are damaged.
+            StoreError: The database failed.
         """
         if self._caught_up:
             return
@@ -201,7 +201,7 @@ def _event_of(fact: Fact) -> HookEvent | None:
 
 
 def _key_of(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return a key, unique within a call, for an event of the types of `_event_of`; None for others."""
+    """Return a key, unique within a call, for a final event of the types of `_event_of`; None for others."""
     match data:
         case {"type": "PostReasoning", "reasoning_result": {"id": str(id_)}}:
             return "PostReasoning", id_

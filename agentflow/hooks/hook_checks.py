@@ -85,7 +85,7 @@ def check(hook: Hook) -> None:
             raise _wrong(hook, option)
     _check_roles(hook)
     _check_time(hook)
-    # Methods are left out: for a class with its own `on_event`, an assigned one is legal, for another it is not.
+    # Without methods: assigning `on_event` to an instance is legal only if its class defines one too.
     _harmless.update(others - _METHODS.keys())
     # An option that is a property may have another value for each instance, so its class is checked each time.
     if kind not in _checked and not any(isinstance(getattr(kind, name), property) for name in Hook.__annotations__):
@@ -139,7 +139,7 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
             f"{written}." + (" Read anything else from event.agent and event.context." if name == "on_event" else "")
         )
     if inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found):
-        if name == "tools":  # its result is only iterated, so a generator works
+        if name == "tools" and inspect.isgeneratorfunction(found):  # its result is only iterated, so a generator works
             return
         fix = {
             "on_event": "Return the event or a verdict; to wrap a stream, use `around`",
@@ -162,7 +162,7 @@ def _listed(arguments: tuple[str, ...]) -> str:
 
 
 def _named(names: Mapping[str, Any]) -> Iterable[str]:
-    """Return the public attributes among these, without private ones, constants and classes."""
+    """Return the names of public attributes, without constants and classes."""
     return [n for n, value in names.items() if n[0] != "_" and not n.isupper() and not isinstance(value, type)]
 
 
@@ -202,7 +202,7 @@ def _check_instance(hook: Hook) -> None:
     for name, method in _methods_of(type(hook)).items():
         if name in own and getattr(type(hook), name) is method.base:
             raise UsageError(
-                f"Hook {_name(hook)!r}: {name} was assigned to the instance, but only methods of the class are called. "
+                f"Hook {_name(hook)!r}: {name} was assigned to the instance, but is not called without a method in the class. "
                 "Define it in the class, or make a hook from a function with @on."
             )
     _check_spelling(hook, _named(own))

@@ -4,8 +4,8 @@ Rules:
 
 1. The task of the tool passes on the server's progress, so that a slow reader delays no other call. If progress arrives
    faster than it is read, the oldest reports are dropped.
-2. A question for a person is answered by the function `elicitation`, or, if the agent is itself served over MCP, by the
-   user of the agent's client; otherwise it suspends the call. The question then stays unanswered, and the call is
+2. A question for a person is declined (`elicitation="refuse"`), answered by the function `elicitation`, or, if the agent is
+   served over MCP, by its client's user; otherwise it suspends the call. The question then stays unanswered, and the call is
    cancelled at the server. When the call is resumed, the tool runs again from its start, and the server gets the answers
    to the questions that it asks again. Answers are kept until the call has a result.
 3. During one call, the server gets at most `sampling` answers of a model.
@@ -45,7 +45,7 @@ class ProgressReport:
     """The progress of a server's tool, as an `ActingChunk`.
 
     Attributes:
-        done: The finished amount of work; it only increases.
+        done: The finished amount of work, as the server reports it.
         total: The total amount; None if unknown.
         message: The server's message.
     """
@@ -100,7 +100,7 @@ class ActiveCall:
         self._user = client_user.get()
         turn = self._turn = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
-        # The call was suspended or interrupted before.
+        # If the call was suspended or interrupted before:
         if turn is not None and (turn.restored.inner_decisions is not None or turn.restored.recovers):
             self._remember(turn.restored.inner_decisions or {})
 
@@ -214,7 +214,7 @@ current_call: ContextVar[ActiveCall | None] = ContextVar("agentflow_mcp_call", d
 
 
 def call_of_question(active: Iterable[ActiveCall]) -> ActiveCall | None:
-    """Return the call to which a server's question belongs; None if it could belong to several calls.
+    """Return the call to which a server's question belongs; None if several runs have calls, or none.
 
     Args:
         active: The calls that run on the connection.

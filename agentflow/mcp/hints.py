@@ -20,7 +20,7 @@ class Hints:
     Attributes:
         name: The tool's name at the server.
         read_only: Whether the tool changes nothing.
-        destructive: Whether it may destroy something, unless it is read-only.
+        destructive: Whether it may destroy something; ignored if it is read-only.
         idempotent: Whether running it twice with the same arguments has the same effect as running it once.
         open_world: Whether it reaches beyond the server's own data, such as to the web.
     """

@@ -95,10 +95,10 @@ def check_content(messages: Sequence[Msg], model: str, family: Family, *, listen
 
 
 def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
-    """Return the content of the user's newest message; earlier content may have failed in an earlier call."""
+    """Return the media of the user's newest message; earlier media are replaced, not refused (rule 2)."""
     for index in range(len(messages) - 1, -1, -1):
         msg = messages[index]
-        # Only agentflow's notes follow this reply or result, so there is no new input of the user.
+        # After this reply or result there are only agentflow's notes, so there is no new user input.
         if msg.role != "user":
             break
         # agentflow's own notes may follow the user's message.
@@ -108,7 +108,7 @@ def newest_user_content(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
 
 
 def listens(family: Family, known: Mapping[str, object]) -> bool:
-    """Return whether a model accepts audio according to LiteLLM's list of models; true if it is not listed.
+    """Return whether an OpenAI model accepts audio, according to LiteLLM's list; true if unlisted, or for other families.
 
     Example:
         >>> listens("openai", {"mode": "chat"}), listens("openai", {})

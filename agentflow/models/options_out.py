@@ -7,8 +7,8 @@ Rules:
    thinking, and thinking over a temperature. A tool loop that began without thinking continues without it.
 3. LiteLLM sends the arguments in `allowed_openai_params` in addition to its own translation. So an argument is listed
    there only if LiteLLM does not translate it and the wire has a field of that name.
-4. If the provider requires it, tools stay defined while the history contains calls; to forbid calls in such a request,
-   a tool choice is sent.
+4. If the provider requires it, tools stay defined while the history contains calls; where the provider has it, the tool
+   choice "none" forbids calls.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -28,7 +28,7 @@ MIN_BUDGET = 1024
 # LiteLLM's budgets for the first three efforts; each further one is twice the last.
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
 _EVERYWHERE = ("low", "medium", "high")
-# Claude models with these efforts mostly choose the length of their thinking, so there is no budget to reduce.
+# With these efforts, most Claude models choose the length of their thinking, so there is no budget to reduce.
 _OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})

@@ -32,7 +32,7 @@ class Difference:
     Attributes:
         where: The call, round and tool call, as text.
         what: The kind of difference: `"reply"`, `"request"`, `"tool call"`, `"result"` ...
-        one: The value in the first run, or None if it has no value there.
+        one: The value in the first run, or None if that run has none.
         other: The value in the second run, or None if it has no value there.
         hooks: The hooks involved, in either run.
     """
@@ -109,7 +109,7 @@ class RunPart:
     Attributes:
         kind: The kind of the part.
         name: The call's path or agent, the round's number, or the tool, after any renaming by a hook.
-        parent: A sub-agent's call: the call that runs it in a tool.
+        parent: For a sub-agent's call, the call whose tool runs it.
         facts: The values to compare, by kind (`Difference.what`).
         hooks: The hooks that changed or decided something.
         parts: The rounds of a call, the tool calls of a round.

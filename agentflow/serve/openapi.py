@@ -30,12 +30,12 @@ class Operation(NamedTuple):
         path: The path.
         id: The operation's id, the name of a generated client's function.
         summary: The summary.
-        status: The status of success.
+        status: The status on success.
         returns: The model of the response; None if it has no body.
         body: The model of the request's body.
         many: Whether a list of `returns` is returned.
         stream: Whether events are returned.
-        query: The names of numbers in the query.
+        query: The names of the integer query parameters.
     """
 
     method: str
@@ -57,7 +57,7 @@ OPERATIONS: Final = (
         "post",
         "/agents/{agent}/runs",
         "start_run",
-        "Start a run, which continues without a client.",
+        "Start a run, which continues if the client disconnects.",
         202,
         returns=RunEntry,
         body=CallBody,

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A fact is an output or a decision. It does not repeat data of earlier facts, and is never a single token.
+1. A fact is an output or a decision. It does not repeat the conversation, and is never a single token.
 2. Facts have natural keys: the run with the iteration, or the call with the tool-use id and the attempt; additions of
    hooks and tools are numbered within their call. So a fact that is delivered twice is recognised.
 3. A committed decision is never made again: a resume continues at the first missing fact.
@@ -149,9 +149,8 @@ class Injected(NamedTuple):
     """Messages were added to the conversation; while a round is open they wait for its end, ordered by call index.
 
     `at`: the index of the tool call during which the messages were added. `key`: the position in the run. It is set if
-    the hooks that added the messages may run again after a crash, so that
-    the same addition is recognised and not stored twice. `number`: counts the additions by hooks and tools in this
-    call, from 1.
+    the hooks that added the messages may run again after a crash, so that the same addition is recognised and not
+    stored twice. `number`: counts the additions by hooks and tools in this call, from 1.
     """
 
     run_id: str

@@ -19,7 +19,7 @@ def test_roles_follow_each_other_in_the_order_in_which_they_run() -> None:
     @on(PreActing, priority=1, shadow=True)
     def first(event: Any) -> None: ...
 
-    @on(PreActing, guard=True, scope="tree", on_failure="deny", tags=["b", "a"])
+    @on(PreActing, guard=True, scope="tree", on_failure="deny", tags=["b", "a"], tools=["rm", "mv*"])
     def judge(event: Any) -> None: ...
 
     @on(PreReasoning, observer=True, in_thread=True)
@@ -30,5 +30,5 @@ def test_roles_follow_each_other_in_the_order_in_which_they_run() -> None:
         HookRow("PreReasoning", "observe", 100, "watch", "in_thread"),
         HookRow("PreActing", "edit", 1, "first", "shadow"),
         HookRow("PreActing", "edit", 5, "second", "serial timeout=1.5"),
-        HookRow("PreActing", "guard", 100, "judge", "scope=tree on_failure=deny tags=a,b"),
+        HookRow("PreActing", "guard", 100, "judge", "scope=tree on_failure=deny tools=rm,mv* tags=a,b"),
     ]

@@ -277,7 +277,7 @@ def _hook(**body: Any) -> Hook:
     return type("Made", (Hook,), body)()
 
 
-async def _async_generator(self: Any, event: Any) -> AsyncIterator[Any]:
+async def _async_generator(self: Any, event: Any = None) -> AsyncIterator[Any]:
     yield event
 
 
@@ -331,6 +331,7 @@ PASSES = {"on_event": lambda self, event: event}
         ),
         ({**PASSES, "concerns": _concerned}, "concerns is `async def`, but it is never awaited."),
         ({"tools": lambda self, agent: ()}, "tools(agent) is called with no arguments; write def tools(self)."),
+        ({"tools": _async_generator}, "tools is a generator"),
         ({"onEvent": lambda self, event: event}, "has 'onEvent', which is never used. Did you mean 'on_event'?"),
         ({**PASSES, "onFailure": "deny"}, "has 'onFailure', which is never used. Did you mean 'on_failure'?"),
         (

@@ -506,7 +506,7 @@ def test_long_commands() -> None:
     assert verdict(long, ShellApproval(allow=["ls **"], deny=["rm"])) == "deny"
     use = ToolUseBlock("t1", "bash", {"command": long})
     assert ShellApproval(deny=["rm"]).refused(use) == (
-        "the shell command has 8003 characters, and rules are applied to 8000 at most"
+        "the shell command has 8003 characters; rules can check at most 8000"
     )
 
 

@@ -56,7 +56,7 @@ class JsonSocket:
 
         # The proxy variables know only the schemes http and https.
         over_http = f"http{url.removeprefix('ws')}"
-        # Not the client of `http.py`: the session ends with its websocket (rule 1).
+        # Not the shared client of `http.py`: this one is closed with its websocket (rule 1).
         self._client = aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout)
         )
@@ -75,7 +75,7 @@ class JsonSocket:
             failure = ProviderError(error.message, error.status, dict(error.headers or {}))
         except failures() as error:
             failure = error
-        # Outside the `except` block, so that the client's error, which may show the key, is not the context.
+        # Outside the `except` block, so that the client's error, which may show the key, is not chained.
         await self.close()
         raise model_error(failure, self._model, secrets=self._secrets, address=over_http)
 
@@ -114,7 +114,7 @@ class JsonSocket:
                 raise self._unreadable(f"a frame with a {type(value).__name__} instead of an object")
             return cast("dict[str, Any]", value)
         if frame.type is WSMsgType.ERROR:
-            raise self._lost_error(frame.data)  # the message contains an error, such as a frame that is too large
+            raise self._lost_error(frame.data)  # the data is the error, such as a frame that is too large
         # All other frames mean that the connection is closed; aiohttp answers pings itself.
         code = self._socket.close_code
         reason = frame.extra if frame.type is WSMsgType.CLOSE else ""

@@ -7,7 +7,7 @@ Rules:
    one chunk.)
 2. Only successful work is kept: no errors, no denied or suspended results, no replies that are empty or incomplete.
 3. If the storage fails (a full disk, a locked file), the failure is logged, and the call runs without the cache.
-4. Times use the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves several processes.
+4. Times use the run's clock. One cache serves any number of agents, event loops and threads; with `path`, also processes.
 
 In memory, values are kept unchanged, since they are immutable. On disk they are rows of JSON in one SQLite table, using
 Python's `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, so

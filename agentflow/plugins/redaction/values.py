@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A clean value is returned as the same object. The check is cheap: texts known to be clean, then the scanner's hints. Only
+1. A clean message is returned as the same object. The check is cheap: texts known to be clean, then the scanner's hints. Only
    values that may contain a secret are searched.
 2. A clean value stays clean until the vault gets a new value.
 """
@@ -58,7 +58,7 @@ class Cleaning:
     # ---- replacements
 
     def masking(self, *, by_model: bool = False) -> Replacer:
-        """Return a replacer of secrets by placeholders."""
+        """Return a replacer that hides secrets with placeholders."""
         vault = self.vault
 
         def replacer(kind: str, text: str, /) -> str:
@@ -128,7 +128,7 @@ class Cleaning:
         return True
 
     def is_clean_result(self, result: ToolResultBlock) -> bool:
-        """Return whether a tool's result is certainly clean; False for one with several blocks."""
+        """Return whether a tool's result is certainly clean; False if it consists of blocks."""
         return isinstance(result.content, str) and self.is_clean(result.content) and self.is_clean(result.name)
 
     def _is_clean_block(self, block: ContentBlock) -> bool:
@@ -181,7 +181,7 @@ class Cleaning:
 
     def arguments(self, raw: str) -> str:
         """Redact the JSON text of a call's arguments, escapes included; unchanged if there is nothing to redact."""
-        masked = ("masked", raw)  # the text contains no secrets, but may contain placeholders
+        masked = ("masked", raw)  # a key for a text without secrets, but perhaps with placeholders
         if masked in self._clean or self.are_clean_arguments(raw):
             return raw
         replacer = self.masking(by_model=True)
@@ -218,7 +218,7 @@ class Cleaning:
         return replace(result, content=blocks)
 
     def block(self, block: ContentBlock, replacer: Replacer) -> ContentBlock:
-        """Redact a part of a message; a thought with a signature is replaced by the model's original."""
+        """Redact a part of a message; a thought is replaced by the model's original, if that is known."""
         match block:
             case TextBlock(text=before):
                 text = self.text(before, replacer)

@@ -4,7 +4,7 @@ Rules:
 
 1. A script runs without asking only if it is fully understood, each part is allowed, and no part could match a deny rule.
 2. If one part matches a deny rule, the whole script is refused, even if a person has approved it. A script that is not
-   understood is refused if it contains the name of a denied command anywhere.
+   understood is refused if it contains the words of a deny rule anywhere.
 3. The user is asked about syntax that the module `parts` does not understand, and about values that are unknown before the
    script runs.
 4. A rule is compared by words: `git status` does not allow `git status; rm x` or `git statusx`. A `*` in an allow rule does not
@@ -44,9 +44,9 @@ class ShellApproval(Approval):
 
     A rule is a command. A separate `*` matches any number of arguments that do not begin with `-`; `**` matches any arguments,
     including options; inside a word, `*` matches any characters. `"git log *"` allows `git log` with names of commits and
-    files, `"git log"` only that. Deny rules apply with any further arguments and options, and to the command under any
-    path (a rule for `rm` covers `/bin/rm`). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`; so are
-    assignments: `"LANG=* sort *"`.
+    files, `"git log"` only the bare command. Deny rules apply with any arguments and options, and to the command under any
+    path (a rule for `rm` covers `/bin/rm`). Redirections to and from files are parts too: `"> /tmp/*"`, `"< *"`. Assignments
+    belong to their command: `"LANG=* sort *"`.
 
     Lasting answers (`"session"`, `"always"`) apply to the same text only. For a command of more than 8,000 characters,
     which cannot be parsed in a limited time, a person is asked; if there are deny rules, it is refused.
@@ -103,7 +103,7 @@ class ShellApproval(Approval):
         """Return why the command must not run, if it matches a deny rule."""
         script = self._script(use)
         if self._deny and len(script.text) > MAX_SCRIPT_LENGTH:
-            return f"the shell command has {len(script.text)} characters, and rules are applied to {MAX_SCRIPT_LENGTH} at most"
+            return f"the shell command has {len(script.text)} characters; rules can check at most {MAX_SCRIPT_LENGTH}"
         for rule in self._deny:
             named = rule.named_in(script)
             if named is not None:
@@ -226,7 +226,7 @@ class _DenyRule:
         self._mention = _mention(words)
 
     def named_in(self, script: ParsedScript) -> str | None:
-        """Describe the denied part of the script, such as "runs 'rm x'"; None if nothing is certainly denied."""
+        """Describe the denied part of the script, such as "runs 'rm x'"; None if nothing is denied."""
         for part in script.parts:
             if any(_matches(self._words, form, _naming) for form in _forms(part)):
                 return f"runs {part.text!r}"
@@ -242,8 +242,8 @@ class _DenyRule:
 
 
 def _forms(part: Part) -> list[tuple[Word, ...]]:
-    """Return the forms of a command for deny rules: unchanged, without assignments, without the path; for a file, its real
-    path."""
+    """Return the forms of a command for deny rules: unchanged, without assignments, without the path; for a file, its
+    normalized path."""
     words = part.words
     while len(words) > 1 and isinstance(words[0], str) and re.match(r"\w+=", words[0]):
         words = words[1:]

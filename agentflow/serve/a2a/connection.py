@@ -4,7 +4,7 @@ Rules:
 
 1. A card is not trusted: it may name addresses only of its own origin, or of origins that the program lists.
 2. Every response is limited in size, redirects are not followed, and compressed responses are refused.
-3. A failure is retryable only if the remote agent has certainly not received the message.
+3. A failure is retryable only if the message was not sent, or was rejected with status 429 or 503.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class RemoteConnection:
             status=status,
             kind=kinds.get(status),
             retryable=status in (429, 503) or (status >= 500 and not sent),
-            # A number of seconds; dates, and waits of more than a day, are ignored.
+            # A number of seconds; dates, and numbers of more than five digits, are ignored.
             retry_after=float(wait) if wait.isascii() and wait.isdecimal() and len(wait) < 6 else None,
         )
 

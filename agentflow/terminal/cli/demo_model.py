@@ -1,7 +1,7 @@
 """The model of `agentflow demo`: a wire server on the loopback interface, and the function that produces its replies.
 
-The replies depend on the conversation: the function requests the data that it does not have yet, and then reports the sum of
-the invoices in the folder.
+The replies depend on the conversation: the function requests the data that it does not have yet, then the deletion of the
+files, and then reports the sum of the invoices in the folder.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ def _options(hook: Hook) -> str:
         options.append(f"on_failure={hook.on_failure}")
     if hook.timeout is not None:
         options.append(f"timeout={hook.timeout:g}")
+    if hook.only_tools:
+        options.append(f"tools={','.join(hook.only_tools)}")
     if hook.tags:
         options.append(f"tags={','.join(sorted(hook.tags))}")
     return " ".join(options)

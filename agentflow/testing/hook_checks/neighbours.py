@@ -28,12 +28,12 @@ from agentflow.vocabulary.events import (
 from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.verdicts import Again, Answer, Deny, Stop
 
-# The scenes use no turn queue, so they fire no other events.
+# The scenes use no turn queue, so they fire no turn events.
 _CALL_EVENTS: tuple[type[Event], ...] = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEvent))
 
 
 class _Once:
-    """Counts actions in a run, for those that happen only once."""
+    """Counts the actions of a run, so that some happen only once."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -53,8 +53,8 @@ class Witness(NarrowHook):
 
 
 class Before(NarrowHook):
-    """Fires the events of a turn queue at the hook under test, once per call, as the first editing hook: the scenes use no
-    turn queue.
+    """Fires the events of turns at the hook under test, because the scenes use no turn queue: once per call, as the first
+    editing hook.
 
     Args:
         hook: The hook under test.
@@ -212,9 +212,9 @@ class Saves(NarrowHook):
 
 
 def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
-    """Return the violations of message order for which a strict provider rejects a request, with their positions.
+    """Return the violations of message order for which a strict provider rejects a request, with evidence.
 
-    The end of a request is not checked, since a trailing assistant message becomes a user message for such providers.
+    A trailing assistant message is allowed, since it becomes a user message for such providers.
     """
     found: list[tuple[str, str]] = []
     ids: set[str] = set()
@@ -242,11 +242,11 @@ def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:
 
 
 class Canceller(NarrowHook):
-    """Cancels the task of the run some loop turns after an event, as the first hook.
+    """Cancels the task of the run some event-loop iterations after an event, as the first hook.
 
     Args:
         at: The index of the event, from 0.
-        turns: The number of loop turns to wait.
+        turns: The event-loop iterations to wait.
         cancel: Called to cancel the task.
     """
 

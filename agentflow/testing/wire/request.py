@@ -26,14 +26,14 @@ class WireRequest:
 
     Attributes:
         wire: `"openai"` (chat completions), `"responses"` or `"anthropic"`.
-        index: The position among the received requests for a reply, from 0.
+        index: The position among the requests, from 0.
         body: The parsed body; empty if it was not a JSON object.
         headers: The headers, names in lower case.
         status: The HTTP status of the answer; None until it is known.
         refused: The message of the rule that refused the request, or None.
         rule: The id of that rule.
         reply: The scripted reply, or None if the script was not used.
-        writes: The number of parts of the body that were sent.
+        writes: The number of chunks of the answer that were sent.
         ending: How the answer ended; None while it is in progress.
 
     Example:
@@ -89,7 +89,7 @@ class WireRequest:
 
     @property
     def system(self) -> str:
-        """The system text, in the wire's format."""
+        """The text of the system prompt, on any wire."""
         if self.wire == "anthropic":
             return text_of(self.body.get("system"))
         texts = [m.get("content") for m in self.messages if m.get("role") in ("system", "developer")]

@@ -1,4 +1,4 @@
-"""`MemoryBank`: the port to stores of an agent's memories of its users, which outlive a session."""
+"""`MemoryBank`: the port for stores of what an agent remembers about its users beyond a session."""
 
 from __future__ import annotations
 
