@@ -2,7 +2,8 @@
 
 For each store: facts per second, the time that it adds to one round of a call (one model reply, one tool), and the times of
 loading and appending at 1,000 and at 10,000 messages. Times are elapsed, except those marked "cpu": processor time of this
-process. PostgreSQL is a real server on this machine, started for the benchmark.
+process. Then the times of one round in a call that a DBOS worker runs in this process. PostgreSQL is a real server on this
+machine, started for the benchmark.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentflow import Agent, MemoryStore, Msg, Session, ToolUseBlock, tool
+from agentflow.durable.agent import DurableAgent
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.vocabulary.facts import (
@@ -32,6 +34,7 @@ from agentflow.vocabulary.facts import (
     ToolStarted,
 )
 from agentflow.vocabulary.messages import ToolResultBlock
+from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.ports.store import SessionStore
 from agentflow.vocabulary.specs import Usage
 from benchmarks.report import environment
@@ -157,6 +160,30 @@ async def row(name: str, store: SessionStore | None, effort: Effort, bare: Spent
     return f"{name:<28}" + " ".join(cells)
 
 
+async def per_durable_round(url: str, effort: Effort) -> Spent:
+    """The time for one more round in a call of a DBOS worker in this process; each time is the best of several calls."""
+
+    async def per_call(rounds: int) -> Spent:
+        def answer(request: ModelRequest) -> object:
+            done = sum(message.role == "tool" for message in request.messages)
+            return "Done." if done == rounds else [ToolUseBlock(f"t{done}", "look", {"n": done})]
+
+        best = Spent(float("inf"), float("inf"))
+        async with SqlStore(url) as store:
+            agent = Agent(f"r{rounds}", ScriptedModel(answer), tools=[look], store=store, max_iterations=rounds + 1)
+            async with DurableAgent(agent, url, poll=0.02) as durable, durable.worker(poll=0.02):
+                for _ in range(effort.turns + 1):  # the first call imports and prepares
+                    started = Spent.now()
+                    await durable.call("Go")
+                    spent = Spent.since(started, 1)
+                    best = Spent(min(best.elapsed, spent.elapsed), min(best.cpu, spent.cpu))
+        return best
+
+    few, many = await per_call(1), await per_call(effort.rounds // 2 + 1)
+    more = effort.rounds // 2
+    return Spent((many.elapsed - few.elapsed) / more, (many.cpu - few.cpu) / more)
+
+
 async def report(effort: Effort, write: Callable[[str], object]) -> None:
     """Measure all stores, one after the other."""
     small, large = (f"{count:,}" for count in effort.messages)
@@ -177,6 +204,9 @@ async def report(effort: Effort, write: Callable[[str], object]) -> None:
         for name, url in urls.items():
             async with SqlStore(url, power_safe="False" not in name) as store:
                 write(await row(name, store, effort, bare))
+        for name in ("SQLite", "PostgreSQL"):
+            spent = await per_durable_round(urls[name], effort)
+            write(f"DBOS, {name}: {spent.elapsed * 1e3:.2f} ms/round, cpu {spent.cpu * 1e3:.2f} ms/round")
     write(f"\nA round without a store: {bare.elapsed * 1e3:,.3f} ms. A round of one tool writes five facts.")
 
 

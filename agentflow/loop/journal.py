@@ -171,7 +171,7 @@ class StoredJournal(Journal):
         scope: The scope that can cancel the run.
         place: Returns the running tool call's position in its round, or None outside tools.
         may_wait: Returns whether a fact may be written with the next one.
-        buffer: Passes the run's events to its reader, which must not see the event of a fact before the fact is stored;
+        buffer: Passes the run's events to its reader, which gets the event of a fact after the fact is stored;
             None if there is no reader, or facts never wait.
     """
 

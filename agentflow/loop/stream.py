@@ -102,7 +102,7 @@ class EventBuffer:
         """Keep the following events from the reader until `show` is called. No effect after the end of the run."""
         if self._sink is self.events:
             self._sink = self._held
-            self._room += sys.maxsize  # the reader does not see these events, so the run must not wait for it
+            self._room += sys.maxsize  # the reader does not see these events, so the run does not wait for it
 
     def show(self) -> None:
         """Pass the held events to the reader. No effect if none are held."""

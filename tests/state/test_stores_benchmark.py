@@ -26,3 +26,5 @@ def test_the_benchmark_measures_every_store() -> None:
         ("PostgreSQL", 9),
         ("PostgreSQL, power_safe=False", 9),
     ]
+    durable = [line.split(":")[0] for line in ended.stdout.splitlines() if line.startswith("DBOS")]
+    assert durable == ["DBOS, SQLite", "DBOS, PostgreSQL"]
