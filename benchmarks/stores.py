@@ -171,7 +171,7 @@ async def per_durable_round(url: str, effort: Effort) -> Spent:
         best = Spent(float("inf"), float("inf"))
         async with SqlStore(url) as store:
             agent = Agent(f"r{rounds}", ScriptedModel(answer), tools=[look], store=store, max_iterations=rounds + 1)
-            async with DurableAgent(agent, url, poll=0.02) as durable, durable.worker(poll=0.02):
+            async with DurableAgent(agent, url) as durable, durable.worker():
                 for _ in range(effort.turns + 1):  # the first call imports and prepares
                     started = Spent.now()
                     await durable.call("Go")
