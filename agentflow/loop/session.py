@@ -45,10 +45,10 @@ else:
 __all__ = ["STATUSES", "FullSession", "OpenRun", "OuterCall", "Session", "SessionStatus", "full_session"]
 
 
-SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
+SessionStatus: TypeAlias = Literal["idle", "running", "suspended", "unfinished"]
 """The status of a session; see `Session.status`."""
 
-STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
+STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "idle", State.SUSPENDED: "suspended"}
 
 
 class Interruptible(Protocol):
@@ -161,7 +161,7 @@ class Session(FairLine):
     def status(self) -> SessionStatus:
         """The status of the session.
 
-        `"ready"` for a call; `"running"` a call, or loading for a call; `"suspended"` until a decision is made; or
+        `"idle"`: ready for a call; `"running"` a call, or loading for a call; `"suspended"` until a decision is made; or
         `"unfinished"` if a crash or a shutdown interrupted its call (`agent.resume(session)` continues it).
 
         Raises:

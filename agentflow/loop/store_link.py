@@ -22,7 +22,7 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
 from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.vocabulary.messages import Msg, Pending
-from agentflow.vocabulary.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
+from agentflow.vocabulary.ports.store import Claim, SessionStore, Store, StoredStatus, no_session
 from agentflow.vocabulary.typed_state import StateMap
 
 __all__ = ["SessionCheck", "StoreLink", "StoredMessages", "check_session", "fold_fitting"]
@@ -346,7 +346,7 @@ class SessionCheck(NamedTuple):
 
     id: str
     facts: int
-    status: SessionStatus
+    status: StoredStatus
     messages: tuple[Msg, ...]
     pending: tuple[Pending, ...]
     problem: str = ""
@@ -366,7 +366,7 @@ async def check_session(store: Store, id: str) -> SessionCheck:  # noqa: A002 - 
         raise no_session(id)
     machine, fitting, problem = fold_fitting(facts)
     suspended = machine.state is State.SUSPENDED
-    status: SessionStatus = "suspended" if suspended else "unfinished"
+    status: StoredStatus = "suspended" if suspended else "unfinished"
     if machine.state is State.USER_INPUT:
         status = "idle"
     return SessionCheck(

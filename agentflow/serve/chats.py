@@ -132,15 +132,15 @@ class Chats:
             known = [msg.id for msg in history if msg.role == "user"]
             new = [msg for msg in request.messages if msg.id not in known]
             session = ref.agent.session(ref.stored)
-        ready = self.service.status(session) == "ready"
-        if ready and not new:
+        idle = self.service.status(session) == "idle"
+        if idle and not new:
             raise Refusal(409, "nothing_new", "There is no new message, and nothing waits for an answer.")
         run = await self.service.open(
             ServedCall(
                 owner=owner,
                 ref=ref,
                 input=new,
-                decisions=None if ready else _resolutions(session.pending, request),
+                decisions=None if idle else _resolutions(session.pending, request),
                 waiting=session.pending,
                 run_id=run_id,
                 side=ClientSide(request.system, request.tools),

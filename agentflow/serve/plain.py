@@ -78,8 +78,8 @@ class SessionHistory(Public):
     """A session's conversation."""
 
     id: str = Field(description="The session's id.")
-    status: Literal["ready", "running", "suspended", "unfinished"] = Field(
-        description="`ready` for a call; `suspended` or `unfinished`: resume it."
+    status: Literal["idle", "running", "suspended", "unfinished"] = Field(
+        description="`idle`: ready for a call; `suspended` or `unfinished`: resume it."
     )
     run: str | None = Field(default=None, description="The id of the run that works on it or waits.")
     messages: list[HistoryMessage] = Field(description="The messages, the oldest first.")
@@ -217,7 +217,7 @@ class PlainRoutes:
             SessionHistory(
                 id=ref.public,
                 status=status,
-                run=working.id if working else None if status == "ready" else full_session(session).machine.run_id,
+                run=working.id if working else None if status == "idle" else full_session(session).machine.run_id,
                 messages=view.history(messages),
                 questions=view.questions(session.pending),
             )

@@ -144,7 +144,7 @@ class Service:
         """
         session = ref.agent.session(ref.stored)
         messages = await self.history(ref)
-        if not messages and self.status(session) == "ready":
+        if not messages and self.status(session) == "idle":
             with suppress(UsageError):  # another request reads it
                 ref.agent.forget(ref.stored)
             raise Refusal(404, "no_such_session", "There is no such session.")
@@ -392,7 +392,7 @@ class Service:
         match self.status(session):
             case "suspended":
                 return EndEvent(outcome="suspended", questions=self.view.questions(session.pending))
-            case "ready" if session.messages and session.messages[-1].role == "assistant":
+            case "idle" if session.messages and session.messages[-1].role == "assistant":
                 return EndEvent(outcome="completed", text=self.view.history(session.messages[-1:])[0].text)
             case _:
                 return EndEvent(outcome="parked")

@@ -61,8 +61,8 @@ from agentflow.vocabulary.ports.retry import RetryPolicy
 from agentflow.vocabulary.ports.store import (
     Claim,
     SessionInfo,
-    SessionStatus,
     SessionStore,
+    StoredStatus,
     id_taken,
     imported_facts,
     inner_point,
@@ -281,7 +281,7 @@ class SqlStore(KeepsLogs, SessionStore):
         self,
         *,
         older_than: timedelta,
-        statuses: Collection[SessionStatus] = ("idle",),
+        statuses: Collection[StoredStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
         """Delete sessions that were not written to for some time; see `SessionStore.prune`.

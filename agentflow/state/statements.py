@@ -18,7 +18,7 @@ from agentflow.state.session_tables import FACTS, SESSIONS
 from agentflow.vocabulary.facts import CallClosed, Fact
 from agentflow.vocabulary.ports.store import (
     SessionInfo,
-    SessionStatus,
+    StoredStatus,
     conflict,
     fact_conflict,
     id_taken,
@@ -90,7 +90,7 @@ _RENAME = update(SESSIONS).where(SESSIONS.c.id == bindparam("old")).values(id=bi
 
 
 def append_at(
-    connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None, expected: int
+    connection: Connection, session_id: str, records: Sequence[Record], status: StoredStatus | None, expected: int
 ) -> None:
     """Append facts to a session; raise `Stale` if it does not have the expected version."""
     version, now = expected + len(records), time.time()
@@ -112,7 +112,7 @@ def append_at(
 
 
 def append_news(
-    connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None
+    connection: Connection, session_id: str, records: Sequence[Record], status: StoredStatus | None
 ) -> None:
     """Append the facts that the session does not contain yet."""
     of_session = SESSIONS.c.id == session_id
@@ -160,7 +160,7 @@ def list_sessions(connection: Connection, prefix: str = "") -> list[SessionInfo]
 
 
 def prune_sessions(
-    connection: Connection, before: float, statuses: Collection[SessionStatus], keep: Collection[str]
+    connection: Connection, before: float, statuses: Collection[StoredStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
     """Delete sessions that were not written to since a time, except those with a held lease."""
     leased = held_leases(connection)
@@ -241,7 +241,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
     connection.execute(insert(FACTS).from_select(["session_id", *[column.name for column in columns]], source))
 
 
-def _status_of(kind: str, body: str) -> SessionStatus:
+def _status_of(kind: str, body: str) -> StoredStatus:
     """Return a session's status from the last fact that determines it."""
     if kind != "call_closed":
         return "suspended" if kind == "round_suspended" else "unfinished"

@@ -356,7 +356,7 @@ async def test_a_session_says_where_it_is() -> None:
     statuses.append(agent.session("s").status)
     await agent.resume("s", {"t": Approve()})
     statuses.append(agent.session("s").status)
-    assert (statuses, seen) == (["ready", "suspended", "ready"], ["running", "running"])
+    assert (statuses, seen) == (["idle", "suspended", "idle"], ["running", "running"])
 
     crash = Crash(at=3)
     cut = Agent("a", crash.model(ScriptedModel(["ok"])), store=crash.store(store))
@@ -366,7 +366,7 @@ async def test_a_session_says_where_it_is() -> None:
     await later.history("cut")
     assert later.session("cut").status == "unfinished"
     await later.resume("cut")
-    assert later.session("cut").status == "ready"
+    assert later.session("cut").status == "idle"
 
 
 async def test_only_sub_agents_that_wait_are_saved_with_a_session() -> None:

@@ -242,7 +242,7 @@ async def test_a_call_of_a_cancelled_task(waits: bool) -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert recorder.log[-1].startswith("CallEnded interrupted" if waits else "CallEnded completed")
-    assert (session.busy, session.status) == (False, "ready")
+    assert (session.busy, session.status) == (False, "idle")
 
 
 def test_the_time_limit_of_a_call_includes_its_first_step() -> None:

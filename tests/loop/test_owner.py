@@ -435,7 +435,7 @@ def test_a_call_that_was_abandoned_in_the_model_after_a_round_does_not_end_the_r
             await Agent("a", model, tools=[add], hooks=[see]).call("go", session=session, timeout=10)
         return session
 
-    assert run_virtual(main()).status == "ready"
+    assert run_virtual(main()).status == "idle"
     assert seen == (["PostToolRound", "CallEnded"] if watched else ["CallEnded"])
 
 

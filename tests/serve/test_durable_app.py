@@ -119,7 +119,7 @@ async def test_a_run_is_read_from_any_process_and_position(site: Site) -> None:
     assert (asked, rest, again["id"]) == (whole[:4], whole[4:], run)
     assert parts == [whole[n + 1 :] for n in range(len(whole) - 1)]
     assert nothing == (204, None)
-    assert (history["status"], history["messages"][-1]["text"]) == ("ready", "done: paid 5")
+    assert (history["status"], history["messages"][-1]["text"]) == ("idle", "done: paid 5")
     assert [(one["id"], one["end"]["text"]) for one in listed] == [(run, "done: paid 5")]
 
 

@@ -60,7 +60,7 @@ async def test_a_run_from_its_start_to_its_end() -> None:
     assert events[0].data == {"type": "run", "run": run["id"], "agent": "a", "session": run["session"]}
     assert shown["end"] == events[-1].data
     assert [(msg["role"], msg["text"]) for msg in history["messages"]] == [("user", "Hi"), ("assistant", "Hello.")]
-    assert (history["status"], history["questions"]) == ("ready", [])
+    assert (history["status"], history["questions"]) == ("idle", [])
 
 
 async def test_a_reconnect_at_any_place_loses_and_repeats_nothing() -> None:

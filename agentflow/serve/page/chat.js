@@ -379,7 +379,7 @@ function route() {
   view = new AbortController();
   [run, position, busy, drawn] = ["", "", false, ""];
   edit(null);
-  draw({ messages: [], questions: [], status: "ready" });
+  draw({ messages: [], questions: [], status: "idle" });
   drawer(false);
   refresh();
   if (session) load(view.signal);

@@ -12,8 +12,8 @@ from agentflow.vocabulary.facts import Fact
 from agentflow.vocabulary.ports.store import (
     Claim,
     SessionInfo,
-    SessionStatus,
     SessionStore,
+    StoredStatus,
     conflict,
     fact_conflict,
     id_taken,
@@ -37,7 +37,7 @@ class _Journal:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self.keys: dict[str, Fact] | None = None  # built when a writer first appends without a version
-        self.status: SessionStatus = "idle"
+        self.status: StoredStatus = "idle"
         self.updated = 0.0
 
     def known(self) -> dict[str, Fact]:
@@ -153,7 +153,7 @@ class MemoryStore(SessionStore):
         self,
         *,
         older_than: timedelta,
-        statuses: Collection[SessionStatus] = ("idle",),
+        statuses: Collection[StoredStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
         """Delete sessions that were not written to for some time; see `SessionStore.prune`."""

@@ -40,9 +40,9 @@ from agentflow.vocabulary.transcript import Transcript
 __all__ = [
     "Claim",
     "SessionInfo",
-    "SessionStatus",
     "SessionStore",
     "Store",
+    "StoredStatus",
     "conflict",
     "fact_conflict",
     "id_taken",
@@ -60,7 +60,7 @@ __all__ = [
     "status_after",
 ]
 
-SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
+StoredStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
 """`idle`: ready for a call; `unfinished`: a call is running, or a crash interrupted it; `suspended`: waiting for a decision."""
 
 
@@ -77,7 +77,7 @@ class SessionInfo(NamedTuple):
     id: str
     version: int
     updated: float
-    status: SessionStatus
+    status: StoredStatus
 
     @property
     def suspended(self) -> bool:
@@ -207,7 +207,7 @@ class SessionStore(Store, Protocol):
         self,
         *,
         older_than: timedelta,
-        statuses: Collection[SessionStatus] = ("idle",),
+        statuses: Collection[StoredStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
         """Delete sessions that were not written to for some time, with all their facts.
@@ -297,14 +297,14 @@ def no_point(session_id: str, at: int | str, version: int) -> StoreError:
     )
 
 
-def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> float:
+def prune_before(older_than: timedelta, statuses: Collection[StoredStatus]) -> float:
     """Return the time before which sessions are pruned, in seconds since the epoch.
 
     Raises:
         UsageError: `older_than` is not a timedelta, or a status is unknown.
     """
     seconds = length_of(older_than)
-    known = get_args(SessionStatus)
+    known = get_args(StoredStatus)
     if isinstance(statuses, str) or not set(statuses) <= set(known):
         raise UsageError(f"prune(statuses={statuses!r}) is invalid; pass a tuple of {', '.join(map(repr, known))}.")
     return time.time() - seconds
@@ -322,7 +322,7 @@ def length_of(older_than: timedelta) -> float:
 
 
 def prunable(
-    found: Iterable[SessionInfo], before: float, statuses: Collection[SessionStatus], keep: Collection[str]
+    found: Iterable[SessionInfo], before: float, statuses: Collection[StoredStatus], keep: Collection[str]
 ) -> list[SessionInfo]:
     """Return the sessions that can be deleted, except those that an outer session needs to continue."""
     found, keep = tuple(found), set(keep)
@@ -333,7 +333,7 @@ def prunable(
     return [info for info in old if not needed(info.id)]
 
 
-def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
+def status_after(facts: Sequence[Fact]) -> StoredStatus | None:
     """Return the status of a session after these facts; None if they do not change it."""
     for fact in reversed(facts):  # the last fact that changes the status decides
         match fact:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentflow.vocabulary.facts import Fact
-from agentflow.vocabulary.ports.store import Claim, SessionInfo, SessionStatus, SessionStore
+from agentflow.vocabulary.ports.store import Claim, SessionInfo, SessionStore, StoredStatus
 
 
 class StoreWrapper(SessionStore):
@@ -71,7 +71,7 @@ class StoreWrapper(SessionStore):
         self,
         *,
         older_than: timedelta,
-        statuses: Collection[SessionStatus] = ("idle",),
+        statuses: Collection[StoredStatus] = ("idle",),
         keep: Collection[str] = (),
     ) -> list[SessionInfo]:
         """See `SessionStore`."""
