@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -62,12 +63,12 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     else:
         stored = len(transcript.stored)  # any later messages were injected by the hooks
         additions.repeatable, additions.injections = "reasoning", 0
-        emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
-        if emitted is None:  # only the reader receives the event: no hook has run and injected messages
+        try:
+            emitted = events.fire(PreReasoning, (messages, tools, model_name, options, purpose))
+            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+        finally:
             additions.repeatable = ""
-        else:
-            event = emitted if isinstance(emitted, Event) else await emitted
-            additions.repeatable = ""
+        if emitted is not None:  # otherwise only the reader receives the event: no hook has run and injected messages
             # Hooks of `MessagesAdded` receive injected messages first, then the model does.
             if journal.unannounced or journal.requested:
                 await journal.announce(events)
@@ -256,7 +257,7 @@ def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str])
     if isinstance(value, Msg) and value.role == "assistant":
         return value
     if isinstance(value, Msg):
-        return message("assistant", value.content, value.id, value.metadata)
+        return replace(value, role="assistant")
     if isinstance(value, str):
         return Msg.assistant(value, id=new_id("msg_"))
     raise HookContractError(hook, event, f"a verdict with {type(value).__name__}", "a verdict with a Msg or a str")

@@ -260,9 +260,11 @@ async def act(run: RunBase) -> None:
             additions = run.additions
             # If the process crashes during these hooks, they run again later: numbered injections are not stored twice.
             additions.repeatable, additions.injections = "round", 0
-            emitted = events.fire(PreToolRound, (calls,))
-            event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
-            additions.repeatable = ""
+            try:
+                emitted = events.fire(PreToolRound, (calls,))
+                event = emitted if emitted is None or isinstance(emitted, Event) else await emitted
+            finally:
+                additions.repeatable = ""
             if isinstance(running, ToolCall):
                 running.tool = run.config.tools.get(running.use.name)  # a toolset may have changed during the hooks
         else:

@@ -410,7 +410,9 @@ class _CutModel:
                 yield chunk
                 count += 1
         raise ModelError(
-            f"The connection to {self.name!r} broke after {count} chunks.", retryable=True, model=self.name
+            f"The connection to {self.name!r} broke after {count} {'chunk' if count == 1 else 'chunks'}.",
+            retryable=True,
+            model=self.name,
         )
 
 
@@ -426,7 +428,7 @@ def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Mo
         >>> model = cut_connection(ScriptedModel([["Hel", "lo."]]), after=1)
         >>> await Agent("a", model).call("Hi")
         Traceback (most recent call last):
-        agentflow.errors.ModelError: The connection to 'scripted' broke after 1 chunks.
+        agentflow.errors.ModelError: The connection to 'scripted' broke after 1 chunk.
     """
     return _CutModel(model, after, times)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from agentflow.testing.faults import (
     lost_answer,
     slow,
 )
-from agentflow.vocabulary.events import PreReasoning
+from agentflow.vocabulary.events import PostToolRound, PreReasoning, PreToolRound
 from agentflow.vocabulary.facts import CallOpened
 
 OPENED = [CallOpened("r", "c", (), 1)]
@@ -206,6 +207,33 @@ async def test_one_crashed_session_is_resumed_by_two_workers() -> None:
     assert sorted(type(result).__name__ for result in results) == ["Reply", "SessionConflictError"]
 
 
+async def test_a_hook_that_fails_when_it_runs_again() -> None:
+    """What hooks add after the failure is stored, although the crashed attempt had added more before it."""
+    failing = False
+
+    @on(PreToolRound)
+    def note(event: PreToolRound) -> None:
+        event.context.inject("one")
+        if failing:
+            raise ValueError("no ink")
+        event.context.inject("two")
+
+    @on(PostToolRound)
+    def finish(event: PostToolRound) -> None:
+        event.context.inject("late")
+
+    store, crash = MemoryStore(), Crash(6)
+    model = ScriptedModel([use("t1", "add", a=1, b=2)])
+    options: Any = {"tools": [add], "hooks": [note, finish]}
+    with pytest.raises(ProcessDied, match="after commit Injected, Injected"):
+        await Agent("a", model, store=crash.store(store), **options).call("go", session="s")
+    failing = True
+    agent = Agent("a", ScriptedModel([]), store=store, **options)
+    with pytest.raises(ValueError, match="no ink"):
+        await agent.resume("s")
+    assert [msg.text for msg in agent.session("s").messages][-3:] == ["one", "two", "late"]
+
+
 async def test_the_same_call_twice() -> None:
     """On the implicit session the second one is refused; in a named one it waits."""
     wait = asyncio.Event()
@@ -230,8 +258,9 @@ async def test_a_connection_that_is_cut() -> None:
         await agent.call("go", session="s")
     assert (caught.value.retryable, model.open_streams) == (True, 0)
     assert (await agent.call("again", session="s")).text == "de"
-    with pytest.raises(ModelError, match="after 0 chunks"):
-        await Agent("a", cut_connection(ScriptedModel(["x"]), after=0)).call("go")
+    for after, text in ((0, "after 0 chunks."), (1, "after 1 chunk.")):
+        with pytest.raises(ModelError, match=re.escape(text)):
+            await Agent("a", cut_connection(ScriptedModel(["x"]), after=after), default_hooks=()).call("go")
 
 
 async def test_a_clock_that_jumps() -> None:
