@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from typing_extensions import TypedDict
@@ -18,7 +19,7 @@ from typing_extensions import TypedDict
 from agentflow._support.validation import adapter_of
 from agentflow.hooks.hook import Hook
 from agentflow.vocabulary.events import HookEvent, PreActing, PreReasoning
-from agentflow.vocabulary.messages import Msg, Pending
+from agentflow.vocabulary.messages import Msg, Pending, TextBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 from agentflow.vocabulary.verdicts import Suspend
 
@@ -98,7 +99,7 @@ class ClientSide(Hook):
 
 def _with_system(messages: Sequence[Msg], system: str) -> list[Msg]:
     if messages and messages[0].role == "system":
-        return [Msg.system(f"{messages[0].text}\n\n{system}", id=messages[0].id), *messages[1:]]
+        return [replace(messages[0], content=(TextBlock(f"{messages[0].text}\n\n{system}"),)), *messages[1:]]
     return [Msg.system(system), *messages]
 
 

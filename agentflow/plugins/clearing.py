@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from agentflow.errors import UsageError
@@ -14,7 +15,7 @@ from agentflow.reactive import Flux
 from agentflow.vocabulary.chunks import ModelChunk
 from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PreReasoning
-from agentflow.vocabulary.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
+from agentflow.vocabulary.messages import DataBlock, Msg, ToolResultBlock, tool_result
 from agentflow.vocabulary.transcript import MessageView, Replacements
 
 __all__ = ["ClearOldResults"]
@@ -166,7 +167,7 @@ class ClearOldResults(Hook):
         content = tuple([self._short(block) if isinstance(block, ToolResultBlock) else block for block in msg.content])
         if all(new is old for new, old in zip(content, msg.content, strict=True)):
             return None
-        return message(msg.role, content, msg.id, msg.metadata)
+        return replace(msg, content=content)
 
     def _short(self, result: ToolResultBlock) -> ToolResultBlock:
         size = _size(result)

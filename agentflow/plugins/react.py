@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 
 from agentflow.errors import UsageError
@@ -11,7 +11,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.plugins._counting import Rendering, head_length
 from agentflow.vocabulary.context import own
 from agentflow.vocabulary.events import HookEvent, PostReasoning, PreReasoning
-from agentflow.vocabulary.messages import Msg, TextBlock, message
+from agentflow.vocabulary.messages import Msg, TextBlock
 from agentflow.vocabulary.ports.model import Model
 from agentflow.vocabulary.transcript import MessageView
 
@@ -167,4 +167,4 @@ class ChainOfThought(Hook):
         added = (
             [TextBlock(f"{end.text}\n\n{self.prompt}")] if isinstance(end, TextBlock) else [end, TextBlock(self.prompt)]
         )
-        return (*head[:-1], message("system", (*blocks, *added), last.id, last.metadata))
+        return (*head[:-1], replace(last, content=(*blocks, *added)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timezone, tzinfo
 from os import PathLike
 from pathlib import Path
@@ -257,7 +258,7 @@ def _add_to_system(event: PreReasoning, text: str) -> None:
     messages = event.input_messages
     if messages and messages[0].role == "system":
         first = messages[0]
-        grown = message("system", (*first.content, TextBlock(f"\n\n{text}")), first.id, first.metadata)
+        grown = replace(first, content=(*first.content, TextBlock(f"\n\n{text}")))
         event.input_messages = (grown, *messages[1:])
     else:
         event.input_messages = (Msg.system(text, id=event.context.new_id("msg_")), *messages)

@@ -19,7 +19,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -31,7 +31,7 @@ from agentflow.plugins.skill_sources import GitSkills, PackageSkills
 from agentflow.tools.tool import Tool, tool
 from agentflow.vocabulary.events import HookEvent, PreReasoning
 from agentflow.vocabulary.message_views import with_first
-from agentflow.vocabulary.messages import Msg, TextBlock, message
+from agentflow.vocabulary.messages import Msg, TextBlock
 
 MAIN: Final = "SKILL.md"
 _MAX_NAME_LENGTH: Final = 64
@@ -106,7 +106,7 @@ class Skills(Hook):
         if isinstance(event, PreReasoning) and event.tools:  # without tools, no skill can be read
             first = event.input_messages[0] if event.input_messages else None
             if first is not None and first.role == "system":
-                own = message("system", (*first.content, TextBlock(f"\n\n{self._text}")), first.id, first.metadata)
+                own = replace(first, content=(*first.content, TextBlock(f"\n\n{self._text}")))
                 event.input_messages = with_first(event.input_messages, own, instead=True)
             else:
                 own = Msg.system(self._text, id=event.context.new_id("msg_"))

@@ -14,6 +14,7 @@ Messages are only appended, so a view of the first n messages stays valid.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentflow._support.ids import new_id as fresh_id
@@ -66,7 +67,8 @@ class Transcript:
         self.used_ids = _NO_IDS  # replaced by a new set at the first call
         for msg in messages:
             if msg.role == "tool":
-                self.close_round(msg.tool_results, id=msg.id)
+                closed, _ = self.close_round(msg.tool_results, id=msg.id)
+                self.stored[-1] = replace(msg, content=closed.content)  # in the order of the calls
             elif self.open_round:
                 raise TranscriptError(
                     f"Message {len(self.stored)} ({msg.role}) is between tool calls and their results; results of "

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +73,18 @@ async def test_between_two_steps_the_start_of_the_request_stays_the_same() -> No
     sent = [tuple(request.messages) for request in model.requests]
     same = [after[: len(before)] == before for before, after in pairwise(sent)]
     assert same == [True, True, True, True, False, True, True, False, True, True, False, True]
+
+
+async def test_a_cleared_message_keeps_its_other_fields() -> None:
+    """Only its content changes."""
+    old = Msg.tool([ToolResultBlock("t1", "look", BIG)], name="eyes", finish_reason="stop", metadata={"place": 1})
+    past = [Msg.user("Go"), Msg.assistant(ToolUseBlock("t1", "look")), old]
+    model = ScriptedModel(["Seen."])
+    hook = ClearOldResults(keep=0, step=1)
+    await Agent("a", model, hooks=[hook]).call("And?", session=Session("s", messages=past))
+    sent = model.requests[0].messages[2]
+    assert "was removed here" in sent.text
+    assert replace(sent, content=old.content) == old
 
 
 OVERFLOW = ModelError("the prompt is too long")
