@@ -153,6 +153,28 @@ async def test_tools_model_and_options_of_a_request() -> None:
     assert event.options.temperature == 0.5
 
 
+async def test_a_tool_that_is_built_into_the_model_cannot_be_edited() -> None:
+    """With a description it would be sent to other models too, which do not know it. It can be removed and added again."""
+    seen: list[PreReasoning] = []
+
+    @tool
+    async def computer() -> str:
+        """Use the computer."""
+        return "clicked"
+
+    def edit(pause: Pause) -> None:
+        with pytest.raises(UsageError, match="the tool computer cannot be edited, because models know it"):
+            pause.edit("tools[1].description", "Click.")
+        pause.edit("tools", [])
+        pause.edit("tools", ["computer"])
+        pause.resume()
+
+    computer.spec.native_only = True
+    hooks = [Breakpoint(PreReasoning, ask=acts(edit)), on(PreReasoning, priority=500)(seen.append)]
+    await Agent("ada", ScriptedModel(["Hello."]), tools=[read_file, computer], hooks=hooks).call("Hi")
+    assert [spec is computer.spec for spec in seen[0].tools] == [True]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [

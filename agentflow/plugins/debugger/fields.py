@@ -176,6 +176,8 @@ def _spec(data: Json, known: Mapping[str, ToolSpec]) -> ToolSpec:
         raise ValueError(f"there is no tool {new.get('name')!r}; the tools are {', '.join(known) or 'none'}")
     if new.keys() == {"name"} or new == json_of(spec):
         return spec
+    if spec.native_only:
+        raise ValueError(f"the tool {spec.name} cannot be edited, because models know it without a description")
     # Only the fields that the model sees can be edited; the others decide about order and approval. The entry `native` is left
     # out, because it would replace the edited description and parameters.
     return ToolSpec(
