@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from agentflow import Msg
 from agentflow.errors import UsageError
 from agentflow.testing.evaluation import Case, CaseResult, Dataset, Evaluation, compare, read_baseline
 from agentflow.testing.evaluation.comparing import Change
+from agentflow.vocabulary.messages import DataBlock
 
 
 def task(answers: Mapping[str, Sequence[str]]) -> Any:
@@ -125,3 +127,12 @@ def test_the_digest_of_a_case_does_not_depend_on_the_order_of_a_set() -> None:
     """Equal sets can print their items in different orders, which also differ between processes."""
     ours, theirs = (CaseResult(Case(items), ()) for items in ({0, 8}, {8, 0}))
     assert ours.digest == theirs.digest
+
+
+def test_the_digest_of_a_case_depends_on_its_images() -> None:
+    """The digest of a message that is only text is the same as in older files of results."""
+    texts = [Msg.user("What is this?"), Msg.user("What is this?", id="other")]
+    images = [Msg.user("What is this?", DataBlock.from_bytes(content, "image/png")) for content in (b"cat", b"dog")]
+    digests = [CaseResult(Case(message), ()).digest for message in (*texts, *images)]
+    assert digests[0] == digests[1] == "57f438d55085a6ff"
+    assert len(set(digests)) == 3

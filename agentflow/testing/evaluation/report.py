@@ -20,6 +20,7 @@ from agentflow._support.shown import printable
 from agentflow.plugins.evaluation import Case, Trial
 from agentflow.testing.evaluation.statistics import Estimate, mean_of, rate_of
 from agentflow.vocabulary.messages import Msg
+from agentflow.vocabulary.saving.codec import msg_to_dict
 from agentflow.vocabulary.specs import Usage
 
 FORM: Final = "agentflow.evaluation"
@@ -269,7 +270,8 @@ def estimate_text(estimate: Estimate, *, percent: bool = False) -> str:
 def _stable_text(value: object) -> str:
     """Describe a value in the same way in every process: without addresses, and without the order of sets and mappings."""
     if isinstance(value, Msg):
-        return f"{value.role}: {value.text}"
+        more = [block for block in msg_to_dict(value)["content"] if block["type"] != "text"]
+        return f"{value.role}: {value.text}{_stable_text(more) if more else ''}"
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
         return f"{{{', '.join(sorted(f'{_stable_text(key)}: {_stable_text(each)}' for key, each in pairs))}}}"
