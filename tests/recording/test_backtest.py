@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -359,6 +362,29 @@ def test_a_process_that_does_not_start(runs: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.modules["agentflow.recording.backtest.backtest"], "_START", 0.001)
     with pytest.raises(UsageError, match=r"exceeded the limit of 0.001 s before its first run"):
         backtest(runs, make_clerk, workers=1, limit=30)
+
+
+class Uneven(Hook):
+    """Takes long for one run; a process that has evaluated another one dies soon after it."""
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        if isinstance(event, PreActing):
+            if event.tool_use.input["path"] == "slow":
+                time.sleep(2)
+            else:
+                threading.Timer(0.5, os._exit, (3,)).start()
+        return event
+
+
+def make_uneven() -> Variant:
+    """See `Uneven`."""
+    return Variant(Agent("clerk", Offline(), tools=[delete], hooks=[Uneven()]))
+
+
+def test_a_process_without_work_is_ended(tmp_path: Path) -> None:
+    """Its death, while another process still works, is no failure."""
+    record(tmp_path / "runs", "slow", "fast", hooks=())
+    assert short(backtest(tmp_path / "runs", make_uneven, workers=2)) == [("0", "same"), ("1", "same")]
 
 
 def test_runs_in_a_store_and_in_one_file(tmp_path: Path) -> None:

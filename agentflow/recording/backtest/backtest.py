@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import math
 import multiprocessing
 import signal
 import sys
@@ -160,7 +159,7 @@ def _work(pipe: Any, make: Callable[[], Variant]) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A worker process, its job (None while it starts, and when no job is left), and the deadline for its next message."""
+    """A worker process, its job (None while it starts), and the deadline for its next message."""
 
     process: Any
     pipe: Any
@@ -203,7 +202,7 @@ def _in_processes(jobs: Iterator[_Job], make: Callable[[], Variant], workers: in
                             runner.job, waiting = job, next(jobs, None)
                             runner.pipe.send(job)
                         else:
-                            runner.job, runner.until = None, math.inf
+                            running.pop(runner.pipe).end()
                     except (EOFError, OSError):
                         runner.process.join()
                         failure = f"ended with code {runner.process.exitcode}"
