@@ -19,7 +19,7 @@ from agentflow.durable.records import (
 )
 from agentflow.durable.sdk import WorkflowStatus
 from agentflow.errors import AgentFlowError, StoreError
-from agentflow.vocabulary.messages import Pending, Reply
+from agentflow.vocabulary.messages import Outcome, Pending, Reply
 
 QUEUE: Final = "agentflow-"
 """The prefix of an agent's queue; the agent's name follows."""
@@ -97,17 +97,22 @@ _STATUSES: Final[Mapping[str, RunStatus]] = {
     "DELAYED": "queued",
     "PENDING": "running",
     "SUCCESS": "ended",
+    "ERROR": "ended",
 }
 
 
 def info_of(segments: Sequence[WorkflowStatus]) -> RunInfo:
     """Summarise a run from its calls, in any order. Damaged data becomes a status, so it does not hide other runs."""
     newest = last_call(segments)
-    outcome, damage = None, None
+    outcome: Outcome | None = None
+    damage: str | None = None
     try:
         request_of(newest)
         result = _result_of(newest)
-        outcome = result.outcome if isinstance(result, Reply) else None if result is None else "failed"
+        if isinstance(result, Reply):
+            outcome = result.outcome
+        elif result is not None or newest.status == "ERROR":  # a failure of the agent, or of the worker itself
+            outcome = "failed"
     except StoreError as error:
         damage = str(error)
     status: RunStatus = _STATUSES.get(newest.status, "lost")

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
+from datetime import timedelta
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,21 @@ async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
         async with durable.worker(poll=0.02):
             assert (await durable.result("r")).text == "found"
         assert not await durable.client.resume("r")
+
+
+async def test_a_run_whose_workflow_failed_has_ended(file_url: str) -> None:
+    """It is not `lost`, since it cannot be put back; it is deleted like other runs that have ended."""
+    async with durable_agent(file_url, ScriptedModel([])) as durable:
+        await durable.submit("Hi", run_id="r")
+        engine = create_engine(file_url)
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE workflow_status SET status = 'ERROR', updated_at = 0"))
+        engine.dispose()
+        assert [(info.status, info.outcome) for info in await durable.runs()] == [("ended", "failed")]
+        with pytest.raises(RunFailedError, match="its workflow is ERROR"):
+            await durable.result("r")
+        assert not await durable.client.resume("r")
+        assert (await durable.client.prune(older_than=timedelta(days=1))).runs == ["r"]
 
 
 async def test_a_worker_with_nothing_to_report_logs_no_warning(file_url: str) -> None:
@@ -544,16 +560,3 @@ async def test_a_worker_that_was_started_again_notices_cancellations(file_url: s
             await begun.wait()
             assert await durable.cancel("r", "enough")
             assert (await durable.result("r")).text == "(interrupted: enough)"
-
-
-def test_an_agents_shortcuts_have_the_defaults_of_its_client() -> None:
-    """An option that both have is the same without a value."""
-    shortcuts = ("cancel", "stream", "runs")
-    own, of_client = (
-        [
-            {name: parameter.default for name, parameter in signature(getattr(kind, each)).parameters.items()}
-            for each in shortcuts
-        ]
-        for kind in (DurableAgent, DurableClient)
-    )
-    assert own == [{name: found[name] for name in mine} for mine, found in zip(own, of_client, strict=True)]
