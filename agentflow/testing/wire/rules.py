@@ -34,7 +34,8 @@ MEGABYTE = 1 << 20
 class Dialect:
     """The model generation, or the compatible vendor, that the server simulates.
 
-    The plain `Dialect()` is the strict common subset: current models of that wire accept every request that it accepts.
+    The plain `Dialect()` refuses a prefill and late `system` messages, but accepts sampling parameters, thinking budgets,
+    `max_tokens` and the role `system`, which newer models refuse: simulate those with `claude_4_8()`, `reasoning()` and `o1()`.
 
     Args:
         name: The name in messages.
