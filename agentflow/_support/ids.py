@@ -17,6 +17,7 @@ CONVERSATION = "@"
 GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b", re.ASCII)
 """Matches ids of `new_id` anywhere in a text, with or without the digest of a workflow's step."""
 
+_MAX_DERIVED = 40  # the limit of OpenAI
 _MAX_PART = 64
 _MAX_LENGTH = 255  # of a session's key in a database (`agentflow.state.statements`)
 
@@ -46,6 +47,24 @@ def new_id(kind: str = "") -> str:
         True
     """
     return f"{kind}{_prefix}{_next()}"
+
+
+def derived_id(source: str, suffix: str) -> str:
+    """Return an id for an object that belongs to another one: the same each time, and of at most 40 characters.
+
+    Two sources have different ids: the suffix is shortened, but a longer source is replaced by its digest.
+
+    Args:
+        source: The id of the other object; providers, hooks and users choose ids of any length.
+        suffix: The kind of object, such as `"-stop"`.
+
+    Example:
+        >>> derived_id("run_1", "-stop")
+        'run_1-stop'
+    """
+    if len(source) <= _MAX_DERIVED - 2:  # two characters of the suffix show the kind of object
+        return f"{source}{suffix}"[:_MAX_DERIVED]
+    return f"{_hex_digest(source)[: _MAX_DERIVED - len(suffix)]}{suffix}"
 
 
 def inner_session_id(session_id: str, tool_use_id: str) -> str:
@@ -111,6 +130,10 @@ def _forms(session_id: str) -> tuple[str, ...]:
 def _fit(text: str, longest: int) -> str:
     if 0 < len(text) <= longest and text.isprintable():
         return text
+    return f"sha256-{_hex_digest(text)[:40]}"
+
+
+def _hex_digest(text: str) -> str:
     import hashlib  # 1 ms to import, rarely needed
 
-    return f"sha256-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
+from agentflow._support.ids import derived_id
 from agentflow._support.validation import is_a
 from agentflow._support.values import NamedTuple, TypedDict
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, close_to, unknown_keyword
@@ -334,10 +335,9 @@ def last_reply(session: FullSession) -> Reply[Any]:
     machine = session.machine
     ended = machine.ended
     if machine.state is State.SUSPENDED or ended is None:
-        # The same id each time, within OpenAI's limit of 40 characters.
-        msg = Msg.assistant("", id=f"{machine.run_id}-wait"[-40:]) if machine.final is None else machine.final
+        msg = Msg.assistant("", id=derived_id(machine.run_id, "-wait")) if machine.final is None else machine.final
         return Reply.of(msg, "suspended", machine.run_id, Usage(), session.pending, session.id)
-    last = Msg.assistant("", id=f"{ended.run_id}-last"[-40:]) if ended.final is None else ended.final
+    last = Msg.assistant("", id=derived_id(ended.run_id, "-last")) if ended.final is None else ended.final
     return Reply.of(last, ended.outcome, ended.run_id, Usage(), (), session.id)
 
 

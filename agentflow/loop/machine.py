@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Never, cast
 
+from agentflow._support.ids import derived_id
 from agentflow.errors import UsageError
 from agentflow.loop.states import (
     AFTER_CLOSE,
@@ -201,9 +202,8 @@ class Machine(FoldedState):
             self.transcript.append(fact.message)
             if uses := fact.message.tool_uses:
                 results = [tool_result(use.id, use.name, SUPERSEDED, "denied") for use in uses]
-                # Derived from the fact, so that folding the same facts again results in the same history. OpenAI allows
-                # 40 characters.
-                closed, moved = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
+                # Derived from the fact, so that folding the same facts again results in the same history.
+                closed, moved = self.transcript.close_round(results, derived_id(fact.message.id, "-superseded"))
                 added = [closed, *moved]
         for msg in fact.follow_up:
             self.transcript.inject(msg)
@@ -258,7 +258,7 @@ class Machine(FoldedState):
     def _answer_with(self, reason: str, source: str) -> None:
         """Set the final message to a synthetic one with this reason, and with an id derived from `source`."""
         content: tuple[ContentBlock, ...] = (TextBlock(reason or "stopped"),)
-        self.final = message("assistant", content, f"{source}-stop"[-40:], {"synthetic": "stopped"})
+        self.final = message("assistant", content, derived_id(source, "-stop"), {"synthetic": "stopped"})
 
     def on_round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
         """Fold a `RoundSuspended`."""

@@ -180,3 +180,31 @@ def test_what_can_be_written_together_can_be_applied_in_turn(before: list[Fact],
         refused = _refused(machine.apply, leading) or _refused(machine.apply, along)
         assert _refused(same.check, leading, along) == refused, along
         assert same.state is Machine.from_facts(before).state, "a check changes nothing"
+
+
+@pytest.mark.parametrize("length", [1, 20, 29, 30, 36, 38, 39, 40, 41, 80])
+def test_synthetic_messages_have_ids_of_their_own(length: int) -> None:
+    """Hooks and users choose ids of any length, which may differ in the first or the last character only."""
+    made: list[str] = []
+    x = "x" * (length - 1)
+    for run_id in (f"a{x}", f"b{x}", f"{x}a" if x else "c"):
+        machine = Machine.from_facts([CallOpened(run_id, "c1", (), 9)])
+        for n, reply_id in enumerate((f"{x}1", f"{x}2", f"3{x}")):
+            reply = Msg.assistant([ToolUseBlock(f"r{n}", "pay")], id=reply_id)
+            (closed,) = machine.apply(Reasoned(run_id, n, reply, Usage(), 0.0, accepted=False))
+            assert closed.id != reply.id
+            made += [closed.id] if run_id[0] == "a" else []
+        machine.apply(ASKED._replace(run_id=run_id))
+        machine.apply(ROUND._replace(run_id=run_id, stop="enough"))
+        assert machine.final is not None
+        made.append(machine.final.id)
+    assert len(set(made)) == len(made) == 6
+    assert max(map(len, made)) <= 40
+
+
+def test_the_ids_of_synthetic_messages_stay_the_same() -> None:
+    """Old facts, with ids as agentflow makes them, result in the same history."""
+    machine = Machine.from_facts([CallOpened("r", "c1", (), 9)])
+    for reply_id, made in (("msg_0", "msg_0-superseded"), ("m" * 36, f"{'m' * 36}-sup")):
+        reply = Msg.assistant([ToolUseBlock(reply_id, "pay")], id=reply_id)
+        assert [msg.id for msg in machine.apply(Reasoned("r", 1, reply, Usage(), 0.0, accepted=False))] == [made]
