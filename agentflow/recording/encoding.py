@@ -4,7 +4,8 @@ Rules:
 
 1. Encoding never raises: a value that JSON cannot represent is written as its text.
 2. A ref is the id of the object. Another object with the same id, such as a changed message, gets `id#2`, `id#3` ...
-3. The table of known objects is bounded: an object that was evicted from it is written again, under another ref.
+3. The tables of known objects and refs are bounded: an object that was evicted is written again, under another ref. After
+   `_REMEMBERED` objects of a kind, each ref has a number (`id#20001`), so that no ref has to be remembered.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class _Known:
         self._by_identity: OrderedDict[int, tuple[object, str]] = OrderedDict()
         self._by_content: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._taken: dict[str, int] = {}
+        self._count = 0
 
     def ref_of(self, value: object) -> str | None:
         found = self._by_identity.get(id(value))
@@ -117,11 +119,14 @@ class _Known:
         return ref
 
     def new_ref(self, base: str, key: tuple[str, str]) -> str:
-        ref = base = f"{base}{self._mark}"
+        self._count += 1
+        numbered = self._count > _REMEMBERED
+        ref = base = f"{base}{self._mark}#{self._count}" if numbered else f"{base}{self._mark}"
         while ref in self._taken:
             self._taken[base] += 1
             ref = f"{base}#{self._taken[base]}"
-        self._taken[ref] = 1
+        if not numbered:
+            self._taken[ref] = 1
         self._by_content[key] = ref
         if len(self._by_content) > _REMEMBERED:
             self._by_content.popitem(last=False)

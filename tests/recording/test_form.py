@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections import Counter
 from contextlib import suppress
 from dataclasses import MISSING, fields
@@ -450,3 +451,21 @@ def test_a_fact_is_written_but_for_its_defaults(fact: Fact) -> None:
     assert set(written) == {
         name for name, value in fact._asdict().items() if name not in defaults or defaults[name] != value
     }
+
+
+def test_an_encoder_that_works_for_weeks_keeps_a_bounded_number_of_refs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each object has a ref of its own, also one that is written again, and one whose id looks like another's ref."""
+    monkeypatch.setattr("agentflow.recording.encoding._REMEMBERED", 20)
+    encoder = Encoder()
+    refs: list[str] = []
+    sizes: list[int] = []
+    for n in range(600):
+        for msg_id in (f"m{n % 100}", "m7#22", f"m7#{n}"):
+            msg = Msg.user(f"{n} {len(refs)}", id=msg_id)
+            refs.append(encoder.message(msg))
+            assert encoder.message(msg) == refs[-1]
+        encoder.out.clear()
+        sizes.append(len(pickle.dumps(encoder)))
+    assert refs[:2] == ["m0", "m7#22"]
+    assert len(set(refs)) == len(refs)
+    assert sizes[-1] < 1.2 * sizes[99]
