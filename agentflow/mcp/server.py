@@ -340,14 +340,19 @@ class MCPServer(LiveToolset):
         try:
             return await self._attempt(tool, arguments, context)
         except ConnectionLost as error:
-            # Without users, a new connection would never be closed.
-            if not tool.repeatable or not len(self._connection().users):
+            if not self._repeats(tool, error):
                 raise ToolError(
                     f"{error} It is unknown whether {tool.name} took effect: check before you repeat it."
                 ) from error
-            return await self._attempt(tool, arguments, context)
+            return await self._attempt(tool, arguments, context, last=True)
 
-    async def _attempt(self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext) -> object:
+    def _repeats(self, tool: RemoteTool, error: Exception) -> bool:
+        # Without users, a new connection would never be closed.
+        return isinstance(error, ConnectionLost) and tool.repeatable and len(self._connection().users) > 0
+
+    async def _attempt(
+        self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, last: bool = False
+    ) -> object:
         connection = self._connection()
         call = ActiveCall(context, self.settings, self._link)
         finished = False
@@ -376,6 +381,9 @@ class MCPServer(LiveToolset):
             # A tool may change the server's tools; the next request to the model should have the new ones.
             await connection.settle()
             finished = True
+        except Exception as error:
+            finished = not isinstance(error, ToolSuspended) and (last or not self._repeats(tool, error))
+            raise
         finally:
             # This comes first: later questions of the server do not belong to this call.
             connection.active.pop(id(call), None)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from mcp.server import MCPServer as Server
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, Resolve
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from pydantic import BaseModel
 from ways import WAYS, demo, demo_over_stdio, results
 
@@ -130,6 +132,21 @@ async def ask_order(ctx: Context) -> str:
         SAID.append("cancelled")
         raise
     return "asked"
+
+
+@shop.tool()
+async def break_down(what: Annotated[ElicitationResult[Order], Resolve(which)]) -> str:
+    raise MCPError(INTERNAL_ERROR, "out of order")
+
+
+async def test_the_answers_of_a_call_that_fails_are_removed() -> None:
+    """An error of the protocol is the result of the call, as a tool's own error is."""
+    async with MCPServer.in_memory(shop) as server:
+        agent = greeter(server, ToolUseBlock("t1", "break_down"), "Done.")
+        [waits] = (await agent.call("Go")).pending
+        await agent.resume(decisions={waits.id: Answer({"article": "apple"})})
+        assert "out of order" in results(agent)[0].text
+        assert agent.session().state.saved()[0] == {"agentflow.mcp.active:Answered": {"answers": {}}}
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
