@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,21 @@ from eventlog import history, use
 from thorough import THOROUGH
 from wired import WIRES, Wired, normal_history
 
-from agentflow import Agent, Approve, Hook, ModelChunk, Msg, PostActing, Session, Suspend, Turn, Usage, on, tool
+from agentflow import (
+    Agent,
+    Approve,
+    Hook,
+    ModelChunk,
+    Msg,
+    PostActing,
+    PreReasoning,
+    Session,
+    Suspend,
+    Turn,
+    Usage,
+    on,
+    tool,
+)
 from agentflow.errors import ModelError, SessionConflictError
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest
 from agentflow.plugins.cache import ModelCache, ToolCache
@@ -32,6 +47,7 @@ from agentflow.plugins.reflection import Reflection
 from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
+from agentflow.plugins.skills import Skills
 from agentflow.plugins.steering import Steering
 from agentflow.recording.recorder import Recorder
 from agentflow.state.sql import SqlStore
@@ -103,6 +119,24 @@ def all_plugins(**instead: Hook) -> list[Hook]:
 
 
 WAYS = [(wire, how) for wire in WIRES for how in ("call", "stream")]
+
+
+async def test_plugins_that_add_to_the_system_prompt_keep_its_other_fields(tmp_path: Path) -> None:
+    """A hook before them may have set a name or a reason; only the text grows."""
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "SKILL.md").write_text("---\nname: demo\ndescription: Shows.\n---\nShow.", "utf-8")
+    first = Msg.system("You help.", name="boss", finish_reason="written", metadata={"by": "me"})
+
+    @on(PreReasoning, priority=1)
+    def lead(event: PreReasoning) -> None:
+        event.input_messages = (first, *event.input_messages)
+
+    model = ScriptedModel(["Hello."])
+    plugins = [Skills(tmp_path), DynamicContext(lambda event: "It rains.", position="system"), ChainOfThought("Think!")]
+    await Agent("a", model, hooks=[lead, *plugins]).call("Hi")
+    sent = model.requests[0].messages[0]
+    assert all(text in sent.text for text in ("You help.", "demo", "It rains.", "Think!"))
+    assert replace(sent, content=first.content) == first
 
 
 @pytest.mark.ci
