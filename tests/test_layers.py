@@ -123,13 +123,6 @@ CHECKER_CYCLES: dict[frozenset[str], str] = {
 """Cycles that only the type checker sees (`TYPE_CHECKING`), inside one folder: modules → reason."""
 
 
-SHARED_NAMES = {
-    "ReaderWait": ["recording.recorder.reader_wait", "recording.replay.script"],
-    "Step": ["agent.orchestration.steps", "recording.replay.comparing"],
-}
-"""Class names that two modules share."""
-
-
 MANY_ATTRIBUTES = {
     "_TrialRow",  # a trial in a file of evaluation results; its fields are those of the file
     "ReplyPlan",  # public: one field for each way in which a scripted reply can be sent wrong, set with `replace`
@@ -321,7 +314,7 @@ def test_a_class_name_means_one_thing() -> None:
     imports()
     for module, name, _ in CLASSES:
         named[name].append(module)
-    assert {name: modules for name, modules in named.items() if len(modules) > 1} == SHARED_NAMES
+    assert {name: modules for name, modules in named.items() if len(modules) > 1} == {}
 
 
 def test_imports_go_downward() -> None:

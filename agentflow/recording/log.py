@@ -182,9 +182,9 @@ class RunLog:
     def _block(self, block: dict[str, Any]) -> dict[str, Any]:
         match block:
             case {"type": "tool_use", "ref": str(ref)}:
-                return {"type": "tool_use", **_found(self._uses, ref, "tool call").value}
+                return {"type": "tool_use", **self.use_data(ref)}
             case {"type": "tool_result", "ref": str(ref)}:
-                return {"type": "tool_result", **_found(self._results, ref, "tool result").value}
+                return {"type": "tool_result", **self.result_data(ref)}
             case _:
                 return block
 
@@ -202,13 +202,11 @@ class RunLog:
 
     def tool_use(self, ref: str) -> ToolUseBlock:
         """Return a tool call."""
-        value = _found(self._uses, ref, "tool call").value
-        return _checked(ToolUseBlock, {"type": "tool_use", **value}, "tool call", ref)
+        return _checked(ToolUseBlock, {"type": "tool_use", **self.use_data(ref)}, "tool call", ref)
 
     def tool_result(self, ref: str) -> ToolResultBlock:
         """Return a tool's result."""
-        value = _found(self._results, ref, "tool result").value
-        return _checked(ToolResultBlock, {"type": "tool_result", **value}, "tool result", ref)
+        return _checked(ToolResultBlock, {"type": "tool_result", **self.result_data(ref)}, "tool result", ref)
 
     def tool(self, ref: str) -> ToolData:
         """Return a tool's description as data."""

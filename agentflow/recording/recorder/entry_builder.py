@@ -251,11 +251,10 @@ class EntryBuilder:
                 self._facts(observation.owner.call, observation.fields["facts"], observation.fields["time"])
             case EntryValues(kind="mark", fields={"what": "read"}) if self._paused(observation):
                 pass
-            case EntryValues(kind="answered"):
-                self._write_raws(observation.owner)
-                self._write_entry(observation.kind, observation.owner.call, observation.fields)
-            case EntryValues():
-                self._write_entry(observation.kind, observation.owner.call, observation.fields)
+            case EntryValues(kind=kind):
+                if kind == "answered":
+                    self._write_raws(observation.owner)
+                self._write_entry(kind, observation.owner.call, observation.fields)
             case _:
                 assert_never(observation)
 

@@ -22,7 +22,7 @@ from agentflow.loop.scope import RunScope
 from agentflow.loop.scope_parts import CauseKind, Requester
 from agentflow.loop.session import FullSession
 from agentflow.recording.entries import InterruptEntry
-from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.clock import PATIENCE, ReplayClock
 from agentflow.recording.replay.order import Key, Progress, cancel_again
 from agentflow.recording.replay.script import Script
 
@@ -32,8 +32,6 @@ _TURNS: Final = 30
 """The number of event loop iterations without progress after which the run can only be waiting for a timer."""
 _LOOKS: Final = 40
 """The number of checks while the recorded time passes."""
-_PATIENCE: Final = 1.0
-"""Seconds to wait for a run that does not start."""
 _PLACES: Final[dict[Requester, int]] = {"interrupt": 0, "failure": 1, "caller": 2}
 """The last part of a cancellation's key in the recorded order."""
 
@@ -171,7 +169,7 @@ class RecordedCancellation:
             self._check_between(loop, 1, self._turn)
             return False
         # If the driver is at its recorded position, the other tasks will not reach theirs either.
-        if self._waited >= self._wait + (0 if positions else _PATIENCE) or positions[:1] == self._at[:1] != ():
+        if self._waited >= self._wait + (0 if positions else PATIENCE) or positions[:1] == self._at[:1] != ():
             return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step

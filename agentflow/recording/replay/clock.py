@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-__all__ = ["ReplayClock"]
+__all__ = ["PATIENCE", "ReplayClock"]
+
+PATIENCE: Final = 1.0
+"""Seconds for which a replay waits for something that may never happen, such as a recorded cancellation."""
 
 
 class ReplayClock:

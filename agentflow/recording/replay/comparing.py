@@ -22,7 +22,7 @@ from agentflow.recording.entries import ChunksEntry, EventEntry, HookEntry, Piec
 from agentflow.recording.fields import EventFields
 from agentflow.recording.log import LISTS, RunLog
 
-__all__ = ["Divergence", "LogNormalizer", "Step", "divergence_at"]
+__all__ = ["ComparableStep", "Divergence", "LogNormalizer", "divergence_at"]
 
 _SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
@@ -30,7 +30,7 @@ _USE = ("tool_use", "original_tool_use")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ComparableStep:
     """An event in comparable form.
 
     Attributes:
@@ -107,11 +107,11 @@ class LogNormalizer:
         numbers = self._ids.setdefault(call, {})
         return numbers.setdefault(id, f"#{len(numbers) + 1}")
 
-    def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
+    def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[ComparableStep]:
         """Return the events of an entry in comparable form."""
         if isinstance(entry, ChunksEntry):
             steps = [
-                Step(
+                ComparableStep(
                     type="ReasoningChunk",
                     fields={
                         "chunk": self._data(entry.call, piece),
@@ -127,7 +127,7 @@ class LogNormalizer:
         if isinstance(entry, PiecesEntry):
             use = self._use(entry.call, entry.tool_use)
             steps = [
-                Step(
+                ComparableStep(
                     type="ActingChunk",
                     fields={"tool_use": use, "chunk": self._data(entry.call, piece)},
                     seq=entry.seq + n,
@@ -146,9 +146,9 @@ class LogNormalizer:
                 fields[name] = self._field(entry.call, name, value)
         if entry.decision is not None:
             fields["decision"] = self._decision(entry.call, entry.decision)
-        return [Step(type=entry.type, fields=fields, seq=entry.seq, iteration=entry.iteration)]
+        return [ComparableStep(type=entry.type, fields=fields, seq=entry.seq, iteration=entry.iteration)]
 
-    def _with_failure(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
+    def _with_failure(self, entry: ChunksEntry | PiecesEntry, steps: list[ComparableStep]) -> list[ComparableStep]:
         """Add the failure of a hook to the last event of an entry."""
         if entry.decision is not None and steps:
             steps[-1] = replace(
@@ -156,7 +156,7 @@ class LogNormalizer:
             )
         return steps
 
-    def request(self, entry: RequestEntry) -> Step:
+    def request(self, entry: RequestEntry) -> ComparableStep:
         """Return a request to a model in comparable form."""
         before = self._requests.get(entry.call)
         fields = EventFields() if before is None else before.fields
@@ -172,7 +172,9 @@ class LogNormalizer:
             "model": entry.model,
         }
         kind = f"request ({entry.side})" if entry.side else "request"
-        return Step(type=kind, fields=data, seq=0 if before is None else before.seq, iteration=entry.iteration)
+        return ComparableStep(
+            type=kind, fields=data, seq=0 if before is None else before.seq, iteration=entry.iteration
+        )
 
     # ---- values
 
@@ -294,7 +296,7 @@ def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
     return (found,) if isinstance(data.get(found), str) else ()
 
 
-def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
+def _changed_by(log: RunLog, call: str, step: ComparableStep) -> tuple[str, ...]:
     """Return the hooks that changed a recent event of a call, or decided on it."""
     found: dict[str, None] = {}
     # A hook's entry is written shortly before that of its event, so the last entries are enough.
@@ -304,7 +306,9 @@ def changed_by(log: RunLog, call: str, step: Step) -> tuple[str, ...]:
     return tuple(found)
 
 
-def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | None) -> Divergence | None:
+def divergence_at(
+    log: RunLog, call: str, recorded: ComparableStep | None, now: ComparableStep | None
+) -> Divergence | None:
     """Compare an event of a recording with the one of a new run; either may be missing.
 
     Args:
@@ -332,11 +336,11 @@ def divergence_at(log: RunLog, call: str, recorded: Step | None, now: Step | Non
         field=field,
         recorded=was,
         now=new,
-        hooks=() if now is None else changed_by(log, call, now),
+        hooks=() if now is None else _changed_by(log, call, now),
     )
 
 
-def _first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
+def _first_difference(recorded: ComparableStep, now: ComparableStep) -> tuple[str, Any, Any] | None:
     """Return the first field in which two events differ, with both values; None if they are equal."""
     if recorded.type != now.type:
         return "", recorded.type, now.type

@@ -10,7 +10,7 @@ from agentflow.recording.encoding import Line, header_line
 from agentflow.recording.entries import CallEntry, ChunksEntry, EventEntry, PiecesEntry, WrittenEntry
 from agentflow.recording.log import RunLog
 from agentflow.recording.recorder.entry_builder import EntryBuilder, Observation
-from agentflow.recording.replay.comparing import Divergence, LogNormalizer, Step, divergence_at
+from agentflow.recording.replay.comparing import ComparableStep, Divergence, LogNormalizer, divergence_at
 from agentflow.recording.replay.script import Script
 
 __all__ = ["Reaction", "RunComparison"]
@@ -145,7 +145,7 @@ class RunComparison:
             self.differ(call, steps[done], None)  # recorded events are missing
         self._listener.on_compared()
 
-    def differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
+    def differ(self, call: str, recorded: ComparableStep | None, now: ComparableStep | None) -> None:
         """Compare a step of a new call with the recorded one; None means that the step is missing."""
         if self.divergence is not None or self._is_skipped(call, recorded):
             return
@@ -153,7 +153,7 @@ class RunComparison:
         if found is not None:
             self.diverge(found)
 
-    def _is_skipped(self, call: str, step: Step | None) -> bool:
+    def _is_skipped(self, call: str, step: ComparableStep | None) -> bool:
         """Return whether a recorded event is before the first one that is compared; events of sub-agents never are."""
         return step is not None and not self.new.log.calls[call].source and step.seq < self._since
 

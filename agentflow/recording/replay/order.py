@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from agentflow.loop.run import RunBase
 from agentflow.recording.entries import HookEntry, MarkEntry
-from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.clock import PATIENCE, ReplayClock
 
 __all__ = ["Key", "Order", "Progress", "cancel_again"]
 
@@ -39,8 +39,6 @@ Key: TypeAlias = tuple[str, str | int, int]
   parallel to one that failed, and 2 by the caller's run.
 """
 
-_PATIENCE = 1.0
-"""Seconds without progress, after the recorded time, for which a step waits for its turn."""
 _MAX_GAP = 1e8
 """Seconds (three years): a longer gap between the times of a log means that a time is damaged."""
 
@@ -51,7 +49,6 @@ class Order:
     Attributes:
         places: The position of each step.
         events: The events, by call, class and number of the tool call.
-        marks: The marks of each event's hooks.
         cuts: The last cancellation of each call.
         unreached: The steps that a replay might not reach, by the cancellation of their call: the start and end of work
             that a task of an operator began between the cancellation and its delivery.
@@ -62,7 +59,7 @@ class Order:
         self._times: list[float] = []
         self.places: dict[Key, int] = {}
         self.events: dict[tuple[str, str, str], list[Key]] = {}
-        self.marks: dict[str, list[MarkEntry]] = {}
+        self._marks: dict[str, list[MarkEntry]] = {}
         self._marked: dict[str, list[tuple[int, Key]]] = {}  # the steps of hooks and their events' numbers, by call
         self._seqs: dict[Key, int] = {}
         self._failures: dict[str, list[Key]] = {}
@@ -79,7 +76,7 @@ class Order:
     def add_mark(self, mark: MarkEntry) -> None:
         """Add the start of a hook, or an injection by it."""
         name = f"{mark.call} {mark.seq}"
-        marks = self.marks.setdefault(name, [])
+        marks = self._marks.setdefault(name, [])
         key: Key = ("mark", name, len(marks))
         if not marks:
             insort(self._marked.setdefault(mark.call, []), (mark.seq, key))
@@ -102,7 +99,7 @@ class Order:
     def marks_of(self, event: Key) -> tuple[str, list[MarkEntry]]:
         """Return the marks of an event's hooks, and the name used in their keys."""
         name = f"{event[1]} {self._seqs.get(event, 0)}"
-        return name, self.marks.get(name, [])
+        return name, self._marks.get(name, [])
 
     def seq(self, event: Key) -> int:
         """Return the recorded number of an event in its call."""
@@ -340,7 +337,7 @@ class Progress:
 
     async def _until(self, position: int, reached: Callable[[], bool]) -> None:
         """Wait until a condition is true. Without progress, stop waiting after the recorded time of `position` (rule 3)."""
-        patience = _PATIENCE
+        patience = PATIENCE
         while not reached():
             if self._moved is None:
                 self._moved = asyncio.get_running_loop().create_future()
@@ -348,7 +345,7 @@ class Progress:
             before = self._next
             await asyncio.wait([self._moved], timeout=patience)
             # Wait longer each time without progress: a damaged log may place a step a thousand years ahead.
-            patience = _PATIENCE if self._next != before else 2 * patience
-            late = self._clock.now() > self._order.time_at(position) + _PATIENCE
+            patience = PATIENCE if self._next != before else 2 * patience
+            late = self._clock.now() > self._order.time_at(position) + PATIENCE
             if self._next == before and (late or patience > _MAX_GAP):
                 return

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from agentflow._support.virtual_time import VirtualClockLoop
-from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.clock import PATIENCE, ReplayClock
 from agentflow.recording.replay.comparison import RunComparison
 from agentflow.recording.replay.script import DueStep
 
-__all__ = ["PATIENCE", "Pace"]
-
-PATIENCE: Final = 1.0
-"""Seconds to wait for earlier events, or for a recorded cancellation."""
+__all__ = ["Pace"]
 
 
 class Pace:

@@ -35,11 +35,11 @@ from agentflow.recording.recorder.entry_builder import EntryValues, RecordedCall
 from agentflow.recording.recorder.hook import Recorder, run_of
 from agentflow.recording.replay.attempts import RecordedAttempts
 from agentflow.recording.replay.cancellation import Cancellations, kind_of
-from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.clock import PATIENCE, ReplayClock
 from agentflow.recording.replay.comparing import Divergence
 from agentflow.recording.replay.comparison import Reaction, RunComparison
 from agentflow.recording.replay.order import Key, Order, Progress
-from agentflow.recording.replay.pace import PATIENCE, Pace
+from agentflow.recording.replay.pace import Pace
 from agentflow.recording.replay.reader import ReplayBuffer
 from agentflow.recording.replay.recorded_errors import rebuild_error
 from agentflow.recording.replay.recorded_events import RecordedEvents

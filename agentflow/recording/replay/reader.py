@@ -9,15 +9,12 @@ from functools import partial
 from typing import Any
 
 from agentflow.loop.stream import EventBuffer
-from agentflow.recording.replay.clock import ReplayClock
+from agentflow.recording.replay.clock import PATIENCE, ReplayClock
 from agentflow.recording.replay.order import Key, Progress
-from agentflow.recording.replay.script import ReaderWait
+from agentflow.recording.replay.script import ReaderPause
 from agentflow.vocabulary.events import Event
 
 __all__ = ["RecordedWait", "ReplayBuffer"]
-
-_PATIENCE = 1.0
-"""Seconds to wait for a recorded cancellation."""
 
 
 class RecordedWait:
@@ -32,7 +29,7 @@ class RecordedWait:
 
     __slots__ = ("_clock", "_key", "_progress", "_wait")
 
-    def __init__(self, key: Key, wait: ReaderWait, progress: Progress, clock: ReplayClock) -> None:
+    def __init__(self, key: Key, wait: ReaderPause, progress: Progress, clock: ReplayClock) -> None:
         self._key = key
         self._wait = wait
         self._progress = progress
@@ -49,7 +46,7 @@ class RecordedWait:
             await progress.shielded(partial(progress.wait, self._key))
             if self._wait.cancelled and not progress.free():
                 await self._clock.reach(time)
-                await asyncio.sleep(_PATIENCE)
+                await asyncio.sleep(PATIENCE)
         finally:
             progress.mark_done(self._key)
 

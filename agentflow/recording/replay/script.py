@@ -23,10 +23,10 @@ from agentflow.recording.entries import (
 )
 from agentflow.recording.fields import End, ErrorData
 from agentflow.recording.log import RunLog
-from agentflow.recording.replay.comparing import Step
+from agentflow.recording.replay.comparing import ComparableStep
 from agentflow.recording.replay.order import Key, Order
 
-__all__ = ["DueStep", "ReaderWait", "RecordedWork", "Script"]
+__all__ = ["DueStep", "ReaderPause", "RecordedWork", "Script"]
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class DueStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderWait:
+class ReaderPause:
     """A period in which the run waited for its reader.
 
     Attributes:
@@ -81,7 +81,7 @@ class RecordedWork:
 
     n: int
     time: float
-    step: Step | None = None
+    step: ComparableStep | None = None
     pieces: list[DueStep] = field(default_factory=list[DueStep])
     end_due: DueStep | None = None
     end: End = "cut"
@@ -124,11 +124,11 @@ class Script:
         self.log = log
         self.roots = roots
         self.order = Order()
-        self.steps: dict[str, list[Step]] = defaultdict(list)
+        self.steps: dict[str, list[ComparableStep]] = defaultdict(list)
         self.cuts: dict[str, InterruptEntry] = {}
         self.requests: dict[Key, InterruptEntry | MarkEntry] = {}
         self.total = 0
-        self.waits: dict[Key, ReaderWait] = {}
+        self.waits: dict[Key, ReaderPause] = {}
         self.broken_off: set[str] = set()
         self.attempts: Counter[tuple[str, int]] = Counter()
         self.last_events: dict[Key, InterruptEntry] = {}

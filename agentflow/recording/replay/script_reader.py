@@ -24,7 +24,7 @@ from agentflow.recording.entries import (
 from agentflow.recording.log import RunLog
 from agentflow.recording.replay.comparing import LogNormalizer
 from agentflow.recording.replay.order import Key
-from agentflow.recording.replay.script import DueStep, ReaderWait, RecordedWork, Script
+from agentflow.recording.replay.script import DueStep, ReaderPause, RecordedWork, Script
 
 __all__ = ["read_script"]
 
@@ -165,7 +165,7 @@ class _EntryReader:
     def _order_wait(self, call: str, seq: int, time: float, cancelled: bool = False) -> None:
         key: Key = ("read", call, seq)
         self._order.add(key, time)
-        self._script.waits[key] = ReaderWait(time, cancelled)
+        self._script.waits[key] = ReaderPause(time, cancelled)
 
     def _order_event(self, call: str, position: int, kind: str, use: str | None, seq: int, time: float) -> None:
         ending = self._ending.pop(call, None)
