@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -41,12 +40,12 @@ class AnthropicBatch(AnthropicWire, BatchWire):
     _most_bytes = 256_000_000
     _list = ("limit=1000", "after_id")
 
-    def _batch_url(self, rest: str = "") -> str:
-        return f"{self._url()}/batches{rest}"
+    def _batches_url(self) -> str:
+        return f"{self._url()}/batches"
 
     async def _create(self, requests: Requests) -> str:
         requests_json = [b'{"custom_id":"%b","params":%b}' % (name.encode(), body) for name, body in requests.items()]
-        url, data = self._batch_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
+        url, data = self._batches_url(), b'{"requests":[' + b",".join(requests_json) + b"]}"
         # The bytes are searched without parsing: quotes in texts are escaped, so only a tool's type can match.
         betas = [beta for kind, beta in BETAS.items() if b'"type":"%b"' % kind.encode() in data]
         headers = self._with_betas(betas, EMPTY)
@@ -54,7 +53,7 @@ class AnthropicBatch(AnthropicWire, BatchWire):
 
     async def _find(self, known: RecordedBatch) -> str | None:
         others = self._opened().ids()
-        for row, age in await self._recent(self._batch_url(), known):
+        for row, age in await self._recent(known):
             # Candidates are unrecorded batches of the same size and time; the ids in their results decide.
             found, counts = str(field(row, "id")), field(row, "request_counts")
             size = sum(count(field(counts, kind)) for kind in _COUNTS)
@@ -67,14 +66,10 @@ class AnthropicBatch(AnthropicWire, BatchWire):
         return None
 
     async def _look(self, batch_id: str) -> EndedBatch | None:
-        found = await self._listed(self._batch_url(f"/{quote(batch_id, safe='')}"))
+        found = await self._listed(self._batch_url(batch_id))
         if found.get("processing_status") != "ended":
             return None
-        return EndedBatch((self._batch_url(f"/{quote(batch_id, safe='')}/results"),))
-
-    async def _cancel(self, batch_id: str) -> None:
-        url = self._batch_url(f"/{quote(batch_id, safe='')}/cancel")
-        await self._json_of(self._send("POST", url), url)
+        return EndedBatch((self._batch_url(batch_id, "/results"),))
 
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply:
         result: dict[str, Any] = msgspec.json.decode(line, type=_MessageLine).result

@@ -16,7 +16,17 @@ from typing import Any, cast
 import msgspec
 
 from agentflow._support.json_text import read_json_text
-from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, log_skipped, place
+from agentflow.models.loose import (
+    NotUnderstoodError,
+    as_text,
+    count,
+    field,
+    items,
+    json_text,
+    log_skipped,
+    place,
+    text_or_none,
+)
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import anything
 from agentflow.vocabulary.chunks import ModelChunk, ToolUseDelta, text_chunk
@@ -285,7 +295,7 @@ def _loose(value: object) -> _Event:
     Raises:
         NotUnderstoodError: A field that carries meaning is unreadable.
     """
-    kind = _text_or_none(field(value, "type")) or ""
+    kind = text_or_none(field(value, "type")) or ""
     index = place(field(value, "index")) or 0
     match kind:
         case "content_block_delta":
@@ -295,10 +305,10 @@ def _loose(value: object) -> _Event:
         case "message_start":
             message = field(value, "message")
             content = [*items(field(message, "content"))]
-            used, reason = _loose_usage(field(message, "usage")), _text_or_none(field(message, "stop_reason"))
+            used, reason = _loose_usage(field(message, "usage")), text_or_none(field(message, "stop_reason"))
             return _Event(kind, message=_Message(used, content, reason))
         case "message_delta":
-            reason = _text_or_none(field(field(value, "delta"), "stop_reason"))
+            reason = text_or_none(field(field(value, "delta"), "stop_reason"))
             return _Event(kind, delta=_Delta(stop_reason=reason), usage=_loose_usage(field(value, "usage")))
         case "error":
             error = field(value, "error")
@@ -308,12 +318,8 @@ def _loose(value: object) -> _Event:
             return _Event(kind, index)
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _loose_delta(value: object) -> _Delta:
-    kind = _text_or_none(field(value, "type")) or ""
+    kind = text_or_none(field(value, "type")) or ""
     delta = _Delta(kind)
     match kind:
         case "text_delta":

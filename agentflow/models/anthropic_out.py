@@ -16,7 +16,7 @@ import msgspec
 
 from agentflow._support.frozen import EMPTY
 from agentflow.errors import UsageError
-from agentflow.models.content_out import EMPTY as EMPTY_TEXT
+from agentflow.models.content_out import EMPTY_TEXT
 from agentflow.models.conversion import Json, WireMessage
 from agentflow.models.options_out import MIN_BUDGET, budget_of, effort_of
 from agentflow.models.profiles import Claude

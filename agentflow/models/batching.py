@@ -452,6 +452,13 @@ class BatchWire(DirectWire):
     def _priced(self, usage: Usage, hour_cached: int = 0, searches: int = 0) -> ModelChunk:
         return ModelChunk(usage=replace(usage, cost=price(batch_prices(self._row), usage, hour_cached, searches)))
 
+    def _batch_url(self, batch_id: str, rest: str = "") -> str:
+        return f"{self._batches_url()}/{quote(batch_id, safe='')}{rest}"
+
+    async def _cancel(self, batch_id: str) -> None:
+        url = self._batch_url(batch_id, "/cancel")
+        await self._json_of(self._send("POST", url), url)
+
     async def _listed(self, url: str) -> Mapping[str, object]:
         return await self._json_of(self._send("GET", url), url, _MAX_LIST_BYTES)
 
@@ -463,13 +470,13 @@ class BatchWire(DirectWire):
             f"{self._name} created a batch or a file, but its answer has no id.", model=self._name, retryable=True
         )
 
-    async def _recent(self, url: str, known: RecordedBatch) -> list[tuple[object, float]]:
+    async def _recent(self, known: RecordedBatch) -> list[tuple[object, float]]:
         """Return the provider's batches since a recorded one, newest first, each with the seconds that it is newer."""
         limit, after = self._list
         found: list[tuple[object, float]] = []
         rest = f"?{limit}"
         while True:
-            page = await self._listed(url + rest)
+            page = await self._listed(self._batches_url() + rest)
             rows = [(row, _moment(field(row, "created_at")) - known.at) for row in items(page.get("data"))]
             found += rows
             # Lists are sorted by time, newest first: older batches need not be read.
@@ -478,6 +485,10 @@ class BatchWire(DirectWire):
             rest = f"?{limit}&{after}={quote(str(field(rows[-1][0], 'id')), safe='')}"
 
     # -- implemented for each provider
+
+    @abstractmethod
+    def _batches_url(self) -> str:
+        """Return the URL of all batches."""
 
     @abstractmethod
     async def _create(self, requests: Requests) -> str:
@@ -490,10 +501,6 @@ class BatchWire(DirectWire):
     @abstractmethod
     async def _look(self, batch_id: str) -> EndedBatch | None:
         """Return the result of a batch that has ended; None if it is in progress."""
-
-    @abstractmethod
-    async def _cancel(self, batch_id: str) -> None:
-        """Cancel a batch."""
 
     @abstractmethod
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:

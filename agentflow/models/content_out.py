@@ -22,7 +22,7 @@ from agentflow.models.profiles import Family, rows
 from agentflow.vocabulary.messages import DataBlock, Msg
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-EMPTY: Final = "(empty)"
+EMPTY_TEXT: Final = "(empty)"
 _KINDS: Final = {
     "image": "images",
     "audio": "audio",
@@ -136,7 +136,7 @@ def part(block: DataBlock) -> Json:
     # Text files are sent as text, which every model accepts.
     if kind == "text" and block.data is not None and (words := _decoded(block.data)) is not None:
         return text_part(
-            f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY}]"
+            f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY_TEXT}]"
         )
     if block.url is not None:
         return {"type": "file", "file": {"file_id": url, "format": block.media_type}}

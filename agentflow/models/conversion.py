@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from typing import TypeAlias, cast
 
-from agentflow.models.content_out import EMPTY, Json, part, refusal, text_part
+from agentflow.models.content_out import EMPTY_TEXT, Json, part, refusal, text_part
 from agentflow.models.profiles import WireProfile
 from agentflow.models.wire_names import wire_id, wire_name
 from agentflow.vocabulary.messages import (
@@ -125,7 +125,11 @@ class Conversation:
 
         This is permanent, because later thoughts are bound to the conversation without them.
         """
-        thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
+        thinking = {
+            msg.id
+            for msg in messages
+            if msg.role == "assistant" and any(is_sealed(block, self.model) for block in msg.content)
+        }
         # All are omitted already: the refusal has another cause, and a retry would send the same request.
         if thinking <= self._dropped:
             return False
@@ -136,9 +140,6 @@ class Conversation:
             self._young.pop(msg_id, None)
             self._old.pop(msg_id, None)
         return True
-
-    def _is_own(self, block: ContentBlock) -> bool:
-        return isinstance(block, ThinkingBlock) and block.model == self.model and _sealed(block) is not None
 
     def _recall(self, msg: Msg) -> tuple[Msg, tuple[WireMessage, ...]]:
         """Return the entry of a message that is not in the young generation."""
@@ -155,7 +156,7 @@ class Conversation:
     def _converted(self, msg: Msg) -> Iterable[WireMessage]:
         match msg.role:
             case "system":
-                return ({"role": "system", "content": _text_of(msg.content) or EMPTY},)
+                return ({"role": "system", "content": _text_of(msg.content) or EMPTY_TEXT},)
             case "user":
                 return (self._user(msg),)
             case "assistant":
@@ -171,7 +172,7 @@ class Conversation:
 
     def _user_content(self, content: Sequence[ContentBlock]) -> Json:
         if not any(isinstance(block, DataBlock) for block in content):
-            return _text_of(content) or EMPTY
+            return _text_of(content) or EMPTY_TEXT
         parts: list[Json] = []
         for block in content:
             if isinstance(block, DataBlock):
@@ -192,7 +193,7 @@ class Conversation:
         text = _text_of(msg.content).rstrip()
         # Media that a model created is not accepted back, so a description replaces it.
         text = text or " ".join(str(block) for block in msg.content if isinstance(block, DataBlock))
-        message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
+        message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY_TEXT)}
         own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self.model]
         if msg.id in self._dropped:
             own = []
@@ -244,7 +245,7 @@ class Conversation:
                 items += [part for b in own if (part := _sealed(b)) is not None]
         while items and isinstance(last := items[-1], dict) and last["type"] == "thinking":
             items.pop()
-        return items or [text_part(EMPTY)]
+        return items or [text_part(EMPTY_TEXT)]
 
     def _server_work(self, block: ContentBlock, *, unfinished: bool = False) -> list[Json]:
         """Return the provider's own items of a server tool's work. A call without its result is left out, since it would be
@@ -374,14 +375,14 @@ def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:
 def _joined(first: Json, second: Json) -> Json:
     if isinstance(first, list) or isinstance(second, list):
         return _as_parts(first) + _as_parts(second)
-    texts = [text for text in (first, second) if isinstance(text, str) and text != EMPTY]
+    texts = [text for text in (first, second) if isinstance(text, str) and text != EMPTY_TEXT]
     return "\n\n".join(texts) or second
 
 
 def _as_parts(content: Json) -> list[Json]:
     if isinstance(content, list):
         return content
-    return [] if not content or content == EMPTY else [text_part(content)]
+    return [] if not content or content == EMPTY_TEXT else [text_part(content)]
 
 
 def _text_of(content: Iterable[ContentBlock]) -> str:
@@ -416,6 +417,11 @@ def _text_comes_first(content: Sequence[ContentBlock]) -> bool:
     return False
 
 
+def is_sealed(block: ContentBlock, model: str) -> bool:
+    """Return whether a block is a thought of the model that can be sent back."""
+    return isinstance(block, ThinkingBlock) and block.model == model and _sealed(block) is not None
+
+
 def _sealed(block: ThinkingBlock) -> Json:
     """Return a sealed thought in the provider's form; None without a seal, since the provider would refuse it."""
     if block.redacted is not None:
@@ -434,11 +440,11 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
         if isinstance(content, list):
             message["content"] = [p for p in content if isinstance(p, dict) and "thinking" not in str(p["type"])]
         if not message["content"] and "tool_calls" not in message:
-            message["content"] = EMPTY
+            message["content"] = EMPTY_TEXT
 
 
 def thaw(value: object) -> object:
-    """Copy a value into plain dicts and lists, because LiteLLM modifies its arguments."""
+    """Copy a value into plain dicts and lists: LiteLLM modifies its arguments."""
     if isinstance(value, Mapping):
         return {key: thaw(inner) for key, inner in cast("Mapping[str, object]", value).items()}
     if isinstance(value, (list, tuple)):

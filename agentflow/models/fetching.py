@@ -74,11 +74,9 @@ async def fetch(
         block = await _follow(parsed, read, headers or {}, redirects, timeout, private=private)
     except FetchError:
         raise
-    # The order matters: `TimeoutError` and `RefusedAddressError` are `OSError`s.
+    # The order matters: `TimeoutError` is an `OSError`.
     except TimeoutError as error:
         raise FetchError(url, f"it took longer than {timeout:g} s", retryable=True) from error
-    except RefusedAddressError as error:
-        raise FetchError(url, f"{error}; allow such addresses with private=True") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # aiohttp wraps the resolver's error in a ClientConnectorError.
         cause = error.__cause__ if isinstance(error.__cause__, RefusedAddressError) else error

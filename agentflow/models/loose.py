@@ -54,6 +54,11 @@ def one_or_more(value: object) -> Sequence[object]:
     return (cast("object", value),) if isinstance(value, Mapping) else items(value)
 
 
+def text_or_none(value: object) -> str | None:
+    """Return an external value if it is text; None otherwise."""
+    return value if isinstance(value, str) else None
+
+
 def as_text(value: object, where: str) -> str:
     """Read text from a string, a number, an object with a `text`, or a list of such parts.
 

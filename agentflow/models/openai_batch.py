@@ -50,6 +50,9 @@ class OpenAIBatch(OpenAIWire, BatchWire):
     _most_bytes = 200_000_000
     _list = ("limit=100", "after")
 
+    def _batches_url(self) -> str:
+        return f"{self._base()}/batches"
+
     def _endpoint(self) -> str:
         # Batches name the endpoint by its path at OpenAI, even if a gateway has another path.
         return f"/v1{self._url().removeprefix(self._base())}"
@@ -71,17 +74,17 @@ class OpenAIBatch(OpenAIWire, BatchWire):
             "completion_window": "24h",
             "metadata": {"agentflow": batch},
         }
-        url = f"{self._base()}/batches"
+        url = self._batches_url()
         return self._id_of(await self._json_of(self._send("POST", url, encode(body), repeatable=False), url))
 
     async def _find(self, known: RecordedBatch) -> str | None:
-        for row, _ in await self._recent(f"{self._base()}/batches", known):
+        for row, _ in await self._recent(known):
             if field(field(row, "metadata"), "agentflow") == known.name:
                 return str(field(row, "id"))
         return None
 
     async def _look(self, batch_id: str) -> EndedBatch | None:
-        found = await self._listed(f"{self._base()}/batches/{quote(batch_id, safe='')}")
+        found = await self._listed(self._batch_url(batch_id))
         status = found.get("status")
         if status == "failed":
             return EndedBatch((), _invalid(found))
@@ -94,10 +97,6 @@ class OpenAIBatch(OpenAIWire, BatchWire):
         if status == "completed":
             return EndedBatch(urls)
         return EndedBatch(urls, EXPIRED if status == "expired" else CANCELLED)
-
-    async def _cancel(self, batch_id: str) -> None:
-        url = f"{self._base()}/batches/{quote(batch_id, safe='')}/cancel"
-        await self._json_of(self._send("POST", url), url)
 
     def _events(self, line: bytes) -> Iterable[bytes] | NoReply | ProviderError:
         result = msgspec.json.decode(line, type=_FileLine)

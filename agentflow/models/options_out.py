@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import UsageError
-from agentflow.models.conversion import Json, thaw
+from agentflow.models.conversion import Json, is_sealed, thaw
 from agentflow.models.profiles import WireProfile
 from agentflow.models.wire_names import wire_name
-from agentflow.vocabulary.messages import ContentBlock, Msg, ThinkingBlock
+from agentflow.vocabulary.messages import Msg
 from agentflow.vocabulary.ports.model import ModelRequest
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec
 
@@ -181,15 +181,7 @@ def _began_without_thought(messages: Sequence[Msg], model: str) -> bool:
             head, results = msg, False
         elif msg.role == "tool":
             results = True
-    return head is not None and not any(_is_sealed(block, model) for block in head.content)
-
-
-def _is_sealed(block: ContentBlock, model: str) -> bool:
-    return (
-        isinstance(block, ThinkingBlock)
-        and block.model == model
-        and (block.signature is not None or block.redacted is not None)
-    )
+    return head is not None and not any(is_sealed(block, model) for block in head.content)
 
 
 class ToolMemory:

@@ -107,7 +107,7 @@ def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
     """
     for name, value in named.items():
         if isinstance(value, str):
-            if is_secret(name):
+            if _SECRET_NAME.search(name):
                 yield value
                 # The key after "Bearer": a server may show it alone.
                 yield from value.split()[1:]
@@ -165,11 +165,6 @@ def _masked(value: object, secrets: Sequence[str]) -> object:
     if isinstance(value, (list, tuple)):
         return [_masked(inner, secrets) for inner in cast("Sequence[object]", value)]
     return value
-
-
-def is_secret(name: str) -> bool:
-    """Return whether a variable, header or argument of this name is a credential."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def is_bound_elsewhere(error: ModelError) -> bool:

@@ -19,7 +19,17 @@ import msgspec
 
 from agentflow.models.chunks_in import media_in
 from agentflow.models.computer_calls import COMPUTER, call_id, split
-from agentflow.models.loose import NotUnderstoodError, as_text, count, field, items, json_text, log_skipped, place
+from agentflow.models.loose import (
+    NotUnderstoodError,
+    as_text,
+    count,
+    field,
+    items,
+    json_text,
+    log_skipped,
+    place,
+    text_or_none,
+)
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
 from agentflow.models.wire import anything
@@ -373,11 +383,9 @@ def _loose(value: object) -> _ResponsesEvent:
     Raises:
         NotUnderstoodError: A field that carries meaning is unreadable.
     """
-    kind = field(value, "type")
-    if not isinstance(kind, str):
-        kind = ""
+    kind = text_or_none(field(value, "type")) or ""
     event = _ResponsesEvent(kind, output_index=place(field(value, "output_index")))
-    event.item_id = _text_or_none(field(value, "item_id"))
+    event.item_id = text_or_none(field(value, "item_id"))
     event.summary_index = place(field(value, "summary_index"))
     error = field(value, "error")
     if error and kind in ("", "error"):
@@ -412,13 +420,9 @@ def _loose(value: object) -> _ResponsesEvent:
     return event
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _loose_item(value: object) -> _Item:
     kind = field(value, "type")
-    item = _Item(kind if isinstance(kind, str) else repr(kind), _text_or_none(field(value, "id")))
+    item = _Item(kind if isinstance(kind, str) else repr(kind), text_or_none(field(value, "id")))
     match kind:
         case "function_call" | "custom_tool_call":
             item.call_id = as_text(field(value, "call_id"), "the id of a tool call")
@@ -427,10 +431,10 @@ def _loose_item(value: object) -> _Item:
             item.input = as_text(field(value, "input"), "the input of a tool call")
         case "message" | "reasoning":
             item.content, item.summary = [*items(field(value, "content"))], [*items(field(value, "summary"))]
-            item.encrypted_content = _text_or_none(field(value, "encrypted_content"))
+            item.encrypted_content = text_or_none(field(value, "encrypted_content"))
         case "image_generation_call":
-            item.result = _text_or_none(field(value, "result"))
-            item.output_format = _text_or_none(field(value, "output_format"))
+            item.result = text_or_none(field(value, "result"))
+            item.output_format = text_or_none(field(value, "output_format"))
         case _:
             pass
     return item
@@ -438,7 +442,7 @@ def _loose_item(value: object) -> _Item:
 
 def _loose_response(value: object) -> _Response:
     error, used = field(value, "error"), field(value, "usage")
-    reason = _text_or_none(field(field(value, "incomplete_details"), "reason"))
+    reason = text_or_none(field(field(value, "incomplete_details"), "reason"))
     usage = None
     if isinstance(used, dict):
         fields = cast("dict[str, object]", used)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from agentflow.models.conversion import Json
+from agentflow.models.conversion import Json, thaw
 from agentflow.models.profiles import Family, rows
 
 Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structured_output"]
@@ -160,7 +160,7 @@ class _Fitting:
             if action == "refuse":
                 self.refused = True
             elif action == "note" or (action.startswith("only:") and value not in action[5:].split(",")):
-                notes.append(f"{key}: {json.dumps(_plain(value), ensure_ascii=False)}")
+                notes.append(f"{key}: {json.dumps(thaw(value), ensure_ascii=False)}")
             # Here the keys are names of fields, which could equal a keyword, so they are not looked up.
             elif key in ("properties", "$defs"):
                 fitted[key] = {name: self.node(inner) for name, inner in value.items()}
@@ -172,7 +172,7 @@ class _Fitting:
                 fitted[key] = [self.node(inner) for inner in value]
             # Titles repeat the names of fields and cost tokens.
             elif key != "title":
-                fitted[key] = _plain(value)
+                fitted[key] = thaw(value)
         every = self._actions.get("required") == "all"
         # Closed after the loop, because closing depends on all keywords of the object.
         if schema.get("type") == "object":
@@ -196,13 +196,6 @@ class _Fitting:
             fitted["required"] = list(fitted["properties"])
 
 
-def _plain(value: Any) -> Any:
-    """Copy a value into plain dicts and lists."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
-    return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
-
-
 def response_format(schema: Mapping[str, Any], family: Family) -> Json:
     """Return the argument for an answer that fits a schema; None if the family needs a description instead (`in_words`).
 
@@ -224,5 +217,5 @@ def in_words(schema: Mapping[str, Any]) -> str:
         >>> in_words({"type": "object"})
         'Answer with one JSON object that fits this JSON schema, and with nothing else:\\n{"type": "object"}'
     """
-    text = json.dumps(_plain(schema), ensure_ascii=False)
+    text = json.dumps(thaw(schema), ensure_ascii=False)
     return f"Answer with one JSON object that fits this JSON schema, and with nothing else:\n{text}"

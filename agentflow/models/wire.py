@@ -328,8 +328,9 @@ class DirectWire(Adapter):
         """
         for link in chain_of(error):
             link.__traceback__ = None
-        cause = _malformed(error) if isinstance(error, NO_JSON) else error
-        return model_error(cause, self._name, secrets=self._secrets(extra), address=url)
+        if isinstance(error, NO_JSON):
+            error = ProviderError(f"the server did not send readable JSON: {error}")
+        return model_error(error, self._name, secrets=self._secrets(extra), address=url)
 
     @abstractmethod
     def _url(self) -> str:
@@ -362,13 +363,9 @@ class DirectWire(Adapter):
         foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
         return self.vendor.other_keys if foreign else self.vendor.keys
 
-    @classmethod
-    def _base_of_environment(cls) -> str | None:
-        return next((base for name in cls.vendor.bases if (base := os.environ.get(name))), None)
-
     def _elsewhere(self) -> str | None:
         """Return the server's URL if it is not the vendor's own."""
-        return self._api_base or self._base_of_environment()
+        return self._api_base or next(filter(None, map(os.environ.get, self.vendor.bases)), None)
 
     def _base(self) -> str:
         return (self._elsewhere() or self.vendor.base).rstrip("/")
@@ -411,10 +408,6 @@ def anything(data: bytes) -> object:
 def _begins_a_stream(part: bytes) -> bool:
     """Return whether the body is a stream of events despite its content type."""
     return part.removeprefix(b"\xef\xbb\xbf").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
-
-
-def _malformed(error: Exception) -> ProviderError:
-    return ProviderError(f"the server did not send readable JSON: {error}")
 
 
 def _wrong_in(url: str) -> str | None:
