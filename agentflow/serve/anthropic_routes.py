@@ -18,7 +18,7 @@ from agentflow.serve.model_calls import ModelCalls, ModelRequestData, ModelResul
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
-from agentflow.serve.streams import EventStreamResponse, disconnected_or
+from agentflow.serve.streams import disconnected_or, run_stream
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
@@ -82,7 +82,7 @@ class _AnthropicRoutes:
             body = await read_body(request, _Body, self.service.limits)
             run = await self.calls.open(owner_of(request.scope), _request(body))
             if body.stream:
-                return self._streamed(run, body.model)
+                return run_stream(self.service.runs, run, self._events(run, body.model))
             text = await disconnected_or(request, run, self.calls.text_of(run))
             result = self.calls.result(run, text)
         except Refusal as refusal:
@@ -94,13 +94,6 @@ class _AnthropicRoutes:
         return JSONResponse(
             {**_message(run, body.model), **_end(result), "content": content, "usage": _usage(result.usage)}
         )
-
-    def _streamed(self, run: ServedRun, model: str) -> Any:
-        def leave() -> None:
-            run.interrupt("the client disconnected")
-
-        slot = self.service.runs.streams.take(run.owner)
-        return EventStreamResponse(self._events(run, model), self.service.limits, slot, leave)
 
     async def _events(self, run: ServedRun, model: str) -> AsyncGenerator[bytes | None]:
         yield _event("message_start", message=_message(run, model))

@@ -19,7 +19,7 @@ from agentflow.serve.model_calls import ModelCalls, ModelRequestData, ModelResul
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
-from agentflow.serve.streams import EventStreamResponse, disconnected_or
+from agentflow.serve.streams import disconnected_or, run_stream
 from agentflow.vocabulary.messages import ContentBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.vocabulary.specs import ModelOptions, ToolSpec, Usage
 
@@ -99,7 +99,7 @@ class _OpenAIRoutes:
             base = {"id": f"chatcmpl-{run.id}", "created": int(time.time()), "model": body.model}
             if body.stream:
                 usage = bool((body.stream_options or {}).get("include_usage"))
-                return self._streamed(run, self._chat_chunks(run, base, usage))
+                return run_stream(self.service.runs, run, self._chat_chunks(run, base, usage))
             text = await disconnected_or(request, run, self.calls.text_of(run))
             return JSONResponse(_completion(base, self.calls.result(run, text)))
         except Refusal as refusal:
@@ -137,7 +137,7 @@ class _OpenAIRoutes:
             run = await self.calls.open(owner_of(request.scope), _responses_request(body))
             base = _response(body, f"resp_{key_of(run)}")
             if body.stream:
-                return self._streamed(run, self._response_events(run, base, body.store is not False))
+                return run_stream(self.service.runs, run, self._response_events(run, base, body.store is not False))
             text = await disconnected_or(request, run, self.calls.text_of(run))
             return JSONResponse(self._completed(run, base, text, body.store is not False)[0])
         except Refusal as refusal:
@@ -208,14 +208,6 @@ class _OpenAIRoutes:
                 )
             yield event("response.output_item.done", output_index=index, item=item)
         yield event("response.incomplete" if result.finish == "length" else "response.completed", response=done)
-
-    def _streamed(self, run: ServedRun, chunks: AsyncGenerator[bytes | None]) -> Any:
-        runs = self.service.runs
-
-        def leave() -> None:
-            run.interrupt("the client disconnected")
-
-        return EventStreamResponse(chunks, self.service.limits, runs.streams.take(run.owner), leave)
 
 
 # ---- requests

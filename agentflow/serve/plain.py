@@ -20,7 +20,7 @@ from agentflow.serve.guard import owner_of
 from agentflow.serve.refusals import Refusal
 from agentflow.serve.runs import ServedRun, StoredSession
 from agentflow.serve.service import Service
-from agentflow.serve.streams import EventStreamResponse, disconnected_or, sse
+from agentflow.serve.streams import disconnected_or, run_stream, sse
 from agentflow.serve.view import EndEvent, HistoryMessage, Public, Question
 
 __all__ = [
@@ -174,12 +174,7 @@ class PlainRoutes:
                 async for event in events:
                     yield None if event is None else sse(event)
 
-        def leave() -> None:
-            if interrupts:
-                run.interrupt("the client disconnected")
-
-        runs = self.service.runs
-        return EventStreamResponse(chunks(), self.service.limits, runs.streams.take(run.owner), leave)
+        return run_stream(self.service.runs, run, chunks(), interrupts=interrupts)
 
     async def interrupt(self, request: Request) -> Response:
         """End a running call."""

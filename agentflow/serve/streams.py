@@ -14,10 +14,11 @@ from agentflow._support.frozen import EMPTY
 from agentflow.serve.event_history import NumberedEvent
 from agentflow.serve.limits import Limits
 from agentflow.serve.refusals import Refusal
-from agentflow.serve.runs import ServedRun
+from agentflow.serve.runs import Runs, ServedRun
 
 T = TypeVar("T")
 
+_DISCONNECTED: Final = "the client disconnected"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -113,6 +114,16 @@ class EventStreamResponse:
         await send({"type": "http.response.body", "body": b""})
 
 
+def run_stream(runs: Runs, run: ServedRun, chunks: AsyncGenerator[bytes | None], *, interrupts: bool = True) -> Any:
+    """Return the response that streams a run; with `interrupts`, the run is interrupted if the client disconnects."""
+
+    def leave() -> None:
+        if interrupts:
+            run.interrupt(_DISCONNECTED)
+
+    return EventStreamResponse(chunks, runs.limits, runs.streams.take(run.owner), leave)
+
+
 async def disconnected_or(request: Request, run: ServedRun, work: Coroutine[Any, Any, T]) -> T:
     """Wait for work that depends on a run, and return its result; interrupt the run if the client disconnects first.
 
@@ -128,7 +139,7 @@ async def disconnected_or(request: Request, run: ServedRun, work: Coroutine[Any,
         raise Refusal(400, "disconnected", "The client has disconnected.")
     finally:
         if not working.done():
-            run.interrupt("the client disconnected")
+            run.interrupt(_DISCONNECTED)
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,7 +30,6 @@ from agentflow.vocabulary.events import (
 )
 from agentflow.vocabulary.events.base import frame_of
 from agentflow.vocabulary.messages import (
-    DataBlock,
     Msg,
     Outcome,
     Pending,
@@ -225,17 +224,7 @@ PublicEvent: TypeAlias = Annotated[
 ]
 """An event of a stream."""
 
-EVENTS: Final[tuple[type[Public], ...]] = (
-    StartEvent,
-    TextEvent,
-    ThinkingEvent,
-    ReplyEvent,
-    ToolEvent,
-    ToolOutputEvent,
-    StateEvent,
-    EndEvent,
-    GapEvent,
-)
+EVENTS: Final[tuple[type[Public], ...]] = get_args(get_args(PublicEvent)[0])
 """The classes of events, in the order of the documentation."""
 
 
@@ -410,8 +399,7 @@ class View:
 
 
 def _files(msg: Msg) -> list[File] | None:
-    return [File(media_type=block.media_type, url=block.url or _data_url(block)) for block in msg.data] or None
-
-
-def _data_url(block: DataBlock) -> str:
-    return f"data:{block.media_type};base64,{block.data}"
+    return [
+        File(media_type=block.media_type, url=block.url or f"data:{block.media_type};base64,{block.data}")
+        for block in msg.data
+    ] or None

@@ -30,7 +30,7 @@ def policy(script: str = "'self'", style: str = "'self'", images: str = "'self' 
     )
 
 
-_HEADERS: Final = {
+PAGE_HEADERS: Final = {
     "Content-Security-Policy": f"{policy()}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -38,6 +38,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
+"""The headers of a page's files."""
 
 
 def web_chat() -> list[Route]:
@@ -50,4 +51,4 @@ def web_chat() -> list[Route]:
 
 
 async def _send(file: Path, request: Request) -> Response:
-    return FileResponse(file, headers=_HEADERS, media_type=TYPES[file.suffix])
+    return FileResponse(file, headers=PAGE_HEADERS, media_type=TYPES[file.suffix])

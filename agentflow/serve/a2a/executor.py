@@ -206,11 +206,8 @@ class TaskReporter:
     async def follow(self, run: ServedRun) -> None:
         """Report a run until its end."""
         await self.updater.start_work()
-        async for numbered in ticking(run.read_call(), self._wait):
+        async for numbered in ticking(run.read_call(), lambda: _FLUSH_SECONDS if self._unsent else None):
             await self._add(numbered)
-
-    def _wait(self) -> float | None:
-        return _FLUSH_SECONDS if self._unsent else None
 
     async def _add(self, numbered: NumberedEvent | None) -> None:
         match None if numbered is None else numbered.event:

@@ -197,7 +197,9 @@ class Updates:
         call = self._calls.pop(tool_use_id, None) or _Call("other")
         content = result.content
         blocks = [TextBlock(content)] if isinstance(content, str) else list(content)
-        shown = [helpers.tool_content(block_of(block)) for block in blocks if not _is_empty(block)]
+        shown = [
+            helpers.tool_content(block_of(block)) for block in blocks if not isinstance(block, TextBlock) or block.text
+        ]
         status: schema.ToolCallStatus = "failed" if result.is_error else "completed"
         return helpers.update_tool_call(tool_use_id, status=status, content=call.shown(*shown))
 
@@ -218,10 +220,6 @@ class Updates:
                 line=line if type(line) is int and 0 <= line < 2**32 else None,
             )
         ]
-
-
-def _is_empty(block: object) -> bool:
-    return isinstance(block, TextBlock) and not block.text
 
 
 def _kind(use: ToolUseBlock, agent: AgentView) -> schema.ToolKind:

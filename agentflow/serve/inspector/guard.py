@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentflow.serve.guard import host_name, is_cross_site
-from agentflow.serve.web_chat import policy
+from agentflow.serve.web_chat import PAGE_HEADERS
 
 _COOKIE = "agentflow_inspector"
 
@@ -86,12 +86,8 @@ class PageGuard:
         return hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode())
 
     def _secure(self, headers: MutableHeaders, scope: Scope, give_cookie: bool) -> None:
-        headers["content-security-policy"] = f"{policy()}; frame-ancestors 'none'"
-        headers["x-content-type-options"] = "nosniff"
+        headers.update(PAGE_HEADERS)
         headers["x-frame-options"] = "DENY"
-        headers["referrer-policy"] = "no-referrer"
-        headers["cross-origin-resource-policy"] = "same-origin"
-        headers["cross-origin-opener-policy"] = "same-origin"
         headers["cache-control"] = "no-store"
         if give_cookie:
             path = scope.get("root_path") or "/"
