@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from agentflow.models.conversion import EMPTY, Conversation
+from agentflow.models.conversion import EMPTY_TEXT, Conversation
 from agentflow.models.options_out import Thinking, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, profile_for
 from agentflow.models.wire_names import wire_id, wire_name
@@ -212,7 +212,7 @@ def test_without_thoughts_the_rest_of_a_reply_stays() -> None:
     """A reply that consists of thoughts is sent as the text for empty content."""
     first, second = ThinkingBlock("1", "s1", model=MODEL), ThinkingBlock("2", "s2", model=MODEL)
     conversation = Conversation(MODEL, ANTHROPIC)
-    for content, left in (([first, "a", second, "b"], ["a", "b"]), ([first, "a"], ["a"]), ([first], [EMPTY])):
+    for content, left in (([first, "a", second, "b"], ["a", "b"]), ([first, "a"], ["a"]), ([first], [EMPTY_TEXT])):
         sent = conversation.convert([Msg.assistant(content), Msg.user("x")], thoughts=False)[0]["content"]
         assert ([sent] if isinstance(sent, str) else [part["text"] for part in sent]) == left
 
