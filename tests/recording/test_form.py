@@ -114,7 +114,7 @@ async def record(where: Any, **options: Any) -> tuple[Recorder, Agent[Any]]:
 async def test_what_is_written_fits_the_schema(tmp_path: Path) -> None:
     """Each line of a real log fits the JSON Schema in the documentation, which is that of this code."""
     schema = json.loads((ROOT / "docs" / "run-log.schema.json").read_text("utf-8"))
-    assert schema == json_schema(), "docs/run-log.schema.json is out of date: write json_schema() into it"
+    assert schema == json_schema(), "docs/run-log.schema.json is out of date: python -m website.schema"
     validator = jsonschema.Draft202012Validator(schema)
     await record(tmp_path / "runs")
     await record(tmp_path / "quiet", short=0)
