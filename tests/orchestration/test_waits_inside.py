@@ -307,7 +307,9 @@ async def test_the_inner_resume_says_what_else_the_whole_waits_for() -> None:
     await both.call("pay", session="s")
     with pytest.raises(UsageError, match=r"Session 's': decisions are missing for \['call_.*/p1'\]"):
         await ann.resume("s/@ann", {"p1": Approve()})
-    with pytest.raises(UsageError, match=r"belongs to session .s., so it is resumed without options=, hooks= and output="):
+    with pytest.raises(
+        UsageError, match=r"belongs to session .s., so it is resumed without options=, hooks= and output="
+    ):
         await ann.resume("s/@ann", {"p1": Approve()}, output=str)
     assert did == []
     assert (await resumed(both)).text == "ann is done cat is done"
