@@ -24,7 +24,7 @@ from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.vocabulary.events import MessagesAdded, Origin
-from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed
+from agentflow.vocabulary.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, ToolDecided
 from agentflow.vocabulary.messages import Msg
 
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ class StoredJournal(Journal):
             if held is not None:
                 self.awaits_place = self.awaits_place and not placing  # only after the fact was accepted
                 self._note_applied(facts, (held,), fact, None)
-                if self._buffer is not None:
+                # Not for a decision: its event was shown before, and parallel calls must still reach the reader meanwhile.
+                if self._buffer is not None and fact.__class__ is not ToolDecided:
                     self._buffer.hold()
                 return None
         if placing and self.unplaced:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 import agentflow
 from agentflow import (
+    ActingChunk,
     Agent,
     Hook,
     HookEvent,
@@ -216,6 +217,48 @@ async def test_the_reader_gets_events_as_soon_as_they_are_stored(slow: bool, inp
             if isinstance(event, PreActing):
                 shown.set()
     assert waited == 1
+
+
+async def test_parallel_calls_reach_the_reader_while_another_is_written() -> None:
+    """While the store does not answer one call of a round, the reader gets the chunks of another."""
+    produced, written_at = 0, 101
+    streaming, shown = asyncio.Event(), asyncio.Event()
+
+    class Hangs(Writes):
+        """Does not write the second start before the reader has a later chunk of the first call."""
+
+        async def append_slowly(self, session_id: str, facts: Sequence[Fact], known: dict[str, Any]) -> None:
+            """Wait for the reader at the second start."""
+            nonlocal written_at
+            if START in [type(fact).__name__ for fact in facts] and any(START in kinds for kinds in self.written):
+                written_at = produced
+                async with asyncio.timeout(5):
+                    await shown.wait()
+            self.append_now(session_id, facts, known)
+
+    @tool(type="read")
+    async def streams(n: int) -> AsyncIterator[str]:
+        """Stream."""
+        nonlocal produced
+        for _ in range(100):
+            produced += 1
+            streaming.set()
+            await asyncio.sleep(0)
+            yield f"{produced} "
+
+    async def second_later(event: PreActing) -> None:
+        if event.tool_use.id == "c1":
+            await streaming.wait()
+
+    calls = [ToolUseBlock.from_json(f"c{n}", "streams", '{"n": 1}') for n in range(2)]
+    model = ScriptedModel([calls, "done"])
+    agent = Agent("a", model, tools=[streams], hooks=[second_later], store=Hangs(slow=True), default_hooks=())
+    async with agent.stream("go", session="s") as events:
+        async for event in events:
+            if isinstance(event, ActingChunk) and int(str(event.chunk)) > written_at:
+                shown.set()
+        assert (await events.reply()).text == "done"
+    assert shown.is_set()
 
 
 ASKED = ["PreCall", "PreReasoning", "PostReasoning", "PreToolRound", "PreActing"]
